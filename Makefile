@@ -1,0 +1,59 @@
+# The developer's commands. Each does its own set-up; `setup` is done once and again when setup.cfg changes.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := docker.io containernetworking-plugins iptables busybox-static iproute2 python3-venv
+READY := $(VENV)/.ready
+
+.PHONY: help setup venv demo check fmt lint types imports fast test kernel system bench clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: venv ## install what is missing: Debian packages (needs root) and a virtual environment
+	@PACKAGES="$(PACKAGES)" tests/lab/install-packages
+
+venv: $(READY)
+
+$(READY): setup.cfg pyproject.toml
+	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3 python3-venv"; exit 1; }
+	python3 -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: setup ## see it work: two containers on a CNI network, in a private lab
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.lab -- demo/story
+
+check: venv fmt lint types imports fast ## everything that needs no root, in under a minute
+
+fmt:
+	$(BIN)/ruff format --check .
+
+lint:
+	$(BIN)/ruff check .
+
+types:
+	$(BIN)/mypy
+
+imports:
+	$(BIN)/lint-imports
+
+fast:
+	$(BIN)/pytest tests/unit tests/contract
+
+kernel: setup
+	$(BIN)/pytest tests/kernel tests/crash
+
+system: setup
+	$(BIN)/pytest tests/system
+
+test: setup check kernel system ## everything: what .ci/run runs (needs root)
+
+bench: setup ## what we cost beyond the plugins, measured side by side (needs root)
+	$(BIN)/python -m tests.lab -- $(CURDIR)/$(BIN)/python -m tests.bench
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
