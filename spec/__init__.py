@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The wire as data: JSON schemas of everything that comes in or is stored, and typed access to JSON."""
+
+from spec.jsontypes import (
+    JsonError,
+    JsonObject,
+    JsonSyntaxError,
+    JsonValue,
+    as_object,
+    find_int,
+    find_object,
+    find_str,
+    get_bool,
+    get_int,
+    get_list,
+    get_object,
+    get_objects,
+    get_str,
+    get_strings,
+    parse_json,
+    render_json,
+)
+from spec.validate import SchemaError, Validator, load_schema, load_validator, schema_names
+
+__all__ = [
+    "JsonError",
+    "JsonObject",
+    "JsonSyntaxError",
+    "JsonValue",
+    "SchemaError",
+    "Validator",
+    "as_object",
+    "find_int",
+    "find_object",
+    "find_str",
+    "get_bool",
+    "get_int",
+    "get_list",
+    "get_object",
+    "get_objects",
+    "get_str",
+    "get_strings",
+    "load_schema",
+    "load_validator",
+    "parse_json",
+    "render_json",
+    "schema_names",
+]

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Typed access to JSON: the place where untyped documents become typed values.
+
+Everybody may import this module; it knows nothing but JSON. A getter raises `JsonError`, which names the key and the
+types, instead of a `KeyError` from somewhere in the middle.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, Never, TypeVar
+
+__all__ = [
+    "JsonError",
+    "JsonObject",
+    "JsonSyntaxError",
+    "JsonValue",
+    "as_object",
+    "find_int",
+    "find_object",
+    "find_str",
+    "get_bool",
+    "get_int",
+    "get_list",
+    "get_object",
+    "get_objects",
+    "get_str",
+    "get_strings",
+    "parse_json",
+    "render_json",
+]
+
+JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+JsonObject = Mapping[str, JsonValue]
+
+T = TypeVar("T")
+
+_TYPE_NAMES: Final = {
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "an array",
+    dict: "an object",
+}
+
+
+class JsonError(ValueError):
+    """A document has another shape than its reader needs; the message names the key."""
+
+
+class JsonSyntaxError(JsonError):
+    """A text is not JSON.
+
+    Attributes:
+        reason: What the parser missed, e.g. `Expecting ',' delimiter`.
+        line: Line of the fault, counted from 1.
+        column: Column of the fault, counted from 1.
+    """
+
+    def __init__(self, reason: str, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {reason}")
+        self.reason = reason
+        self.line = line
+        self.column = column
+
+
+def parse_json(data: bytes) -> JsonValue:
+    """Return the value that a JSON text (UTF-8) stands for.
+
+    `NaN` and `Infinity`, which Python would let through, are no JSON; a document nested too deeply to be read is
+    refused like any other.
+
+    Raises:
+        JsonSyntaxError: The text is not UTF-8 or not JSON.
+    """
+
+    def refuse_constant(name: str) -> Never:
+        raise JsonSyntaxError(f"{name} is not JSON", 1, 1)
+
+    try:
+        text = data.decode("utf-8")
+        value: JsonValue = json.loads(text, parse_constant=refuse_constant)
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+        column = exc.start - data.rfind(b"\n", 0, exc.start)
+        raise JsonSyntaxError("not UTF-8", line, column) from exc
+    except json.JSONDecodeError as exc:
+        raise JsonSyntaxError(exc.msg, exc.lineno, exc.colno) from exc
+    except RecursionError as exc:
+        raise JsonSyntaxError("nested too deeply", 1, 1) from exc
+    except ValueError as exc:  # an integer of more digits than Python converts
+        if isinstance(exc, JsonError):
+            raise
+        raise JsonSyntaxError(str(exc), 1, 1) from exc
+    return value
+
+
+def render_json(value: JsonValue) -> bytes:
+    """Return the compact JSON text of a value, keys in their own order.
+
+    Raises:
+        ValueError: The value holds NaN or an infinity.
+    """
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def as_object(value: JsonValue, what: str) -> JsonObject:
+    """Return `value` if it is an object; `what` names it in the error."""
+    return _check(value, dict, what)
+
+
+def get_str(obj: JsonObject, key: str) -> str:
+    """Return the string under `key`."""
+    return _get(obj, key, str)
+
+
+def find_str(obj: JsonObject, key: str) -> str | None:
+    """Return the string under `key`, or None where it is absent or null."""
+    return _find(obj, key, str)
+
+
+def get_int(obj: JsonObject, key: str) -> int:
+    """Return the integer under `key`; a boolean is none."""
+    return _get(obj, key, int)
+
+
+def find_int(obj: JsonObject, key: str) -> int | None:
+    """Return the integer under `key`, or None where it is absent or null; a boolean is no integer."""
+    return _find(obj, key, int)
+
+
+def get_bool(obj: JsonObject, key: str, *, default: bool = False) -> bool:
+    """Return the boolean under `key`, or `default` where it is absent or null."""
+    found = _find(obj, key, bool)
+    return default if found is None else found
+
+
+def get_object(obj: JsonObject, key: str) -> JsonObject:
+    """Return the object under `key`."""
+    return _get(obj, key, dict)
+
+
+def find_object(obj: JsonObject, key: str) -> JsonObject | None:
+    """Return the object under `key`, or None where it is absent or null."""
+    return _find(obj, key, dict)
+
+
+def get_list(obj: JsonObject, key: str) -> Sequence[JsonValue]:
+    """Return the array under `key`, empty where it is absent or null."""
+    return _find(obj, key, list) or ()
+
+
+def get_objects(obj: JsonObject, key: str) -> tuple[JsonObject, ...]:
+    """Return the array of objects under `key`, empty where it is absent or null."""
+    return tuple(_check(item, dict, f"{key}[{i}]") for i, item in enumerate(get_list(obj, key)))
+
+
+def get_strings(obj: JsonObject, key: str) -> tuple[str, ...]:
+    """Return the array of strings under `key`, empty where it is absent or null."""
+    return tuple(_check(item, str, f"{key}[{i}]") for i, item in enumerate(get_list(obj, key)))
+
+
+def _get(obj: JsonObject, key: str, wanted: type[T]) -> T:
+    found = _find(obj, key, wanted)
+    if found is None:
+        raise JsonError(f"{key} is missing")
+    return found
+
+
+def _find(obj: JsonObject, key: str, wanted: type[T]) -> T | None:
+    value = obj.get(key)
+    return None if value is None else _check(value, wanted, key)
+
+
+def _check(value: JsonValue, wanted: type[T], what: str) -> T:
+    # bool is a subclass of int in Python, but not in JSON
+    if isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
+        return value
+    raise JsonError(f"{what} must be {_TYPE_NAMES[wanted]}, not {_type_name(value)}")
+
+
+def _type_name(value: JsonValue) -> str:
+    return "null" if value is None else _TYPE_NAMES.get(type(value), type(value).__name__)

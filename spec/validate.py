@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""JSON Schema, draft 2020-12: the documents of this package and the one validator that applies them.
+
+The only user of jsonschema. A schema is named by its path below this package without `.json`: `cnm/CreateNetwork`,
+`cni/list`, `state/endpoint`. References between schemas are relative paths (`_defs.json#/$defs/networkId`).
+"""
+
+import importlib.resources
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+from referencing import Registry, Resource
+
+from spec.jsontypes import JsonError, JsonObject, JsonValue, as_object
+
+__all__ = ["SchemaError", "Validator", "load_schema", "load_validator", "schema_names"]
+
+Validator = Callable[[JsonValue], JsonObject]
+"""Returns the document, known to fit its schema, or raises `SchemaError`."""
+
+_BASE = "https://cni-bridge.invalid/"  # resolves relative references; nothing is ever fetched
+_REASON_CHARACTERS = 200
+
+
+class SchemaError(JsonError):
+    """A document does not fit its schema.
+
+    Attributes:
+        where: The place in the document, e.g. `plugins[1].type`; empty for the document itself.
+        reason: What does not fit there.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}" if where else reason)
+        self.where = where
+        self.reason = reason
+
+
+def schema_names() -> tuple[str, ...]:
+    """Return the names of all schemas of this package, sorted."""
+    root = importlib.resources.files("spec")
+    return tuple(
+        sorted(
+            f"{folder.name}/{file.name.removesuffix('.json')}"
+            for folder in root.iterdir()
+            if folder.is_dir()
+            for file in folder.iterdir()
+            if file.name.endswith(".json")
+        )
+    )
+
+
+@cache
+def load_schema(name: str) -> JsonObject:
+    """Return the schema called `name`, with its `$id` set to that name."""
+    file = importlib.resources.files("spec") / f"{name}.json"
+    schema = as_object(json.loads(file.read_text("utf-8")), name)
+    return {"$id": f"{_BASE}{name}.json", **schema}
+
+
+@cache
+def load_validator(name: str) -> Validator:
+    """Return the validator of the schema called `name`, compiled once per process."""
+    validator = Draft202012Validator(load_schema(name), registry=_REGISTRY)
+
+    def validate(document: JsonValue) -> JsonObject:
+        error = best_match(validator.iter_errors(document))
+        if error is not None:
+            raise SchemaError(_path(error), _reason(error))
+        return as_object(document, name)
+
+    return validate
+
+
+def _retrieve(uri: str) -> Resource[Any]:
+    name = uri.removeprefix(_BASE).removesuffix(".json")
+    return Resource.from_contents(load_schema(name))
+
+
+_REGISTRY: Registry[Any] = Registry(retrieve=_retrieve)  # type: ignore[call-arg]  # attrs alias, unseen by mypy
+
+
+def _path(error: ValidationError) -> str:
+    path = ""
+    for step in error.absolute_path:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+    return path
+
+
+def _reason(error: ValidationError) -> str:
+    """Return jsonschema's message, cut where it repeats a whole document back to its sender."""
+    message = error.message
+    return message if len(message) <= _REASON_CHARACTERS else f"{message[:_REASON_CHARACTERS]}…"

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Guards for every test: it leaves no thread, child process or file descriptor behind.
+
+Leaked asyncio tasks show up as warnings, and warnings are errors.
+"""
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SETTLE_S = 2.0
+"""A thread or child that is on its way out when a test ends has this long."""
+
+
+def _children() -> set[str]:
+    """Return the process IDs of the children of every thread of this process."""
+    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
+def _descriptors() -> dict[str, str]:
+    """Return what this process's file descriptors stand for."""
+    found = {}
+    for link in Path("/proc/self/fd").iterdir():
+        try:
+            found[link.name] = str(link.readlink())
+        except FileNotFoundError:  # the one that lists this directory
+            continue
+    return found
+
+
+def _threads() -> set[threading.Thread]:
+    return set(threading.enumerate())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_in_process() -> Iterator[None]:
+    """Fail a test that leaves a thread, a child process or a file descriptor behind."""
+    threads, children, descriptors = _threads(), _children(), _descriptors()
+    yield
+    gc.collect()
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        left = [
+            *(f"thread {thread.name}" for thread in _threads() - threads),
+            *(f"process {pid}" for pid in _children() - children),
+            *(f"descriptor {fd}: {name}" for fd, name in _descriptors().items() if fd not in descriptors),
+        ]
+        if not left or time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    assert not left, f"left behind: {', '.join(left)}"

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Every schema is one, says what it is for, and refuses something."""
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from spec import SchemaError, load_schema, load_validator, schema_names
+
+
+@pytest.mark.parametrize("name", schema_names())
+def test_schema_is_valid_and_titled(name: str) -> None:
+    """A file in `spec/` is a JSON Schema of draft 2020-12 with a title."""
+    schema = load_schema(name)
+    Draft202012Validator.check_schema(schema)
+    assert schema.get("title"), f"{name} has no title"
+
+
+@pytest.mark.parametrize("name", [name for name in schema_names() if not name.endswith("/_defs")])
+def test_schema_wants_an_object(name: str) -> None:
+    """A schema that lets anything through checks nothing; its references resolve."""
+    with pytest.raises(SchemaError):
+        load_validator(name)([])
+
+
+def test_an_error_says_where() -> None:
+    """The place in the document is spelled as one would write it."""
+    with pytest.raises(SchemaError) as caught:
+        load_validator("cnm/CreateNetwork")({"NetworkID": "a" * 64, "IPv4Data": [{"Pool": 1}]})
+    assert caught.value.where == "IPv4Data[0].Pool"
+    assert "not of type 'string'" in caught.value.reason
+
+
+def test_an_error_does_not_repeat_a_whole_document() -> None:
+    """The reason is short, however long the fault."""
+    with pytest.raises(SchemaError) as caught:
+        load_validator("cnm/NetworkReference")({"NetworkID": "x" * 100_000})
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "..", "a/b", "../../etc", "a" * 65, "a" * 64 + "\n", "A" * 64, "é" * 20, "a\0b" * 5]
+)
+def test_identifiers_are_whitelisted(bad: str) -> None:
+    """An identifier becomes part of paths and link names: anything but letters and digits is refused."""
+    with pytest.raises(SchemaError):
+        load_validator("cnm/EndpointReference")({"NetworkID": "a" * 64, "EndpointID": bad})
+    with pytest.raises(SchemaError):
+        load_validator("cnm/NetworkReference")({"NetworkID": bad})
+
+
+def test_swarm_identifiers_are_known() -> None:
+    """A network of a swarm has 25 base-36 digits."""
+    load_validator("cnm/NetworkReference")({"NetworkID": "8ozq5p9ckbt9cjmr7zx0v1b2y"})

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""JSON in, typed values out; whatever does not fit is named."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spec import (
+    JsonError,
+    JsonSyntaxError,
+    JsonValue,
+    as_object,
+    find_int,
+    find_object,
+    find_str,
+    get_bool,
+    get_int,
+    get_list,
+    get_object,
+    get_objects,
+    get_str,
+    get_strings,
+    parse_json,
+    render_json,
+)
+
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_values_survive_their_text(value: JsonValue) -> None:
+    """A value comes back from its text as it went, key order included."""
+    again = parse_json(render_json(value))
+    assert again == value
+    assert render_json(again) == render_json(value)
+
+
+@given(st.binary())
+def test_any_bytes_are_a_value_or_a_syntax_error(data: bytes) -> None:
+    """No input makes the parser raise anything else."""
+    with suppress(JsonSyntaxError):
+        parse_json(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        (b"", 1, 1),
+        (b'{"a": 1,\n "b" 2}', 2, 6),
+        (b'{"a":\n"\xff"}', 2, 2),
+        (b"NaN", 1, 1),
+        (b"[-Infinity]", 1, 1),
+        (b"[" * 200_000, 1, 1),
+        (b"9" * 5000, 1, 1),
+    ],
+)
+def test_a_syntax_error_has_a_place(text: bytes, line: int, column: int) -> None:
+    """What is not JSON is refused with line and column, however it is broken."""
+    with pytest.raises(JsonSyntaxError) as caught:
+        parse_json(text)
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
+def test_nan_is_not_rendered() -> None:
+    """A value that JSON cannot hold is not written."""
+    with pytest.raises(ValueError, match="JSON"):
+        render_json(float("nan"))
+
+
+DOCUMENT = as_object(
+    parse_json(b'{"s":"x","i":3,"b":true,"o":{"k":1},"l":[1],"objects":[{}],"strings":["a"],"null":null}'), "document"
+)
+
+
+def test_getters_return_what_is_there() -> None:
+    """Each getter returns a value of its own type."""
+    assert get_str(DOCUMENT, "s") == find_str(DOCUMENT, "s") == "x"
+    assert get_int(DOCUMENT, "i") == find_int(DOCUMENT, "i") == 3
+    assert get_bool(DOCUMENT, "b") is True
+    assert get_object(DOCUMENT, "o") == find_object(DOCUMENT, "o") == {"k": 1}
+    assert get_list(DOCUMENT, "l") == [1]
+    assert get_objects(DOCUMENT, "objects") == ({},)
+    assert get_strings(DOCUMENT, "strings") == ("a",)
+
+
+@pytest.mark.parametrize("key", ["null", "absent"])
+def test_null_is_absent(key: str) -> None:
+    """Go writes null for what was never set; both mean "not there"."""
+    assert find_str(DOCUMENT, key) is None
+    assert find_int(DOCUMENT, key) is None
+    assert find_object(DOCUMENT, key) is None
+    assert get_bool(DOCUMENT, key) is False
+    assert get_bool(DOCUMENT, key, default=True) is True
+    assert get_list(DOCUMENT, key) == ()
+    assert get_objects(DOCUMENT, key) == ()
+    assert get_strings(DOCUMENT, key) == ()
+    with pytest.raises(JsonError, match=f"{key} is missing"):
+        get_str(DOCUMENT, key)
+
+
+def test_a_wrong_type_is_named() -> None:
+    """A getter says which key has which type instead."""
+    with pytest.raises(JsonError, match="i must be a string, not a number"):
+        get_str(DOCUMENT, "i")
+    with pytest.raises(JsonError, match="b must be a number, not a boolean"):
+        get_int(DOCUMENT, "b")
+    with pytest.raises(JsonError, match=r"l\[0\] must be an object, not a number"):
+        get_objects(DOCUMENT, "l")
+    with pytest.raises(JsonError, match="thing must be an object, not null"):
+        as_object(json.loads("null"), "thing")
