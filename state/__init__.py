@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What must not be forgotten: networks and endpoints in LevelDB. Knows no CNI, no HTTP, no netlink."""
+
+from state.errors import (
+    RecordDamaged,
+    RecordNotFound,
+    SchemaTooNew,
+    StateError,
+    StateLocked,
+    StateUnusable,
+    WrongPhase,
+)
+from state.phases import TRANSITIONS, Phase
+from state.records import (
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    NetworkRecord,
+    RequestedInterface,
+)
+from state.store import SCHEMA_VERSION, Store
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "TRANSITIONS",
+    "AttachmentRecord",
+    "EndpointId",
+    "EndpointRecord",
+    "NetworkId",
+    "NetworkRecord",
+    "Phase",
+    "RecordDamaged",
+    "RecordNotFound",
+    "RequestedInterface",
+    "SchemaTooNew",
+    "StateError",
+    "StateLocked",
+    "StateUnusable",
+    "Store",
+    "WrongPhase",
+]

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Records to stored bytes and back, pure.
+
+A stored value is the JSON text of a document that fits `spec/state/network.json` or `spec/state/endpoint.json`; both
+are closed: a key that this version does not know means damage, not tolerance.
+"""
+
+from ipaddress import IPv4Interface, IPv6Interface
+
+from spec import (
+    JsonError,
+    JsonObject,
+    find_object,
+    find_str,
+    get_bool,
+    get_object,
+    get_objects,
+    get_str,
+    load_validator,
+    parse_json,
+    render_json,
+)
+from state.errors import RecordDamaged
+from state.phases import Phase
+from state.records import (
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    NetworkRecord,
+    RequestedInterface,
+)
+
+__all__ = ["parse_endpoint", "parse_network", "render_endpoint", "render_network"]
+
+
+def render_network(record: NetworkRecord) -> bytes:
+    """Return the stored form of a network record."""
+    return render_json(
+        {
+            "id": record.id,
+            "configuration": record.configuration,
+            "name": record.name,
+            "internal": record.internal,
+            "options": record.options,
+        }
+    )
+
+
+def parse_network(key: str, value: bytes) -> NetworkRecord:
+    """Return the network record stored under `key`.
+
+    Raises:
+        RecordDamaged: The value is no network record.
+    """
+    document = _parse("state/network", key, value)
+    options = get_object(document, "options")
+    return NetworkRecord(
+        id=NetworkId(get_str(document, "id")),
+        configuration=find_str(document, "configuration"),
+        name=find_str(document, "name"),
+        internal=get_bool(document, "internal"),
+        options={name: get_str(options, name) for name in options},
+    )
+
+
+def render_endpoint(record: EndpointRecord) -> bytes:
+    """Return the stored form of an endpoint record."""
+    attachment = record.attachment
+    requested = record.requested
+    return render_json(
+        {
+            "id": record.id,
+            "networkId": record.network_id,
+            "phase": record.phase.value,
+            "bootId": record.boot_id,
+            "internal": record.internal,
+            "requested": {
+                "address": str(requested.address) if requested.address else None,
+                "addressIPv6": str(requested.address_ipv6) if requested.address_ipv6 else None,
+                "mac": requested.mac,
+            },
+            "attachment": {
+                "ifname": attachment.ifname,
+                "netns": attachment.netns,
+                "configuration": attachment.configuration,
+                "cniVersion": attachment.cni_version,
+                "args": [{"key": key, "value": value} for key, value in attachment.args],
+                "capabilityArgs": attachment.capability_args,
+            },
+            "result": record.result,
+            "snapshot": record.snapshot,
+            "sandboxKey": record.sandbox_key,
+        }
+    )
+
+
+def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
+    """Return the endpoint record stored under `key`.
+
+    Raises:
+        RecordDamaged: The value is no endpoint record.
+    """
+    document = _parse("state/endpoint", key, value)
+    try:
+        return EndpointRecord(
+            id=EndpointId(get_str(document, "id")),
+            network_id=NetworkId(get_str(document, "networkId")),
+            phase=Phase(get_str(document, "phase")),
+            boot_id=get_str(document, "bootId"),
+            internal=get_bool(document, "internal"),
+            requested=_parse_requested(get_object(document, "requested")),
+            attachment=_parse_attachment(get_object(document, "attachment")),
+            result=find_object(document, "result"),
+            snapshot=find_object(document, "snapshot"),
+            sandbox_key=find_str(document, "sandboxKey"),
+        )
+    except ValueError as exc:  # an address that is none: the schema leaves those to ipaddress
+        raise RecordDamaged(key, exc) from exc
+
+
+def _parse(schema: str, key: str, value: bytes) -> JsonObject:
+    try:
+        return load_validator(schema)(parse_json(value))
+    except JsonError as exc:
+        raise RecordDamaged(key, exc) from exc
+
+
+def _parse_requested(document: JsonObject) -> RequestedInterface:
+    address = find_str(document, "address")
+    address_ipv6 = find_str(document, "addressIPv6")
+    return RequestedInterface(
+        address=IPv4Interface(address) if address else None,
+        address_ipv6=IPv6Interface(address_ipv6) if address_ipv6 else None,
+        mac=find_str(document, "mac"),
+    )
+
+
+def _parse_attachment(document: JsonObject) -> AttachmentRecord:
+    return AttachmentRecord(
+        ifname=get_str(document, "ifname"),
+        netns=get_str(document, "netns"),
+        configuration=get_object(document, "configuration"),
+        cni_version=get_str(document, "cniVersion"),
+        args=tuple((get_str(arg, "key"), get_str(arg, "value")) for arg in get_objects(document, "args")),
+        capability_args=get_object(document, "capabilityArgs"),
+    )

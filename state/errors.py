@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What can go wrong with stored state.
+
+```
+StateError
+├── StateLocked      another process has the state directory
+├── SchemaTooNew     written by a newer cni-bridge
+├── StateUnusable    LevelDB cannot open, read or write its files
+├── RecordDamaged    a stored record does not fit its schema
+├── RecordNotFound   no record with that identifier
+└── WrongPhase       the endpoint is in a phase that does not allow the step
+```
+"""
+
+from pathlib import Path
+
+__all__ = [
+    "RecordDamaged",
+    "RecordNotFound",
+    "SchemaTooNew",
+    "StateError",
+    "StateLocked",
+    "StateUnusable",
+    "WrongPhase",
+]
+
+
+class StateError(Exception):
+    """Anything that is wrong with stored state."""
+
+
+class StateLocked(StateError):
+    """Another process has the state directory open.
+
+    Attributes:
+        path: The state directory.
+        pid: The process that has it, as it wrote itself down; None if it has not done so yet.
+    """
+
+    def __init__(self, path: Path, pid: int | None) -> None:
+        holder = "another process" if pid is None else f"process {pid}"
+        super().__init__(
+            f"state directory {path} is in use by {holder}; "
+            "stop that cni-bridge first, or give this one another --state-dir"
+        )
+        self.path = path
+        self.pid = pid
+
+
+class SchemaTooNew(StateError):
+    """The state was written by a newer cni-bridge.
+
+    Attributes:
+        path: The state directory.
+        found: The schema version found.
+        known: The newest one this version can read.
+    """
+
+    def __init__(self, path: Path, found: int, known: int) -> None:
+        super().__init__(
+            f"state directory {path} has schema version {found}, this cni-bridge knows {known}: "
+            "install the newer version again; nothing has been changed"
+        )
+        self.path = path
+        self.found = found
+        self.known = known
+
+
+class StateUnusable(StateError):
+    """LevelDB cannot open, read or write its files.
+
+    Attributes:
+        path: The database directory.
+    """
+
+    def __init__(self, path: Path, doing: str, reason: object) -> None:
+        super().__init__(f"cannot {doing} the state in {path}: {reason}")
+        self.path = path
+
+
+class RecordDamaged(StateError):
+    """A stored record does not fit its schema.
+
+    Attributes:
+        key: The record's key.
+    """
+
+    def __init__(self, key: str, reason: object) -> None:
+        super().__init__(f"stored record {key} is damaged: {reason}")
+        self.key = key
+
+
+class RecordNotFound(StateError):
+    """No record with that identifier.
+
+    Attributes:
+        kind: `network` or `endpoint`.
+        id: The identifier asked for.
+    """
+
+    def __init__(self, kind: str, identifier: str) -> None:
+        super().__init__(f"cni-bridge knows no {kind} {identifier}")
+        self.kind = kind
+        self.id = identifier
+
+
+class WrongPhase(StateError):
+    """An endpoint's phase does not allow the step.
+
+    Attributes:
+        id: The endpoint.
+        phase: The phase it is in, None if there is no record.
+        wanted: The phase that was asked for, None for removal.
+    """
+
+    def __init__(self, identifier: str, phase: str | None, wanted: str | None) -> None:
+        super().__init__(f"endpoint {identifier} is {phase or 'not stored'} and cannot become {wanted or 'gone'}")
+        self.id = identifier
+        self.phase = phase
+        self.wanted = wanted

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What is stored of networks and endpoints.
+
+Records are plain values. Foreign documents (a network configuration list, a CNI result) are kept whole, as they were
+read; `state` knows neither CNI nor netlink and does not look into them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv6Interface
+from typing import NewType
+
+from spec import JsonObject
+from state.phases import Phase
+
+__all__ = [
+    "AttachmentRecord",
+    "EndpointId",
+    "EndpointRecord",
+    "NetworkId",
+    "NetworkRecord",
+    "RequestedInterface",
+]
+
+NetworkId = NewType("NetworkId", str)
+EndpointId = NewType("EndpointId", str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRecord:
+    """A Docker network and the network configuration list it is bound to.
+
+    Attributes:
+        id: Docker's network ID.
+        configuration: The list's name as given with `-o cni.network`, None if the network's own name decides.
+        name: The Docker network's name, None as long as the engine has not told it.
+        internal: Made with `--internal`: no gateway, no default route.
+        options: Everything the user gave with `-o`.
+    """
+
+    id: NetworkId
+    configuration: str | None
+    name: str | None
+    internal: bool
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedInterface:
+    """What Docker chose before it called CreateEndpoint; None where it left the choice to the driver."""
+
+    address: IPv4Interface | None = None
+    address_ipv6: IPv6Interface | None = None
+    mac: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentRecord:
+    """Everything a CNI DEL needs, fixed before the ADD and never read from the configuration directory again.
+
+    Attributes:
+        ifname: The link's name inside the staging namespace.
+        netns: Path of the staging namespace.
+        configuration: The network configuration list, whole.
+        cni_version: The version its plugins are spoken to in.
+        args: CNI_ARGS, in order.
+        capability_args: Values offered to plugins by capability.
+    """
+
+    ifname: str
+    netns: str
+    configuration: JsonObject
+    cni_version: str
+    args: tuple[tuple[str, str], ...]
+    capability_args: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRecord:
+    """An endpoint: one attachment of one container to one network.
+
+    Attributes:
+        id: Docker's endpoint ID, which is also the CNI container ID.
+        network_id: The Docker network.
+        phase: How far it has come.
+        boot_id: The kernel's boot ID under which the plugins ran.
+        internal: The network was internal when the endpoint was made.
+        requested: What Docker had chosen already.
+        attachment: What was, or is to be, attached.
+        result: The CNI result, None before ADD has ended.
+        snapshot: What the plugins left in the staging namespace (`state/snapshot`), None before ADD has ended.
+        sandbox_key: Path of the sandbox's namespace, None unless joined once.
+    """
+
+    id: EndpointId
+    network_id: NetworkId
+    phase: Phase
+    boot_id: str
+    internal: bool
+    requested: RequestedInterface
+    attachment: AttachmentRecord
+    result: JsonObject | None = None
+    snapshot: JsonObject | None = None
+    sandbox_key: str | None = None

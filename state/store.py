@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Networks and endpoints that outlive the daemon, the engine and the machine.
+
+| key             | value                     |
+| --------------- | ------------------------- |
+| `meta/schema`   | schema version, e.g. `1`  |
+| `network/<id>`  | `spec/state/network.json` |
+| `endpoint/<id>` | `spec/state/endpoint.json`|
+"""
+
+from pathlib import Path
+from typing import Final, Self
+
+from spec import JsonError, parse_json
+from state.codec import parse_endpoint, parse_network, render_endpoint, render_network
+from state.db import Database
+from state.errors import RecordDamaged, RecordNotFound, SchemaTooNew, WrongPhase
+from state.phases import TRANSITIONS, Phase
+from state.records import EndpointId, EndpointRecord, NetworkId, NetworkRecord
+
+__all__ = ["SCHEMA_VERSION", "Store"]
+
+SCHEMA_VERSION: Final = 1
+
+_SCHEMA_KEY: Final = "meta/schema"
+_NETWORKS: Final = "network/"
+_ENDPOINTS: Final = "endpoint/"
+
+
+class Store:
+    """Typed records over one `Database`.
+
+    What a method stored is on the disk when it returns; when it raises, nothing has changed. The caller serialises the
+    steps of one endpoint (one lock per endpoint); different endpoints do not disturb one another.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """Open the store in `directory`, making it if it does not exist.
+
+        Raises:
+            StateLocked: Another process has it.
+            SchemaTooNew: A newer cni-bridge wrote it; nothing has been changed.
+            StateUnusable: Its files cannot be opened.
+            RecordDamaged: Its schema version cannot be read.
+        """
+        db = Database.open(directory)
+        try:
+            version = _schema_version(db)
+            if version is None:
+                db.write_now({_SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
+            elif version > SCHEMA_VERSION:
+                raise SchemaTooNew(directory, version, SCHEMA_VERSION)
+        except BaseException:
+            db.close()
+            raise
+        return cls(db)
+
+    def close(self) -> None:
+        """Wait for writes under way and give the directory free."""
+        self._db.close()
+
+    def networks(self) -> tuple[NetworkRecord, ...]:
+        """Return all networks, by ID."""
+        return tuple(parse_network(key, value) for key, value in self._db.scan(_NETWORKS))
+
+    def find_network(self, network_id: NetworkId) -> NetworkRecord | None:
+        """Return the network's record, None if there is none."""
+        key = f"{_NETWORKS}{network_id}"
+        value = self._db.get(key)
+        return None if value is None else parse_network(key, value)
+
+    async def put_network(self, record: NetworkRecord) -> None:
+        """Store a network's record, in place of an earlier one."""
+        await self._db.write({f"{_NETWORKS}{record.id}": render_network(record)})
+
+    async def remove_network(self, network_id: NetworkId) -> None:
+        """Remove a network's record, if there is one."""
+        await self._db.write({f"{_NETWORKS}{network_id}": None})
+
+    def endpoints(self) -> tuple[EndpointRecord, ...]:
+        """Return all endpoints, by ID."""
+        return tuple(parse_endpoint(key, value) for key, value in self._db.scan(_ENDPOINTS))
+
+    def find_endpoint(self, endpoint_id: EndpointId) -> EndpointRecord | None:
+        """Return the endpoint's record, None if there is none."""
+        key = f"{_ENDPOINTS}{endpoint_id}"
+        value = self._db.get(key)
+        return None if value is None else parse_endpoint(key, value)
+
+    def get_endpoint(self, endpoint_id: EndpointId) -> EndpointRecord:
+        """Return the endpoint's record.
+
+        Raises:
+            RecordNotFound: There is none.
+        """
+        record = self.find_endpoint(endpoint_id)
+        if record is None:
+            raise RecordNotFound("endpoint", endpoint_id)
+        return record
+
+    async def put_endpoint(self, record: EndpointRecord) -> None:
+        """Store an endpoint's next phase.
+
+        Raises:
+            WrongPhase: `TRANSITIONS` does not lead from the stored phase to the record's.
+        """
+        self._check(record.id, record.phase)
+        await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)})
+
+    async def remove_endpoint(self, endpoint_id: EndpointId) -> None:
+        """Remove an endpoint's record, which must be in DELETING: its DEL is done.
+
+        Raises:
+            WrongPhase: It is in another phase.
+        """
+        self._check(endpoint_id, None)
+        await self._db.write({f"{_ENDPOINTS}{endpoint_id}": None})
+
+    def _check(self, endpoint_id: EndpointId, wanted: Phase | None) -> None:
+        stored = self.find_endpoint(endpoint_id)
+        phase = stored.phase if stored else None
+        if wanted not in TRANSITIONS[phase]:
+            raise WrongPhase(endpoint_id, phase, wanted)
+
+
+def _schema_version(db: Database) -> int | None:
+    value = db.get(_SCHEMA_KEY)
+    if value is None:
+        return None
+    try:
+        version = parse_json(value)
+    except JsonError as exc:
+        raise RecordDamaged(_SCHEMA_KEY, exc) from exc
+    if isinstance(version, int) and not isinstance(version, bool):
+        return version
+    raise RecordDamaged(_SCHEMA_KEY, "not a number")

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Records to store, and a store to put them in."""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Interface, IPv6Interface
+from pathlib import Path
+
+import pytest
+
+from state import (
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    NetworkRecord,
+    Phase,
+    RequestedInterface,
+    Store,
+)
+
+
+@pytest.fixture
+def network() -> NetworkRecord:
+    """A network bound by `-o cni.network`."""
+    return NetworkRecord(
+        id=NetworkId("a" * 64),
+        configuration="blue",
+        name=None,
+        internal=False,
+        options={"cni.network": "blue"},
+    )
+
+
+@pytest.fixture
+def endpoint() -> EndpointRecord:
+    """An endpoint whose plugins have not run yet."""
+    return EndpointRecord(
+        id=EndpointId("e" * 64),
+        network_id=NetworkId("a" * 64),
+        phase=Phase.PENDING,
+        boot_id="0c1f",
+        internal=False,
+        requested=RequestedInterface(
+            address=IPv4Interface("10.1.2.3/24"), address_ipv6=IPv6Interface("fd00::3/64"), mac="02:00:00:00:00:01"
+        ),
+        attachment=AttachmentRecord(
+            ifname="eth0",
+            netns="/run/cni-bridge/netns/e",
+            configuration={"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge", "x": [1, 2.5, None]}]},
+            cni_version="1.0.0",
+            args=(("IgnoreUnknown", "1"), ("K", "")),
+            capability_args={"mac": "02:00:00:00:00:01"},
+        ),
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Records survive their stored form; anything else is damage."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from spec import JsonObject, load_validator
+from state import EndpointRecord, NetworkRecord, Phase, RecordDamaged, RequestedInterface
+from state.codec import parse_endpoint, parse_network, render_endpoint, render_network
+
+
+def test_network_survives(network: NetworkRecord) -> None:
+    """A network record comes back as it went."""
+    assert parse_network("k", render_network(network)) == network
+
+
+def test_unbound_network_survives(network: NetworkRecord) -> None:
+    """A network whose name is not known yet comes back so."""
+    unbound = replace(network, configuration=None, options={})
+    assert parse_network("k", render_network(unbound)) == unbound
+
+
+def test_endpoint_survives(endpoint: EndpointRecord) -> None:
+    """An endpoint record comes back as it went, empty CNI argument and numbers included."""
+    assert parse_endpoint("k", render_endpoint(endpoint)) == endpoint
+
+
+def test_endpoint_without_wishes_survives(endpoint: EndpointRecord) -> None:
+    """An endpoint for which Docker chose nothing comes back so."""
+    free = replace(endpoint, requested=RequestedInterface(), phase=Phase.DELETING, sandbox_key="/var/run/x")
+    assert parse_endpoint("k", render_endpoint(free)) == free
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"phase": "sleeping"}, "sleeping"),
+        ({"surprise": 1}, "surprise"),
+        ({"bootId": None}, "bootId"),
+        ({"requested": {"address": "10.0.0.0/99", "addressIPv6": None, "mac": None}}, "not a valid netmask"),
+    ],
+)
+def test_damage_is_named(endpoint: EndpointRecord, change: JsonObject, what: str) -> None:
+    """What does not fit the closed schema is refused, naming the key and the fault."""
+    document = {**json.loads(render_endpoint(endpoint)), **change}
+    with pytest.raises(RecordDamaged, match=what) as caught:
+        parse_endpoint("endpoint/e", json.dumps(document).encode())
+    assert caught.value.key == "endpoint/e"
+
+
+def test_half_a_record_is_damage(network: NetworkRecord) -> None:
+    """A value cut short is refused."""
+    with pytest.raises(RecordDamaged):
+        parse_network("k", render_network(network)[:-5])
+
+
+def test_what_is_written_fits_the_schema(endpoint: EndpointRecord) -> None:
+    """Records are written in the form that reading demands."""
+    load_validator("state/endpoint")(json.loads(render_endpoint(endpoint)))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The store keeps records over restarts, allows only legal steps, and belongs to one process."""
+
+import os
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import plyvel
+import pytest
+
+from state import (
+    SCHEMA_VERSION,
+    TRANSITIONS,
+    EndpointRecord,
+    NetworkRecord,
+    Phase,
+    RecordDamaged,
+    RecordNotFound,
+    SchemaTooNew,
+    StateLocked,
+    StateUnusable,
+    Store,
+    WrongPhase,
+)
+
+PHASES: tuple[Phase | None, ...] = (None, *Phase)
+
+
+async def test_records_outlive_the_store(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRecord) -> None:
+    """What was stored is there when the store is opened again."""
+    store = Store.open(tmp_path)
+    await store.put_network(network)
+    await store.put_endpoint(endpoint)
+    store.close()
+    store = Store.open(tmp_path)
+    assert store.networks() == (network,)
+    assert store.find_network(network.id) == network
+    assert store.endpoints() == (endpoint,)
+    assert store.get_endpoint(endpoint.id) == endpoint
+    store.close()
+
+
+async def test_removed_network_is_gone(store: Store, network: NetworkRecord) -> None:
+    """A network can be removed, and removed again."""
+    await store.put_network(network)
+    await store.remove_network(network.id)
+    await store.remove_network(network.id)
+    assert store.find_network(network.id) is None
+    assert store.networks() == ()
+
+
+def test_unknown_endpoint_is_named(store: Store, endpoint: EndpointRecord) -> None:
+    """Asking for what is not there says what was asked for."""
+    assert store.find_endpoint(endpoint.id) is None
+    with pytest.raises(RecordNotFound, match=endpoint.id):
+        store.get_endpoint(endpoint.id)
+
+
+async def _bring_to(store: Store, endpoint: EndpointRecord, phase: Phase | None) -> None:
+    """Lead a new endpoint along legal steps."""
+    ways: dict[Phase | None, tuple[Phase, ...]] = {
+        None: (),
+        Phase.PENDING: (Phase.PENDING,),
+        Phase.READY: (Phase.PENDING, Phase.READY),
+        Phase.JOINED: (Phase.PENDING, Phase.READY, Phase.JOINED),
+        Phase.DELETING: (Phase.PENDING, Phase.DELETING),
+    }
+    for step in ways[phase]:
+        await store.put_endpoint(replace(endpoint, phase=step))
+
+
+@pytest.mark.parametrize(("start", "end"), [(s, e) for s, e in product(PHASES, PHASES) if s or e])
+async def test_only_legal_steps(store: Store, endpoint: EndpointRecord, start: Phase | None, end: Phase | None) -> None:
+    """From each phase the table's steps succeed, and any other leaves the record untouched."""
+    await _bring_to(store, endpoint, start)
+    before = store.find_endpoint(endpoint.id)
+
+    async def step() -> None:
+        if end is None:
+            await store.remove_endpoint(endpoint.id)
+        else:
+            await store.put_endpoint(replace(endpoint, phase=end))
+
+    if end in TRANSITIONS[start]:
+        await step()
+        after = store.find_endpoint(endpoint.id)
+        assert (after.phase if after else None) == end
+    else:
+        with pytest.raises(WrongPhase):
+            await step()
+        assert store.find_endpoint(endpoint.id) == before
+
+
+def test_no_endpoint_is_removed_before_its_del() -> None:
+    """The only way to "no record" leads through DELETING."""
+    assert {phase for phase, ends in TRANSITIONS.items() if None in ends} == {Phase.DELETING}
+
+
+def test_second_process_is_told_who_has_it(tmp_path: Path) -> None:
+    """A state directory in use is refused, naming its holder, and is free afterwards."""
+    store = Store.open(tmp_path)
+    with pytest.raises(StateLocked, match=f"process {os.getpid()}"):
+        Store.open(tmp_path)
+    store.close()
+    Store.open(tmp_path).close()
+
+
+def test_newer_schema_is_left_alone(tmp_path: Path) -> None:
+    """State of a newer version is refused and not changed."""
+    Store.open(tmp_path).close()
+    with plyvel.DB(str(tmp_path / "leveldb")) as db:
+        db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
+    with pytest.raises(SchemaTooNew, match=f"schema version {SCHEMA_VERSION + 1}"):
+        Store.open(tmp_path)
+    with plyvel.DB(str(tmp_path / "leveldb")) as db:
+        assert db.get(b"meta/schema") == str(SCHEMA_VERSION + 1).encode()
+
+
+@pytest.mark.parametrize("value", [b"one", b'"1"', b"true", b""])
+def test_unreadable_schema_version_is_damage(tmp_path: Path, value: bytes) -> None:
+    """A schema version that is no number is refused."""
+    Store.open(tmp_path).close()
+    with plyvel.DB(str(tmp_path / "leveldb")) as db:
+        db.put(b"meta/schema", value)
+    with pytest.raises(RecordDamaged, match="meta/schema"):
+        Store.open(tmp_path)
+
+
+def test_files_that_are_no_database(tmp_path: Path) -> None:
+    """A directory that LevelDB cannot open is an error that names it, and gives the lock back."""
+    (tmp_path / "leveldb").write_text("not a directory")
+    with pytest.raises(StateUnusable, match=str(tmp_path)):
+        Store.open(tmp_path)
+    (tmp_path / "leveldb").unlink()
+    Store.open(tmp_path).close()
+
+
+def test_state_is_private(tmp_path: Path) -> None:
+    """Configurations may hold credentials: only the owner can look."""
+    Store.open(tmp_path / "state").close()
+    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
