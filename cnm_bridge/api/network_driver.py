@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The NetworkDriver calls, as one table.
+
+Source: moby `daemon/libnetwork/drivers/remote/driver.go`, `api/api.go`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from cnm_bridge.api.rpc import Method
+from cnm_bridge.lifecycle import Endpoints, Networks
+from cnm_bridge.wire import (
+    parse_create_endpoint,
+    parse_create_network,
+    parse_endpoint_reference,
+    parse_join,
+    parse_network_reference,
+    render_interface,
+    render_joined,
+)
+from spec import JsonObject
+
+__all__ = ["network_driver"]
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+_IMPLEMENTS: Final[JsonObject] = {"Implements": ["NetworkDriver"]}
+
+_CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "local", "GwAllocChecker": True}
+
+# A gateway address comes from the CNI configuration; Docker's IPAM need not set one aside.
+_NO_GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": True, "SkipIPv6": True}
+
+
+def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ...]:
+    """Return every NetworkDriver call, carried out by `networks` and `endpoints`."""
+
+    def method(name: str, schema: str | None, answer: Callable[[JsonObject], Awaitable[JsonObject]]) -> Method:
+        return Method(name=name, schema=schema, answer=answer)
+
+    # fmt: off
+    return (
+        method("Plugin.Activate", None, _always(_IMPLEMENTS)),
+        method("NetworkDriver.GetCapabilities", None, _always(_CAPABILITIES)),
+        method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _always(_NO_GATEWAY_NEEDED)),
+        # Only a swarm manager calls these two, and only for drivers of global scope.
+        method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", _always({"Options": {}})),
+        method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", _always({})),
+        method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork", _done(parse_create_network, networks.create)),
+        method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference", _done(parse_network_reference, networks.delete)),
+        method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
+               _answered(parse_create_endpoint, endpoints.create, render_interface)),
+        method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
+               _done(parse_endpoint_reference, endpoints.delete)),
+        # Asked several times per start and, before 28.1, fatal when it fails; what it returns is never shown.
+        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", _always({"Value": {}})),
+        method("NetworkDriver.Join", "cnm/Join", _answered(parse_join, endpoints.join, render_joined)),
+        method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
+        # Connectivity to the outside is the plugins' own, from the ADD on.
+        method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity", _always({})),
+        method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference", _always({})),
+        # Nodes come and go in swarms only; nothing of this driver spans hosts.
+        method("NetworkDriver.DiscoverNew", "cnm/Discover", _always({})),
+        method("NetworkDriver.DiscoverDelete", "cnm/Discover", _always({})),
+    )
+    # fmt: on
+
+
+def _always(reply: JsonObject) -> Callable[[JsonObject], Awaitable[JsonObject]]:
+    async def answer(body: JsonObject) -> JsonObject:  # noqa: ARG001 - checked by its schema, and that is all
+        return reply
+
+    return answer
+
+
+def _answered(
+    parse: Callable[[JsonObject], Request],
+    call: Callable[[Request], Awaitable[Reply]],
+    render: Callable[[Reply], JsonObject],
+) -> Callable[[JsonObject], Awaitable[JsonObject]]:
+    async def answer(body: JsonObject) -> JsonObject:
+        return render(await call(parse(body)))
+
+    return answer
+
+
+def _done(
+    parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]
+) -> Callable[[JsonObject], Awaitable[JsonObject]]:
+    async def answer(body: JsonObject) -> JsonObject:
+        await call(parse(body))
+        return {}
+
+    return answer

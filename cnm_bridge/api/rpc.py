@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker's plugin protocol over aiohttp: POST /<method> with a JSON object, answered by a JSON object.
+
+What dockerd's client (moby `pkg/plugins/client.go`) makes of it, and what follows:
+
+* An answer must have status 200 and a JSON body; an error is `{"Err": "text"}` in such an answer. Everything else than
+  200 is for methods that do not exist.
+* After a transport error every method is sent again, and then with an *empty body*: such a call must be refused without
+  effect, because its first try may have been carried out.
+* A connection that the server closes when idle gives exactly such an error; hence `Connection: close` on every answer.
+* No call is taken back when its client goes away: what has begun to change the world runs to its end.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from cni_invoker import CniError
+from cnm_bridge.errors import BadRequest, BridgeError
+from cnm_bridge.kernel import KernelError
+from spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
+from state import StateError
+
+__all__ = ["MAX_BODY_BYTES", "Method", "make_app"]
+
+log = structlog.get_logger()
+
+MAX_BODY_BYTES: Final = 1 << 20
+"""dockerd's largest request is a few kilobytes: CreateEndpoint with every port of a range published."""
+
+_EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """One call of the plugin protocol.
+
+    Attributes:
+        name: Its path, e.g. `NetworkDriver.Join`.
+        schema: What its body must fit, e.g. `cnm/Join`; None for a call that has no body.
+        answer: Carries it out and returns the body of the answer.
+    """
+
+    name: str
+    schema: str | None
+    answer: Callable[[JsonObject], Awaitable[JsonObject]]
+
+
+def make_app(methods: Iterable[Method]) -> web.Application:
+    """Return the application that answers `methods`; whatever else is asked gets status 404."""
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    for method in methods:
+        app.router.add_post(f"/{method.name}", _handler(method))
+    app.router.add_route("*", "/{path:.*}", _unknown)
+    return app
+
+
+def _handler(method: Method) -> Callable[[web.Request], Awaitable[web.Response]]:
+    validate = load_validator(method.schema) if method.schema else None
+
+    async def handle(request: web.Request) -> web.Response:
+        with structlog.contextvars.bound_contextvars(rpc=method.name):
+            started = time.monotonic()
+            reply = await _answer(method, validate, request)
+            duration_ms = round((time.monotonic() - started) * 1000, 1)
+            if "Err" in reply:
+                log.warning("rpc.refused", duration_ms=duration_ms, error=reply["Err"])
+            else:
+                log.info("rpc.answered", duration_ms=duration_ms)
+        return _respond(reply)
+
+    return handle
+
+
+async def _answer(method: Method, validate: Validator | None, request: web.Request) -> JsonObject:
+    """Return the answer, or what went wrong as `{"Err": text}`: the one place where errors become an answer."""
+    try:
+        body: JsonObject = {}
+        if validate:
+            body = _parse(method, validate, await request.read())
+            ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
+            structlog.contextvars.bind_contextvars(**{name: value for name, value in ids.items() if value})
+        return await method.answer(body)
+    except _EXPECTED as exc:
+        return {"Err": str(exc)}
+    except web.HTTPRequestEntityTooLarge:
+        return {"Err": f"{method.name}: the request is larger than {MAX_BODY_BYTES} bytes; nothing has been done"}
+    except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
+        log.exception("rpc.bug")
+        return {"Err": f"{method.name}: internal error in cni-bridge; its log has the details (event rpc.bug)"}
+
+
+def _parse(method: Method, validate: Validator, body: bytes) -> JsonObject:
+    if not body:
+        raise BadRequest(
+            f"{method.name}: the request has no body, as when Docker repeats a call whose connection broke; "
+            "nothing has been done this time, run the docker command again"
+        )
+    try:
+        return validate(parse_json(body))
+    except JsonError as exc:
+        raise BadRequest(f"{method.name}: the request cannot be understood: {exc}") from exc
+
+
+async def _unknown(request: web.Request) -> web.Response:
+    return _respond({"Err": f"cni-bridge has no {request.method} {request.path}"}, status=404)
+
+
+def _respond(reply: JsonObject, status: int = 200) -> web.Response:
+    response = web.Response(body=render_json(reply), status=status, content_type="application/json")
+    response.force_close()
+    return response

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The plugin socket: a Unix socket that only root can use."""
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.errors import Refused
+
+__all__ = ["listening"]
+
+_UMASK: Final = 0o177  # srw-------: whoever can talk to it can have plugins run as root
+_BACKLOG: Final = 128
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """Listen at `path`, in place of a socket that nobody serves any more; remove it in the end.
+
+    Raises:
+        Refused: Something else is there: a live socket, or no socket at all.
+        OSError: The path cannot be used.
+    """
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _clear(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as sock:
+        umask = os.umask(_UMASK)
+        try:
+            sock.bind(str(path))
+        finally:
+            os.umask(umask)
+        inode = path.stat().st_ino
+        sock.listen(_BACKLOG)
+        try:
+            yield sock
+        finally:
+            if path.exists() and path.stat().st_ino == inode:
+                path.unlink()
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket that a killed process left behind."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise Refused(f"{path} exists and is no socket; remove it, or give --socket another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        else:
+            raise Refused(f"{path} is served by another process; stop that one, or give --socket another path")

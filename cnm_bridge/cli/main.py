@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The command `cni-bridge`.
+
+A setting comes from the command line, else from the environment (`CNI_BRIDGE_<OPTION>`), else from the configuration
+file, else it has its default.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from cnm_bridge import __version__
+from cnm_bridge.cli.config_file import read_config_file
+from cnm_bridge.daemon import serve as serve_until_stopped
+from cnm_bridge.errors import BridgeError
+from cnm_bridge.log import LogFormat, LogLevel, configure_logging
+from cnm_bridge.settings import Settings
+from state import StateError
+
+__all__ = ["main"]
+
+_DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
+_DEFAULTS: Final = Settings()
+
+_DIRECTORY = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_SECONDS = click.FloatRange(min=0, min_open=True)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="cni-bridge", message="%(prog)s %(version)s")
+def main() -> None:
+    """Docker networks made by CNI plugins."""
+
+
+def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Make the file's values the defaults of the other options."""
+    if path is None:
+        if not _DEFAULT_CONFIG.exists():
+            return
+        path = _DEFAULT_CONFIG
+    options = {option.lstrip("-"): p.name for p in context.command.params for option in p.opts if p is not parameter}
+    try:
+        values = read_config_file(path, options)
+    except (OSError, ValueError, BridgeError) as exc:
+        raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
+    context.default_map = {options[key]: value for key, value in values.items()}
+
+
+@main.command()
+@click.option(
+    "--config",
+    type=_FILE,
+    envvar="CNI_BRIDGE_CONFIG",
+    is_eager=True,
+    expose_value=False,
+    callback=_load_config,
+    help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
+)
+@click.option(
+    "--socket",
+    type=_FILE,
+    envvar="CNI_BRIDGE_SOCKET",
+    default=_DEFAULTS.socket,
+    show_default=True,
+    help="The plugin socket; its file name is the driver's name in Docker.",
+)
+@click.option(
+    "--cni-conf-dir",
+    "cni_conf_dirs",
+    type=_DIRECTORY,
+    multiple=True,
+    envvar="CNI_BRIDGE_CNI_CONF_DIR",
+    default=_DEFAULTS.cni_conf_dirs,
+    show_default=True,
+    help="Directory of CNI network configurations. Repeatable; the first that has a name wins.",
+)
+@click.option(
+    "--cni-bin-dir",
+    "cni_bin_dirs",
+    type=_DIRECTORY,
+    multiple=True,
+    envvar="CNI_BRIDGE_CNI_BIN_DIR",
+    default=_DEFAULTS.cni_bin_dirs,
+    show_default=True,
+    help="Directory of CNI plugins. Repeatable; the first that has a plugin wins.",
+)
+@click.option(
+    "--state-dir",
+    type=_DIRECTORY,
+    envvar="CNI_BRIDGE_STATE_DIR",
+    default=_DEFAULTS.state_dir,
+    show_default=True,
+    help="What must survive a reboot.",
+)
+@click.option(
+    "--run-dir",
+    type=_DIRECTORY,
+    envvar="CNI_BRIDGE_RUN_DIR",
+    default=_DEFAULTS.run_dir,
+    show_default=True,
+    help="What need not: the staging namespaces.",
+)
+@click.option(
+    "--docker-host",
+    envvar=["CNI_BRIDGE_DOCKER_HOST", "DOCKER_HOST"],
+    default=_DEFAULTS.docker_host,
+    show_default=True,
+    help="The Docker Engine API, asked in the background for the names of networks.",
+)
+@click.option(
+    "--plugin-timeout",
+    "plugin_timeout_s",
+    type=_SECONDS,
+    envvar="CNI_BRIDGE_PLUGIN_TIMEOUT",
+    default=_DEFAULTS.plugin_timeout_s,
+    show_default=True,
+    help="Seconds that one execution of a plugin may take.",
+)
+@click.option(
+    "--drain-timeout",
+    "drain_timeout_s",
+    type=_SECONDS,
+    envvar="CNI_BRIDGE_DRAIN_TIMEOUT",
+    default=_DEFAULTS.drain_timeout_s,
+    show_default=True,
+    help="Seconds that SIGTERM waits for calls under way.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(LogLevel, case_sensitive=False),
+    envvar="CNI_BRIDGE_LOG_LEVEL",
+    default=LogLevel.INFO,
+    show_default=True,
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(LogFormat, case_sensitive=False),
+    envvar="CNI_BRIDGE_LOG_FORMAT",
+    default=LogFormat.AUTO,
+    show_default=True,
+    help="auto is text on a terminal and JSON elsewhere.",
+)
+def serve(
+    *,
+    socket: Path,
+    cni_conf_dirs: tuple[Path, ...],
+    cni_bin_dirs: tuple[Path, ...],
+    state_dir: Path,
+    run_dir: Path,
+    docker_host: str,
+    plugin_timeout_s: float,
+    drain_timeout_s: float,
+    log_level: LogLevel,
+    log_format: LogFormat,
+) -> None:
+    """Answer Docker as its network driver, until SIGTERM."""
+    configure_logging(log_level, log_format)
+    settings = Settings(
+        socket=socket.absolute(),
+        cni_conf_dirs=cni_conf_dirs,
+        cni_bin_dirs=cni_bin_dirs,
+        state_dir=state_dir.absolute(),
+        run_dir=run_dir.absolute(),
+        docker_host=docker_host,
+        plugin_timeout_s=plugin_timeout_s,
+        drain_timeout_s=drain_timeout_s,
+    )
+    try:
+        asyncio.run(serve_until_stopped(settings))
+    except (BridgeError, StateError, OSError) as exc:
+        click.echo(f"cni-bridge: {exc}", err=True)
+        sys.exit(1)

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The Docker Engine API: what the driver calls do not tell. Used in the background only."""
+
+from cnm_bridge.engine.client import Engine
+
+__all__ = ["Engine"]

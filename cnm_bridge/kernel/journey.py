@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The journey of a link: out of its staging namespace for Docker, and back into it for CNI DEL.
+
+Runs whole in one throw-away thread, which begins in the host namespace. Nothing is remembered from one to the next:
+where a link is, the kernel tells. It is known by an alternative name, which stays with it wherever Docker moves it and
+whatever Docker calls it; a link of the host or of a sandbox that does not have that name is never touched.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from errno import EEXIST
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.kernel.addresses import replace_addresses
+from cnm_bridge.kernel.capture import capture
+from cnm_bridge.kernel.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken, attempt
+from cnm_bridge.kernel.links import (
+    add_altname,
+    delete_link,
+    find_link,
+    find_link_by_altname,
+    get_link,
+    link_names,
+    make_veth,
+    move_link,
+    remove_altname,
+    rename_link,
+)
+from cnm_bridge.kernel.netlink import Netlink
+from cnm_bridge.kernel.netns import (
+    NamespaceId,
+    current_namespace,
+    ensure_namespace,
+    enter,
+    namespace_id,
+    open_namespace,
+)
+from cnm_bridge.kernel.snapshot import IpInterface, Snapshot
+
+__all__ = ["Journey", "Whereabouts"]
+
+_PEER: Final = "placeholder"  # the other end of the veth that stands in for a link that is gone
+
+
+class Whereabouts(StrEnum):
+    """Where the link of an endpoint was found."""
+
+    HOST = "host"
+    SANDBOX = "sandbox"
+    STAGING = "staging"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journey:
+    """One link's way out or back; `Kernel` describes both.
+
+    Attributes:
+        host: The namespace that Docker lives in.
+        path: The staging namespace.
+        ifname: What the link is called there.
+        altname: The alternative name by which it is known everywhere.
+        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+    """
+
+    host: NamespaceId
+    path: Path
+    ifname: str
+    altname: str
+    reply_limit_s: float
+
+    def out(self, host_name: str) -> Snapshot:
+        """Take the snapshot and move the link to the host namespace, to be called `host_name` there."""
+        operation, subject = "move out", str(self)
+        with attempt(operation, subject), self._at_home() as home_fd, self._in_staging() as (staging, _):
+            link = find_link(staging, self.ifname)
+            if link is None:
+                raise LinkMissing(operation, subject, link_names(staging))
+            snapshot = capture(staging, link)
+            if self.altname not in link.altnames:
+                add_altname(staging, link, self.altname)
+            # Renamed before it moves: given a name along with the move the kernel moves first, and the host's network
+            # services see another eth0 come up. This way, too, a name that is taken fails before anything has moved.
+            rename_link(staging, link, host_name)
+            try:
+                move_link(staging, link, home_fd)
+            except OSError as exc:
+                rename_link(staging, link, self.ifname)
+                if exc.errno == EEXIST:
+                    raise NameTaken(operation, subject, (host_name, self.altname)) from exc
+                raise
+        return snapshot
+
+    def back(self, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None) -> Whereabouts:
+        """Find the link, or put a veth in its place, and give it exactly `addresses`."""
+        with attempt("bring back", str(self)), self._at_home(), self._netlink() as home:
+            ensure_namespace(self.path, host=self.host)
+            with self._in_staging() as (staging, staging_fd):
+                where = self._retrieve(home, sandbox, staging, staging_fd)
+                link = get_link(staging, self.ifname)
+                if addresses is not None:
+                    replace_addresses(staging, link, addresses)
+                if link.state.kind is None and self.altname in link.altnames:
+                    remove_altname(staging, link, self.altname)  # a physical device outlives the endpoint
+        return where
+
+    def __str__(self) -> str:
+        return f"link {self.ifname} of {self.path}"
+
+    def _retrieve(self, home: Netlink, sandbox: Path | None, staging: Netlink, staging_fd: int) -> Whereabouts:
+        """Bring the link into staging under its name, from wherever it is."""
+        if self._fetch(home, staging, staging_fd):
+            return Whereabouts.HOST
+        link = find_link_by_altname(staging, self.altname)
+        if link is not None:
+            if link.state.name != self.ifname:  # interrupted on its way out
+                rename_link(staging, link, self.ifname)
+            return Whereabouts.STAGING
+        if sandbox is not None and self._fetch_from(sandbox, staging, staging_fd):
+            return Whereabouts.SANDBOX
+        if find_link(staging, self.ifname) is None:
+            make_veth(staging, self.ifname, _PEER)
+            return Whereabouts.GONE
+        return Whereabouts.STAGING if find_link(staging, _PEER) is None else Whereabouts.GONE
+
+    def _fetch(self, source: Netlink, staging: Netlink, staging_fd: int) -> bool:
+        """Move the link from the source's namespace into staging; False where it is not in the former."""
+        link = find_link_by_altname(source, self.altname)
+        if link is None:
+            return False
+        stand_in = find_link(staging, self.ifname)
+        if stand_in is not None:  # of an earlier call, which did not find the link
+            delete_link(staging, stand_in)
+        move_link(source, link, staging_fd, self.ifname)
+        return True
+
+    def _fetch_from(self, sandbox: Path, staging: Netlink, staging_fd: int) -> bool:
+        """Do the same from the namespace at `sandbox`, if there is one, and return to staging."""
+        try:
+            with open_namespace(sandbox) as sandbox_fd:
+                if namespace_id(sandbox_fd) == self.host:  # a container on the host's network
+                    return False
+                enter(sandbox_fd, host=self.host)
+                with self._netlink() as inside:
+                    return self._fetch(inside, staging, staging_fd)
+        except NamespaceMissing:
+            return False
+        finally:
+            enter(staging_fd, host=self.host)
+
+    @contextmanager
+    def _at_home(self) -> Iterator[int]:
+        """Open the host namespace, in which every thread begins."""
+        with current_namespace() as fd:
+            if namespace_id(fd) != self.host:
+                raise NamespaceRefused("begin in", "namespace", "it is not the host's")
+            yield fd
+
+    @contextmanager
+    def _in_staging(self) -> Iterator[tuple[Netlink, int]]:
+        """Move the thread into staging; gives a conversation with it and its descriptor."""
+        with open_namespace(self.path) as fd:
+            enter(fd, host=self.host)
+            with self._netlink() as netlink:
+                yield netlink, fd
+
+    def _netlink(self) -> Netlink:
+        return Netlink(reply_limit_s=self.reply_limit_s)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the daemon asks of the kernel, each call one piece of work in one throw-away thread."""
+
+from functools import partial
+from pathlib import Path
+
+from cnm_bridge.kernel.journey import Journey, Whereabouts
+from cnm_bridge.kernel.netns import (
+    current_namespace,
+    ensure_namespace,
+    is_namespace,
+    namespace_id,
+    remove_namespace,
+)
+from cnm_bridge.kernel.snapshot import IpInterface, Snapshot
+from cnm_bridge.kernel.threads import run_in_thread
+
+__all__ = ["Kernel"]
+
+
+class Kernel:
+    """Staging namespaces, and the links that leave them and come back.
+
+    The namespace it is made in is the host's from then on. Calls for different endpoints may run at the same time,
+    calls for the same one must not: the endpoint's lock is the caller's. Every call may be repeated, also after it was
+    interrupted at any point. A cancelled call has ended, one way or the other, when its cancellation is raised.
+
+    Args:
+        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+    """
+
+    def __init__(self, *, reply_limit_s: float) -> None:
+        self._reply_limit_s = reply_limit_s
+        with current_namespace() as fd:
+            self._host = namespace_id(fd)
+
+    async def create_staging(self, path: Path) -> None:
+        """Make sure that a network namespace is mounted at `path`, ready for CNI ADD.
+
+        In a new one `lo` is up and duplicate address detection is off. One that is there already stays as it is.
+
+        Args:
+            path: A file of its own; missing parent directories are made for root alone.
+
+        Raises:
+            KernelError: Nothing is at `path` then.
+        """
+        await run_in_thread(partial(ensure_namespace, path, host=self._host))
+
+    async def remove_staging(self, path: Path) -> None:
+        """Unmount the namespace at `path` and remove the file; nothing there is success.
+
+        Virtual links in it are destroyed with it, physical ones fall back to the machine's first namespace; the kernel
+        does both in its own time.
+
+        Raises:
+            KernelError: The file system refused.
+        """
+        await run_in_thread(partial(remove_namespace, path))
+
+    def is_namespace(self, path: Path) -> bool:
+        """Tell whether a live network namespace is mounted at `path`; a few microseconds."""
+        return is_namespace(path)
+
+    async def take_out(self, path: Path, ifname: str, *, host_name: str, altname: str) -> Snapshot:
+        """Take the snapshot of a link and move it from its staging namespace to the host's.
+
+        Args:
+            path: The staging namespace.
+            ifname: What the link is called there.
+            host_name: What to call it in the host namespace, where it never has another name; at most 15 bytes.
+            altname: The alternative name by which `bring_back` knows it again, the endpoint's own; at most 127 bytes.
+
+        Returns:
+            What the plugins had left, before the link lost its addresses and routes.
+
+        Raises:
+            NamespaceMissing: Nothing is mounted at `path`.
+            LinkMissing: It has no link `ifname`.
+            NameTaken: The host namespace has a link of one of the names.
+            KernelError: Anything else that the kernel refuses, a route among it that a snapshot cannot hold.
+                After a failure the link is in staging under `ifname`, down if it was already on its way.
+        """
+        return await run_in_thread(partial(self._journey(path, ifname, altname).out, host_name))
+
+    async def bring_back(
+        self,
+        path: Path,
+        ifname: str,
+        *,
+        altname: str,
+        sandbox: Path | None,
+        addresses: tuple[IpInterface, ...] | None,
+    ) -> Whereabouts:
+        """Put everything where CNI DEL needs it: the link in its staging namespace, with its addresses.
+
+        The namespace is made again at `path` when it is gone. Where the link is gone a veth takes its place, for
+        plugins undo what they find: bridge and ptp remove the masquerading of the addresses on the link.
+
+        Args:
+            path: The staging namespace.
+            ifname: What to call the link there.
+            altname: What `take_out` marked it with.
+            sandbox: Where else to look, None where there is no sandbox; one that is gone is fine.
+            addresses: What the link is to have, in the order of the CNI result; None leaves it what it has, for want of
+                a result.
+
+        Returns:
+            Where the link was: after this call it is in staging.
+
+        Raises:
+            KernelError: What was done stays; a later call takes up from there.
+        """
+        return await run_in_thread(partial(self._journey(path, ifname, altname).back, sandbox, addresses))
+
+    def _journey(self, path: Path, ifname: str, altname: str) -> Journey:
+        return Journey(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Links: find, name, move, make and remove them, one netlink request each.
+
+Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+"""
+
+from dataclasses import dataclass
+from errno import ENODEV
+from typing import Final
+
+from pyroute2.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL
+from pyroute2.netlink.rtnl import (
+    RTM_DELLINK,
+    RTM_DELLINKPROP,
+    RTM_GETLINK,
+    RTM_NEWLINK,
+    RTM_NEWLINKPROP,
+)
+
+from cnm_bridge.kernel.netlink import Attributes, Message, Netlink
+from cnm_bridge.kernel.snapshot import LinkState
+
+__all__ = [
+    "Link",
+    "add_altname",
+    "delete_link",
+    "find_link",
+    "find_link_by_altname",
+    "get_link",
+    "link_names",
+    "make_veth",
+    "move_link",
+    "parse_link",
+    "remove_altname",
+    "rename_link",
+]
+
+_EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: half of a link's message, and nobody reads it
+_IFF_UP: Final = 0x1
+_IFF_NOARP: Final = 0x80
+_ARPHRD_ETHER: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A link as it was found in a namespace.
+
+    Attributes:
+        index: Its number there.
+        altnames: Its alternative names, which move along with it.
+        state: What it is.
+    """
+
+    index: int
+    altnames: tuple[str, ...]
+    state: LinkState
+
+
+def get_link(netlink: Netlink, name: str) -> Link:
+    """Give the link called `name`; ENODEV where there is none."""
+    return _get(netlink, ("IFLA_IFNAME", name))
+
+
+def find_link(netlink: Netlink, name: str) -> Link | None:
+    """Give the link called `name`, None where there is none."""
+    return _find(netlink, ("IFLA_IFNAME", name))
+
+
+def find_link_by_altname(netlink: Netlink, altname: str) -> Link | None:
+    """Give the link that has `altname` among its alternative names, None where there is none."""
+    link = _find(netlink, ("IFLA_ALT_IFNAME", altname))
+    return link if link is not None and altname in link.altnames else None  # the kernel looks at ordinary names too
+
+
+def link_names(netlink: Netlink) -> tuple[str, ...]:
+    """Give the names of all links."""
+    return tuple(message.text("IFLA_IFNAME") or "" for message in netlink.dump(RTM_GETLINK, {}, (_EXT_MASK,)))
+
+
+def rename_link(netlink: Netlink, link: Link, name: str) -> None:
+    """Take a link down and call it `name`: before Linux 6.2 a link that is up has to keep its name."""
+    netlink.request(RTM_NEWLINK, {"index": link.index, "flags": 0, "change": _IFF_UP})
+    netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_IFNAME", name),))
+
+
+def move_link(netlink: Netlink, link: Link, namespace_fd: int, name: str | None = None) -> None:
+    """Move a link into an open namespace, where it is down and has no addresses or routes.
+
+    Args:
+        netlink: A conversation with the namespace that the link is in.
+        link: What to move; its index may become another one.
+        namespace_fd: Where to.
+        name: What to call it there. The kernel moves first and renames then: others may see the old name there.
+    """
+    names: Attributes = () if name is None else (("IFLA_IFNAME", name),)
+    netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_NET_NS_FD", namespace_fd), *names))
+
+
+def add_altname(netlink: Netlink, link: Link, altname: str) -> None:
+    """Give a link an alternative name, of at most 127 bytes."""
+    flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND
+    netlink.request(RTM_NEWLINKPROP, {"index": link.index}, _altname(altname), flags=flags)
+
+
+def remove_altname(netlink: Netlink, link: Link, altname: str) -> None:
+    """Take an alternative name from a link."""
+    netlink.request(RTM_DELLINKPROP, {"index": link.index}, _altname(altname))
+
+
+def make_veth(netlink: Netlink, name: str, peer: str) -> None:
+    """Make a pair of veth links, both in this namespace and both down."""
+    peer_data: Attributes = (("VETH_INFO_PEER", (("IFLA_IFNAME", peer),)),)
+    info: Attributes = (("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", peer_data))
+    netlink.request(RTM_NEWLINK, {}, (("IFLA_IFNAME", name), ("IFLA_LINKINFO", info)), flags=NLM_F_CREATE | NLM_F_EXCL)
+
+
+def delete_link(netlink: Netlink, link: Link) -> None:
+    """Delete a virtual link."""
+    netlink.request(RTM_DELLINK, {"index": link.index})
+
+
+def parse_link(message: Message) -> Link:
+    """Read what the kernel tells about a link."""
+    info = message.nested("IFLA_LINKINFO")
+    properties = message.nested("IFLA_PROP_LIST")
+    return Link(
+        index=message.field("index"),
+        altnames=() if properties is None else properties.texts("IFLA_ALT_IFNAME"),
+        state=LinkState(
+            name=message.text("IFLA_IFNAME") or "",
+            kind=None if info is None else info.text("IFLA_INFO_KIND"),
+            mac=message.text("IFLA_ADDRESS") if message.field("ifi_type") == _ARPHRD_ETHER else None,
+            mtu=message.number("IFLA_MTU") or 0,
+            noarp=bool(message.field("flags") & _IFF_NOARP),
+        ),
+    )
+
+
+def _get(netlink: Netlink, by: tuple[str, str]) -> Link:
+    (message,) = netlink.request(RTM_GETLINK, {}, (by, _EXT_MASK))
+    return parse_link(message)
+
+
+def _find(netlink: Netlink, by: tuple[str, str]) -> Link | None:
+    try:
+        return _get(netlink, by)
+    except OSError as exc:
+        if exc.errno == ENODEV:
+            return None
+        raise
+
+
+def _altname(altname: str) -> Attributes:
+    return (("IFLA_PROP_LIST", (("IFLA_ALT_IFNAME", altname),)),)

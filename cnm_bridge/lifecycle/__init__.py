@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The domain: networks and endpoints between Docker and CNI. Knows no HTTP, no netlink, no LevelDB."""
+
+from cnm_bridge.lifecycle.binding import Binder
+from cnm_bridge.lifecycle.endpoints import Endpoints
+from cnm_bridge.lifecycle.locks import KeyedLocks
+from cnm_bridge.lifecycle.networks import Networks
+from cnm_bridge.lifecycle.plugin_log import PluginLog
+from cnm_bridge.lifecycle.teardown import TearDown
+
+__all__ = ["Binder", "Endpoints", "KeyedLocks", "Networks", "PluginLog", "TearDown"]

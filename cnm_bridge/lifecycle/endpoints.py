@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The life of an endpoint: create, join, leave, delete. Each is a straight line under the endpoint's lock."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cni_invoker import NetworkConfigurationList, Result, Runtime
+from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import Kernel, Snapshot
+from cnm_bridge.lifecycle.attachment import cni_attachment
+from cnm_bridge.lifecycle.handover import choose_interface, describe_join, not_carried_over
+from cnm_bridge.lifecycle.locks import KeyedLocks
+from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_link_name, staging_path
+from cnm_bridge.lifecycle.networks import Networks
+from cnm_bridge.lifecycle.options import parse_endpoint_options
+from cnm_bridge.lifecycle.teardown import TearDown
+from cnm_bridge.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
+from spec import JsonObject
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkRecord, Phase, Store, WrongPhase
+
+__all__ = ["Endpoints"]
+
+log = structlog.get_logger()
+
+_ATTACHED: Final = frozenset({Phase.READY, Phase.JOINED})
+
+
+class Endpoints:
+    """Creates, hands over, takes back and deletes endpoints.
+
+    Every call may be repeated with the same ID and gives the same answer.
+
+    Args:
+        store: The records.
+        networks: Tells what a network is bound to.
+        runtime: Runs the plugins.
+        kernel: Moves the links.
+        tear_down: The one undo.
+        run_dir: Below it are the staging namespaces.
+        boot_id: The kernel's boot ID.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        networks: Networks,
+        runtime: Runtime,
+        kernel: Kernel,
+        tear_down: TearDown,
+        *,
+        run_dir: Path,
+        boot_id: str,
+    ) -> None:
+        self._store = store
+        self._networks = networks
+        self._runtime = runtime
+        self._kernel = kernel
+        self._tear_down = tear_down
+        self._run_dir = run_dir
+        self._boot_id = boot_id
+        self._locks: KeyedLocks[EndpointId] = KeyedLocks()
+
+    async def create(self, request: CreateEndpoint) -> ChosenInterface:
+        """Attach an endpoint and answer what Docker did not choose itself.
+
+        When it raises, nothing is left of the endpoint, but for a record in DELETING if cleaning up failed as well.
+
+        Raises:
+            BadOption, Refused: The request asks for what is not possible; nothing has been tried.
+            CniError: The network's configuration is not there, or a plugin failed: its own message.
+            KernelError: The link cannot be taken out of the staging namespace.
+            StateError: The record cannot be written.
+        """
+        parse_endpoint_options(request.options)
+        _refuse_ports(request)
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.find_endpoint(request.endpoint_id)
+            if record is None:
+                network, configuration = await self._networks.resolve(request.network_id)
+                record = self._intend(request, network, configuration)
+                await self._store.put_endpoint(record)
+                record = await self._attach_or_undo(record, configuration)
+            return choose_interface(_snapshot(record), record.requested)
+
+    async def join(self, request: Join) -> Joined:
+        """Hand an endpoint over to a sandbox.
+
+        Raises:
+            RecordNotFound, WrongPhase: There is no attached endpoint of that ID.
+        """
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.get_endpoint(request.endpoint_id)
+            snapshot = _snapshot(record)
+            await self._store.put_endpoint(replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key))
+            return describe_join(snapshot, host_link_name(record.id), internal=record.internal)
+
+    async def leave(self, request: EndpointReference) -> None:
+        """Take an endpoint back from its sandbox; one that was not joined, or is not known, has left already.
+
+        The link is still inside when this is called; libnetwork moves it back to the host namespace afterwards.
+        """
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.find_endpoint(request.endpoint_id)
+            if record is not None and record.phase is Phase.JOINED:
+                await self._store.put_endpoint(replace(record, phase=Phase.READY))
+
+    async def delete(self, request: EndpointReference) -> None:
+        """Tear an endpoint down, whether it was joined, left or neither; an unknown one is gone already.
+
+        Raises:
+            CniError, KernelError, StateError: As `TearDown`; Docker only logs it and forgets the endpoint.
+        """
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.find_endpoint(request.endpoint_id)
+            if record is not None:
+                await self._tear_down(record)
+
+    async def recover(self) -> None:
+        """Undo what an earlier life of the daemon began and did not finish.
+
+        An endpoint that cannot be torn down now stays in DELETING; the others are not kept from it.
+        """
+        for record in self._store.endpoints():
+            if record.phase not in _ATTACHED:
+                async with self._locks.hold(record.id):
+                    await self._undo(record)
+
+    def _intend(
+        self, request: CreateEndpoint, network: NetworkRecord, configuration: NetworkConfigurationList
+    ) -> EndpointRecord:
+        """Return the record that is written before anything is done."""
+        return EndpointRecord(
+            id=request.endpoint_id,
+            network_id=request.network_id,
+            phase=Phase.PENDING,
+            boot_id=self._boot_id,
+            internal=network.internal,
+            requested=request.requested,
+            attachment=AttachmentRecord(
+                ifname=STAGING_IFNAME,
+                netns=str(staging_path(self._run_dir, request.endpoint_id)),
+                configuration=configuration.document,
+                cni_version=configuration.cni_version,
+                args=(),
+                capability_args=_capability_args(request),
+            ),
+        )
+
+    async def _attach_or_undo(self, record: EndpointRecord, configuration: NetworkConfigurationList) -> EndpointRecord:
+        try:
+            return await self._attach(record, configuration)
+        except Exception:
+            await self._undo(record)
+            raise
+
+    async def _attach(self, record: EndpointRecord, configuration: NetworkConfigurationList) -> EndpointRecord:
+        """Run the plugins and take the link out.
+
+        Each plugin's result is stored before anything else happens: `firewall` does not remove its rules without it,
+        and the addresses, by which others find theirs, are gone from the link once it moves.
+        """
+        staging = Path(record.attachment.netns)
+
+        async def remember(result: Result) -> None:
+            await self._store.put_endpoint(replace(record, result=result.document))
+
+        await self._kernel.create_staging(staging)
+        result = await self._runtime.add(configuration, cni_attachment(record), on_result=remember)
+        snapshot = await self._kernel.take_out(
+            staging,
+            record.attachment.ifname,
+            host_name=host_link_name(record.id),
+            altname=alternative_name(record.id),
+        )
+        attached = replace(record, phase=Phase.READY, result=result.document, snapshot=snapshot.to_json())
+        await self._store.put_endpoint(attached)
+        lost = not_carried_over(snapshot)
+        if lost:
+            log.warning("endpoint.not_carried_over", configuration=configuration.name, lost=lost)
+        log.info("endpoint.created", configuration=configuration.name)
+        return attached
+
+    async def _undo(self, record: EndpointRecord) -> None:
+        """Tear down where the first error matters more than that of the undo."""
+        try:
+            await self._tear_down(self._store.find_endpoint(record.id) or record)
+        except Exception:
+            log.exception("endpoint.tear_down_failed", endpoint_id=record.id)
+
+
+def _snapshot(record: EndpointRecord) -> Snapshot:
+    if record.snapshot is None or record.phase not in _ATTACHED:
+        raise WrongPhase(record.id, record.phase, Phase.JOINED)
+    return Snapshot.from_json(record.snapshot)
+
+
+def _capability_args(request: CreateEndpoint) -> JsonObject:
+    return {"mac": request.requested.mac} if request.requested.mac else {}
+
+
+def _refuse_ports(request: CreateEndpoint) -> None:
+    if request.publishes_ports:
+        raise Refused("publishing ports (-p, -P) is not possible on a cni-bridge network yet; run without them")

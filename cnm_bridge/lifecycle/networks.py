@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Networks: bound to a network configuration list when they are made, remembered until Docker removes them."""
+
+from typing import Final
+
+import structlog
+
+from cni_invoker import ConfigurationDirectories, ConfigurationNotFound, NetworkConfigurationList, Runtime
+from cnm_bridge.errors import Refused
+from cnm_bridge.lifecycle.binding import Binder
+from cnm_bridge.lifecycle.locks import KeyedLocks
+from cnm_bridge.lifecycle.options import parse_network_options
+from cnm_bridge.wire import CreateNetwork, NetworkReference
+from state import NetworkId, NetworkRecord, Store
+
+__all__ = ["Networks"]
+
+log = structlog.get_logger()
+
+_NULL_POOLS: Final = frozenset({"0.0.0.0/0", "::/0"})
+"""What Docker's null IPAM driver answers: no pool of its own."""
+
+
+class Networks:
+    """Creates, deletes and resolves networks.
+
+    Args:
+        store: The records.
+        directories: The network configuration lists on disk.
+        runtime: Knows which plugins can be run.
+        binder: Learns the names of networks that are bound by name.
+        locks: The locks of networks.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        directories: ConfigurationDirectories,
+        runtime: Runtime,
+        binder: Binder,
+        locks: KeyedLocks[NetworkId],
+    ) -> None:
+        self._store = store
+        self._directories = directories
+        self._runtime = runtime
+        self._binder = binder
+        self._locks = locks
+
+    async def create(self, request: CreateNetwork) -> None:
+        """Store a network after checking all that can be known now; the same request again changes nothing.
+
+        Raises:
+            BadOption: An option is unknown.
+            Refused: Docker's IPAM has chosen a pool, or the ID is known with other options.
+            CniError: There is no such configuration, or none at all, or a plugin of it is missing.
+        """
+        configuration = parse_network_options(request.options)
+        _refuse_pools(request.pools)
+        record = NetworkRecord(
+            id=request.network_id,
+            configuration=configuration,
+            name=None,
+            internal=request.internal,
+            options=request.options,
+        )
+        async with self._locks.hold(record.id):
+            known = self._store.find_network(record.id)
+            if known is not None:
+                _refuse_difference(known, record)
+                return
+            self._check(configuration)
+            await self._store.put_network(record)
+        if configuration is None:
+            self._binder.learn(record.id)
+        log.info("network.created", configuration=configuration)
+
+    async def delete(self, request: NetworkReference) -> None:
+        """Forget a network; an unknown one is forgotten already."""
+        async with self._locks.hold(request.network_id):
+            await self._store.remove_network(request.network_id)
+
+    async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
+        """Return a network and the list it is bound to, as it is on disk now.
+
+        Raises:
+            Refused: The network is unknown, its name is not known in time, or there is no list of that name.
+            CniError: The list named with `-o cni.network` is not there any more.
+        """
+        network = self._store.find_network(network_id)
+        if network is None:
+            raise Refused(
+                f"cni-bridge knows no network {network_id}: its state was lost, or made elsewhere; "
+                "remove the Docker network and create it again"
+            )
+        if network.configuration is not None:
+            return network, self._directories.index().find(network.configuration)
+        name = network.name or await self._binder.wait(network.id)
+        try:
+            return network, self._directories.index().find(name)
+        except ConfigurationNotFound as exc:
+            raise Refused(
+                f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
+                f"{exc}. Add one of that name, or make the network again with -o cni.network=NAME"
+            ) from exc
+
+    def _check(self, configuration: str | None) -> None:
+        index = self._directories.index()
+        if configuration is None:
+            index.require_any()
+        else:
+            self._runtime.find_plugins(index.find(configuration))
+
+
+def _refuse_pools(pools: tuple[str, ...]) -> None:
+    chosen = [pool for pool in pools if pool not in _NULL_POOLS]
+    if chosen:
+        raise Refused(
+            f"Docker's IPAM driver chose {', '.join(chosen)}, but the addresses of this network come from its CNI "
+            "configuration; create it with --ipam-driver null and without --subnet"
+        )
+
+
+def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:
+    if (known.options, known.internal) != (wanted.options, wanted.internal):
+        raise Refused(f"network {known.id} exists already with other options: {dict(known.options)}")

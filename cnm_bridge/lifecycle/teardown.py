@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The one undo: failed creates, DeleteEndpoint and recovery all use it, and it may be repeated at any point.
+
+The recipe is measured: CNI plugins clean up after themselves only when DEL finds the link in the namespace of the ADD,
+under the same name and with exactly the result's addresses; masquerade rules, for one, are found by them. So the link
+is brought back from wherever it is, or a placeholder stands in for it.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from cni_invoker import NetworkConfigurationList, Result, Runtime
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.lifecycle.attachment import cni_attachment
+from cnm_bridge.lifecycle.naming import alternative_name
+from state import EndpointRecord, Phase, Store
+
+__all__ = ["TearDown"]
+
+log = structlog.get_logger()
+
+
+class TearDown:
+    """Undoes an endpoint.
+
+    Args:
+        store: The records.
+        runtime: Runs the plugins' DEL.
+        kernel: Brings links back.
+    """
+
+    def __init__(self, store: Store, runtime: Runtime, kernel: Kernel) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._kernel = kernel
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Undo all that was done for `record`, whatever its phase; the caller holds the endpoint's lock.
+
+        The record is gone when this returns. When it raises, the record is in DELETING, and calling again goes on.
+
+        Raises:
+            CniError: A plugin's DEL failed twice.
+            KernelError: The link or the namespace cannot be had.
+            StateError: The record cannot be written.
+        """
+        if record.phase is not Phase.DELETING:
+            record = replace(record, phase=Phase.DELETING)
+            await self._store.put_endpoint(record)
+        attachment = record.attachment
+        staging = Path(attachment.netns)
+        result = Result.from_document(record.result) if record.result is not None else None
+        found = await self._kernel.bring_back(
+            staging,
+            attachment.ifname,
+            altname=alternative_name(record.id),
+            sandbox=Path(record.sandbox_key) if record.sandbox_key else None,
+            addresses=result.addresses_of(attachment.ifname) if result else None,
+        )
+        configuration = NetworkConfigurationList.from_document(attachment.configuration)
+        await self._runtime.delete(configuration, cni_attachment(record), result)
+        await self._kernel.remove_staging(staging)
+        await self._store.remove_endpoint(record.id)
+        log.info("endpoint.torn_down", endpoint_id=record.id, link=found.value)

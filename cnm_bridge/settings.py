@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""All that can be set, with its default and unit.
+
+Where a value comes from (command line, environment, file) is the business of `cnm_bridge.cli`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The daemon's settings; docs/configuration.md has the operator's view of each.
+
+    Attributes:
+        socket: The plugin socket. Docker looks for drivers in `/run/docker/plugins`, by file name.
+        cni_conf_dirs: Directories of network configuration lists; in the first, a name wins.
+        cni_bin_dirs: Directories of CNI plugins; in the first, a name wins.
+        state_dir: What must survive a reboot.
+        run_dir: What must not: the staging namespaces.
+        docker_host: The engine's API, `unix:///path` or `tcp://host:port`.
+        plugin_timeout_s: How long one execution of a plugin may take.
+        engine_timeout_s: How long one question to the engine may take.
+        binding_timeout_s: How long CreateEndpoint waits for the name of a network that was made a moment ago.
+        netlink_timeout_s: How long the kernel may take to answer one netlink request.
+        drain_timeout_s: How long SIGTERM waits for calls under way.
+    """
+
+    socket: Path = Path("/run/docker/plugins/cni-bridge.sock")
+    cni_conf_dirs: tuple[Path, ...] = (Path("/etc/cni/net.d"),)
+    cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
+    state_dir: Path = Path("/var/lib/cni-bridge")
+    run_dir: Path = Path("/run/cni-bridge")
+    docker_host: str = "unix:///var/run/docker.sock"
+    plugin_timeout_s: float = 60.0
+    engine_timeout_s: float = 2.0
+    binding_timeout_s: float = 2.0
+    netlink_timeout_s: float = 10.0
+    drain_timeout_s: float = 80.0

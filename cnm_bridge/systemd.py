@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The two things systemd and a service tell each other: sockets that are open already, and readiness.
+
+Both are no-ops outside systemd. Sources: sd_listen_fds(3), sd_notify(3).
+"""
+
+import os
+import socket
+from typing import Final
+
+__all__ = ["notify", "take_sockets"]
+
+_FIRST_FD: Final = 3
+
+
+def take_sockets() -> tuple[socket.socket, ...]:
+    """Return the listening sockets that systemd opened for this process, and forget how they came."""
+    mine = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
+    count = os.environ.pop("LISTEN_FDS", "")
+    os.environ.pop("LISTEN_FDNAMES", None)
+    if not mine or not count.isdigit():
+        return ()
+    fds = range(_FIRST_FD, _FIRST_FD + int(count))
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return tuple(socket.socket(fileno=fd) for fd in fds)
+
+
+def notify(state: str) -> None:
+    """Tell systemd a state such as `READY=1` or `STOPPING=1`.
+
+    A supervisor that does not listen is its own trouble, not ours: nothing is raised.
+    """
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    if address.startswith("@"):  # an abstract socket begins with NUL
+        address = f"\0{address[1:]}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        try:
+            sock.sendto(state.encode(), address)
+        except OSError:
+            return

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker's NetworkDriver calls as records, both ways; pure."""
+
+from cnm_bridge.wire.replies import (
+    ChosenInterface,
+    Joined,
+    RouteType,
+    StaticRoute,
+    render_interface,
+    render_joined,
+)
+from cnm_bridge.wire.requests import (
+    CreateEndpoint,
+    CreateNetwork,
+    EndpointReference,
+    Join,
+    NetworkReference,
+    parse_create_endpoint,
+    parse_create_network,
+    parse_endpoint_reference,
+    parse_join,
+    parse_network_reference,
+)
+
+__all__ = [
+    "ChosenInterface",
+    "CreateEndpoint",
+    "CreateNetwork",
+    "EndpointReference",
+    "Join",
+    "Joined",
+    "NetworkReference",
+    "RouteType",
+    "StaticRoute",
+    "parse_create_endpoint",
+    "parse_create_network",
+    "parse_endpoint_reference",
+    "parse_join",
+    "parse_network_reference",
+    "render_interface",
+    "render_joined",
+]

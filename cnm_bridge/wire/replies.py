@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""NetworkDriver answers that say something; pure.
+
+Source: moby `daemon/libnetwork/drivers/remote/api/api.go`, `endpoint_info.go`.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from typing import Final
+
+from spec import JsonObject
+
+__all__ = ["ChosenInterface", "Joined", "RouteType", "StaticRoute", "render_interface", "render_joined"]
+
+_SANDBOX_PREFIX: Final = "eth"
+"""libnetwork appends a number; an empty prefix would call the link `0`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenInterface:
+    """CreateEndpoint's answer: what Docker did not choose itself.
+
+    Whatever Docker has chosen must be None here: even the same value again makes it fail the call.
+    """
+
+    address: IPv4Interface | None
+    address_ipv6: IPv6Interface | None
+    mac: str | None
+
+
+class RouteType(IntEnum):
+    """moby `types.RouteType`."""
+
+    NEXT_HOP = 0
+    CONNECTED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticRoute:
+    """A route that libnetwork programs in the sandbox; connected without a next hop."""
+
+    destination: IPv4Network | IPv6Network
+    next_hop: IPv4Address | IPv6Address | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Join's answer.
+
+    Attributes:
+        link: Name of the link in the host namespace that libnetwork moves into the sandbox.
+        gateway: Next hop of the IPv4 default route.
+        gateway_ipv6: Next hop of the IPv6 default route.
+        routes: All other routes, those that others need first.
+    """
+
+    link: str
+    gateway: IPv4Address | None
+    gateway_ipv6: IPv6Address | None
+    routes: tuple[StaticRoute, ...]
+
+
+def render_interface(reply: ChosenInterface) -> JsonObject:
+    """Return CreateEndpoint's answer, e.g. `{"Interface": {"Address": "10.22.0.2/16", "MacAddress": "2e:…"}}`."""
+    values = {"Address": reply.address, "AddressIPv6": reply.address_ipv6, "MacAddress": reply.mac}
+    return {"Interface": {key: str(value) for key, value in values.items() if value}}
+
+
+def render_joined(reply: Joined) -> JsonObject:
+    """Return Join's answer.
+
+    `DisableGatewayService` is always set: without it Docker attaches a container whose networks have no gateway to a
+    bridge of its own.
+    """
+    gateways = {"Gateway": reply.gateway, "GatewayIPv6": reply.gateway_ipv6}
+    return {
+        "InterfaceName": {"SrcName": reply.link, "DstPrefix": _SANDBOX_PREFIX},
+        **{key: str(value) for key, value in gateways.items() if value},
+        "StaticRoutes": [_render_route(route) for route in reply.routes],
+        "DisableGatewayService": True,
+    }
+
+
+def _render_route(route: StaticRoute) -> JsonObject:
+    destination = str(route.destination)
+    if route.next_hop is None:
+        return {"Destination": destination, "RouteType": RouteType.CONNECTED.value}
+    return {"Destination": destination, "RouteType": RouteType.NEXT_HOP.value, "NextHop": str(route.next_hop)}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker's plugin protocol: every answer is one that dockerd's client takes, and an error changes nothing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession, ClientTimeout, UnixConnector, web
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp.plugin import AiohttpClient
+
+from cni_invoker import BadConfiguration
+from cnm_bridge.api import MAX_BODY_BYTES, Method, make_app
+from cnm_bridge.errors import Refused
+from spec import JsonObject, JsonValue
+from state import RecordNotFound
+
+NETWORK = "a1" * 32
+BODY = {"NetworkID": NETWORK}
+
+Client = TestClient[web.Request, web.Application]
+Answer = Callable[[JsonObject], Awaitable[JsonObject]]
+
+
+class Recorder:
+    """Answers a call, and remembers with what it was called."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.bodies: list[JsonObject] = []
+
+    async def __call__(self, body: JsonObject) -> JsonObject:
+        """Answer `{"Value": 1}`, or fail."""
+        self.bodies.append(body)
+        if self.error:
+            raise self.error
+        return {"Value": 1}
+
+
+async def serve(aiohttp_client: AiohttpClient, answer: Answer, schema: str | None = "cnm/NetworkReference") -> Client:
+    """Return a client of an application with one method."""
+    return await aiohttp_client(make_app([Method(name="NetworkDriver.Test", schema=schema, answer=answer)]))
+
+
+async def call(client: Client, data: bytes | BytesIO | None = None, json: JsonValue = None) -> JsonObject:
+    """Call the method as dockerd does, and check what every answer must have."""
+    async with client.post("/NetworkDriver.Test", data=data, json=json) as response:
+        assert response.status == 200
+        assert response.headers["Connection"] == "close"
+        body = await response.json()
+    assert isinstance(body, dict)
+    return body
+
+
+async def test_answer(aiohttp_client: AiohttpClient) -> None:
+    """A call that fits its schema is carried out and answered; unknown keys do no harm."""
+    recorder = Recorder()
+    client = await serve(aiohttp_client, recorder)
+    assert await call(client, json={**BODY, "Since": "29"}) == {"Value": 1}
+    assert recorder.bodies == [{**BODY, "Since": "29"}]
+
+
+async def test_content_type_does_not_matter(aiohttp_client: AiohttpClient) -> None:
+    """Docker sends no Content-Type at all."""
+    client = await serve(aiohttp_client, Recorder())
+    assert await call(client, data=b'{"NetworkID":"%s"}\n' % NETWORK.encode()) == {"Value": 1}
+
+
+async def test_handshake_has_no_body(aiohttp_client: AiohttpClient) -> None:
+    """A method without a schema is answered whatever its body, mostly none."""
+    client = await serve(aiohttp_client, Recorder(), schema=None)
+    assert await call(client) == {"Value": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"", "no body"),
+        (b"{", "line 1, column 2"),
+        (b"\xff", "not UTF-8"),
+        (b"[]", "not of type 'object'"),
+        (b"{}", "'NetworkID' is a required property"),
+        (b'{"NetworkID": 7}', "NetworkID: 7 is not of type 'string'"),
+        (b'{"NetworkID": "../../etc/passwd"}', "NetworkID"),
+        (b"[" * 100_000, "nested too deeply"),
+    ],
+)
+async def test_bad_bodies_are_refused_without_effect(aiohttp_client: AiohttpClient, body: bytes, says: str) -> None:
+    """What cannot be understood is answered with what is wrong, and nothing is done: a repeated call comes empty."""
+    recorder = Recorder()
+    answer = await call(await serve(aiohttp_client, recorder), data=body)
+    assert says in str(answer["Err"])
+    assert "NetworkDriver.Test" in str(answer["Err"])
+    assert not recorder.bodies
+
+
+async def test_oversized_bodies_are_refused(aiohttp_client: AiohttpClient) -> None:
+    """A body beyond the limit is not even read to its end."""
+    recorder = Recorder()
+    answer = await call(await serve(aiohttp_client, recorder), data=BytesIO(b" " * (MAX_BODY_BYTES + 1)))
+    assert "larger than" in str(answer["Err"])
+    assert not recorder.bodies
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Refused("no ports"),
+        RecordNotFound("endpoint", "e1"),
+        BadConfiguration("no plugins in list", file=Path("/x.conf")),
+    ],
+)
+async def test_known_errors_are_answered_as_they_are(aiohttp_client: AiohttpClient, error: Exception) -> None:
+    """The text of an error, from whichever layer, reaches the user of `docker` unchanged."""
+    assert await call(await serve(aiohttp_client, Recorder(error)), json=BODY) == {"Err": str(error)}
+
+
+async def test_a_bug_is_not_shown_but_logged(aiohttp_client: AiohttpClient, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unexpected error is answered without its traceback, which is in the log."""
+    answer = await call(await serve(aiohttp_client, Recorder(ZeroDivisionError("secret"))), json=BODY)
+    assert "internal error" in str(answer["Err"])
+    assert "secret" not in str(answer["Err"])
+    captured = capsys.readouterr()
+    assert "secret" in captured.out + captured.err
+
+
+async def test_unknown_methods_do_not_exist(aiohttp_client: AiohttpClient) -> None:
+    """404 is how Docker knows that a driver lacks a call."""
+    client = await serve(aiohttp_client, Recorder())
+    async with client.post("/IpamDriver.RequestPool") as response:
+        assert response.status == 404
+        assert "RequestPool" in (await response.json())["Err"]
+
+
+async def test_a_client_that_goes_away_stops_nothing(tmp_path: Path) -> None:
+    """What has begun to change the world runs to its end, and the server's end waits for it."""
+    begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def answer(body: JsonObject) -> JsonObject:
+        begun.set()
+        await go_on.wait()
+        ended.set()
+        return body
+
+    app = make_app([Method(name="NetworkDriver.Test", schema=None, answer=answer)])
+    runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=10)
+    await runner.setup()
+    await web.UnixSite(runner, tmp_path / "s").start()
+    async with ClientSession(connector=UnixConnector(str(tmp_path / "s"))) as session:
+        with pytest.raises(TimeoutError):
+            await session.post("http://x/NetworkDriver.Test", timeout=ClientTimeout(total=0.2))
+    assert begun.is_set()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(runner.cleanup())
+        await asyncio.sleep(0)
+        assert not ended.is_set()
+        go_on.set()
+    assert ended.is_set()

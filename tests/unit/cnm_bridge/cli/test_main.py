@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The command, run as an operator runs it; it needs no root as long as no container comes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge import __version__
+
+COMMAND = (sys.executable, "-m", "cnm_bridge")
+START_S = 20.0
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return this process's environment without settings of the daemon, plus `changes`."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("CNI_BRIDGE_")} | changes
+
+
+def options(where: Path) -> list[str]:
+    """Return options that keep the daemon inside `where`."""
+    return ["--state-dir", f"{where}/state", "--run-dir", f"{where}/run", "--docker-host", f"unix://{where}/docker"]
+
+
+def activate(path: Path) -> bytes:
+    """Return the daemon's answer to Docker's handshake, empty as long as nobody answers."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        try:
+            client.connect(str(path))
+            client.sendall(b"POST /Plugin.Activate HTTP/1.1\r\nHost: \r\nContent-Length: 0\r\n\r\n")
+            answer = b""
+            while chunk := client.recv(4096):
+                answer += chunk
+        except OSError:
+            return b""
+    return answer
+
+
+@contextmanager
+def serving(where: Path, *arguments: str, env: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
+    """Run `cni-bridge serve`, and end it in the end."""
+    command = [*COMMAND, "serve", *options(where), *arguments]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(path: Path) -> bytes:
+    """Return the daemon's answer to Docker's handshake once there is one."""
+    deadline = time.monotonic() + START_S
+    while not (answer := activate(path)):
+        assert time.monotonic() < deadline, f"nobody answers at {path}"
+        time.sleep(0.01)
+    return answer
+
+
+def refused(where: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """Return what `cni-bridge serve` says when it does not start."""
+    done = subprocess.run(
+        [*COMMAND, "serve", *options(where), *arguments],
+        env=env or environment(),
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_version() -> None:
+    """The version is told."""
+    done = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True, timeout=START_S)
+    assert done.stdout == f"cni-bridge {__version__}\n"
+
+
+def test_serve_answers_and_ends(tmp_path: Path) -> None:
+    """The handshake is answered, SIGTERM ends the daemon cleanly, and the log is one JSON object a line."""
+    path = tmp_path / "s"
+    with serving(tmp_path, "--socket", str(path), env=environment()) as process:
+        assert b'{"Implements":["NetworkDriver"]}' in wait_for(path)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=START_S)
+    assert process.returncode == 0
+    assert not path.exists()
+    events = [json.loads(line)["event"] for line in log.splitlines()]
+    assert events == ["daemon.ready", "rpc.answered", "daemon.stopping", "daemon.stopped"]
+
+
+def test_command_line_before_environment_before_file(tmp_path: Path) -> None:
+    """A setting comes from the nearest place that has it."""
+    by_file, by_environment, by_option = (tmp_path / name for name in ("file", "environment", "option"))
+    config = tmp_path / "config.toml"
+    config.write_text(f'socket = "{by_file}"\ncni-conf-dir = ["/a", "/b"]\nlog-level = "debug"\n')
+    base = environment(CNI_BRIDGE_CONFIG=str(config))
+    with serving(tmp_path, env=base):
+        wait_for(by_file)
+    both = {**base, "CNI_BRIDGE_SOCKET": str(by_environment)}
+    with serving(tmp_path, env=both):
+        wait_for(by_environment)
+    with serving(tmp_path, "--socket", str(by_option), env=both):
+        wait_for(by_option)
+        assert not by_environment.exists() or not activate(by_environment)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("socet = '/x'", "option socet: unknown to cni-bridge; did you mean socket?"),
+        ("socket = nothing", "line 1, column"),
+        ("[socket]\npath = 1", "option socket: cannot be dict"),
+        ("plugin-timeout = -1", "plugin-timeout"),
+        ("log-level = 'loud'", "loud"),
+    ],
+)
+def test_a_bad_file_is_refused(tmp_path: Path, content: str, says: str) -> None:
+    """A mistake in the file is named and nothing is started."""
+    config = tmp_path / "config.toml"
+    config.write_text(content)
+    error = " ".join(refused(tmp_path, "--config", str(config), "--socket", str(tmp_path / "s")).split())
+    assert says in error
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """A file that was named must be there."""
+    assert "No such file" in refused(tmp_path, "--config", str(tmp_path / "none.toml"))
+
+
+def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
+    """The same state directory cannot be used twice; the first daemon, named by its process ID, goes on."""
+    path = tmp_path / "s"
+    with serving(tmp_path, "--socket", str(path), env=environment()) as first:
+        wait_for(path)
+        error = refused(tmp_path, "--socket", str(tmp_path / "other"))
+        assert f"in use by process {first.pid}" in error
+        assert activate(path)
+
+
+def test_a_killed_daemon_is_followed_by_another(tmp_path: Path) -> None:
+    """Neither the socket nor the lock of a killed daemon is in the way."""
+    path = tmp_path / "s"
+    for _ in range(2):
+        with serving(tmp_path, "--socket", str(path), env=environment()) as process:
+            wait_for(path)
+            process.send_signal(signal.SIGKILL)
+            process.wait(timeout=START_S)

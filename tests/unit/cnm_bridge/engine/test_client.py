@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The engine is asked over a real Unix socket; what it does not answer is an error, not a hang."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from cnm_bridge.engine import Engine
+from cnm_bridge.errors import EngineUnavailable
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def serve(path: Path, networks: Handler) -> web.AppRunner:
+    """Start an engine that knows its version and answers questions for networks with `networks`."""
+
+    async def version(request: web.Request) -> web.Response:  # noqa: ARG001
+        return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
+
+    app = web.Application()
+    app.router.add_get("/version", version)
+    app.router.add_get("/{api}/networks/{id}", networks)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, path).start()
+    return runner
+
+
+async def ask(path: Path, networks: Handler, timeout_s: float = 5) -> str | None:
+    """Ask such an engine for the name of network `n1`."""
+    runner = await serve(path, networks)
+    try:
+        return await Engine(f"unix://{path}", timeout_s).network_name("n1")
+    finally:
+        await runner.cleanup()
+
+
+async def test_name(tmp_path: Path) -> None:
+    """The name is that of `GET /networks/{id}`."""
+
+    async def networks(request: web.Request) -> web.Response:
+        return web.json_response({"Id": request.match_info["id"], "Name": "blue"})
+
+    assert await ask(tmp_path / "s", networks) == "blue"
+
+
+async def test_a_network_in_the_making_has_no_name(tmp_path: Path) -> None:
+    """The engine answers 404 until CreateNetwork has been answered."""
+
+    async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
+        return web.json_response({"message": "network n1 not found"}, status=404)
+
+    assert await ask(tmp_path / "s", networks) is None
+
+
+async def test_an_engine_in_trouble(tmp_path: Path) -> None:
+    """Any other status is an error with the engine's own words."""
+
+    async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
+        return web.json_response({"message": "disk on fire"}, status=500)
+
+    with pytest.raises(EngineUnavailable, match="disk on fire"):
+        await ask(tmp_path / "s", networks)
+
+
+async def test_an_engine_that_boots(tmp_path: Path) -> None:
+    """While dockerd boots its socket accepts and does not answer; that ends after the timeout."""
+
+    async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(EngineUnavailable, match="Timeout"):
+        await ask(tmp_path / "s", networks, timeout_s=0.2)
+
+
+async def test_no_engine(tmp_path: Path) -> None:
+    """Without a socket there is no answer, and the error names where it was looked for."""
+    with pytest.raises(EngineUnavailable, match=str(tmp_path)):
+        await Engine(f"unix://{tmp_path}/none", 1).network_name("n1")
+
+
+async def test_an_address_that_is_none() -> None:
+    """A `--docker-host` of no known form is an error like an engine that is not there."""
+    with pytest.raises(EngineUnavailable, match="nonsense"):
+        await Engine("nonsense", 1).network_name("n1")

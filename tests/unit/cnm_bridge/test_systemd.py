@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What systemd hands over is taken, and it is told when the daemon is ready."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.systemd import notify, take_sockets
+
+TAKE = """
+import os, sys
+os.environ["LISTEN_PID"] = str(os.getpid())
+from cnm_bridge.systemd import take_sockets
+for sock in take_sockets():
+    print(sock.getsockname(), os.get_inheritable(sock.fileno()))
+print(sorted(name for name in os.environ if name.startswith("LISTEN")))
+"""
+
+
+def test_sockets_are_taken(tmp_path: Path) -> None:
+    """A socket on descriptor 3 is used, is not inherited by plugins, and is not announced to them either."""
+    path = tmp_path / "given.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        done = subprocess.run(
+            ["bash", "-c", f'exec "$0" -c "$1" 3<&{listener.fileno()}', sys.executable, TAKE],
+            env={**os.environ, "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x"},
+            pass_fds=[listener.fileno()],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+    assert done.stdout.splitlines() == [f"{path} False", "[]"]
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"LISTEN_PID": "1", "LISTEN_FDS": "1"}, {"LISTEN_PID": "self", "LISTEN_FDS": "many"}]
+)
+def test_other_peoples_sockets_are_left(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """Sockets meant for another process, or none at all, are not touched."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, str(os.getpid()) if value == "self" else value)
+    assert take_sockets() == ()
+
+
+def test_readiness_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The state arrives as one datagram."""
+    path = tmp_path / "notify.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(path))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+        notify("READY=1")
+        assert supervisor.recv(100) == b"READY=1"
+
+
+def test_readiness_on_an_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leading @ stands for the NUL of an abstract address."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(f"\0cni-bridge-test-{os.getpid()}")
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@cni-bridge-test-{os.getpid()}")
+        notify("STOPPING=1")
+        assert supervisor.recv(100) == b"STOPPING=1"
+
+
+@pytest.mark.parametrize("address", ["", "relative", "/nowhere/at/all"])
+def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """Without a supervisor nothing happens, and nothing is raised."""
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    notify("READY=1")

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What dockerd sends becomes records. The bodies are as moby marshals them, per engine version where they differ."""
+
+from ipaddress import IPv4Interface, IPv6Interface
+
+import pytest
+
+from cnm_bridge.errors import BadRequest
+from cnm_bridge.wire import (
+    parse_create_endpoint,
+    parse_create_network,
+    parse_endpoint_reference,
+    parse_join,
+    parse_network_reference,
+)
+from spec import JsonObject, load_validator
+from state import RequestedInterface
+
+NETWORK = "a1" * 32
+ENDPOINT = "e2" * 32
+
+
+def create_endpoint(**changes: object) -> JsonObject:
+    """Return a CreateEndpoint body as Engine 20.10 sends it for `docker run --net N`."""
+    body = {
+        "NetworkID": NETWORK,
+        "EndpointID": ENDPOINT,
+        "Interface": {"Address": "", "AddressIPv6": "", "MacAddress": ""},
+        "Options": {
+            "com.docker.network.endpoint.exposedports": [{"Proto": 6, "Port": 80}],
+            "com.docker.network.portmap": [],
+        },
+        **changes,
+    }
+    return load_validator("cnm/CreateEndpoint")(body)  # type: ignore[arg-type]  # JSON by construction
+
+
+def test_create_network() -> None:
+    """The options the user gave, the pools and the internal flag are read; Docker's own options are not."""
+    body = load_validator("cnm/CreateNetwork")(
+        {
+            "NetworkID": NETWORK,
+            "Options": {
+                "com.docker.network.enable_ipv6": False,
+                "com.docker.network.internal": True,
+                "com.docker.network.generic": {"cni.network": "blue"},
+            },
+            "IPv4Data": [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}],
+            "IPv6Data": [],
+        }
+    )
+    request = parse_create_network(body)
+    assert request.network_id == NETWORK
+    assert request.options == {"cni.network": "blue"}
+    assert request.internal
+    assert request.pools == ("0.0.0.0/0",)
+
+
+@pytest.mark.parametrize("options", [None, {}, {"com.docker.network.generic": None}])
+def test_create_network_without_options(options: JsonObject | None) -> None:
+    """A Go map that was never made is null; it means no options."""
+    body = load_validator("cnm/CreateNetwork")(
+        {"NetworkID": NETWORK, "Options": options, "IPv4Data": None, "IPv6Data": None}
+    )
+    request = parse_create_network(body)
+    assert request.options == {}
+    assert not request.internal
+    assert request.pools == ()
+
+
+def test_create_endpoint_with_nothing_chosen() -> None:
+    """Empty strings mean that Docker leaves the choice to the driver; exposed ports are not published ones."""
+    request = parse_create_endpoint(create_endpoint())
+    assert request.requested == RequestedInterface()
+    assert request.options == {}
+    assert not request.publishes_ports
+
+
+def test_create_endpoint_with_wishes() -> None:
+    """Addresses, MAC, driver-opts and published ports are read."""
+    request = parse_create_endpoint(
+        create_endpoint(
+            Interface={"Address": "10.1.2.3/24", "AddressIPv6": "fd00::3/64", "MacAddress": "02:00:00:00:00:01"},
+            Options={
+                "com.docker.network.endpoint.macaddress": "AgAAAAAB",
+                "com.docker.network.portmap": [{"Proto": 6, "Port": 80, "HostPort": 8080}],
+                "cni.ips": "10.1.2.3",
+            },
+        )
+    )
+    assert request.requested == RequestedInterface(
+        address=IPv4Interface("10.1.2.3/24"), address_ipv6=IPv6Interface("fd00::3/64"), mac="02:00:00:00:00:01"
+    )
+    assert request.options == {"cni.ips": "10.1.2.3"}
+    assert request.publishes_ports
+
+
+@pytest.mark.parametrize("absent", [{"Interface": None}, {"Options": None}, {"Interface": {}, "Options": {}}])
+def test_create_endpoint_with_parts_absent(absent: dict[str, object]) -> None:
+    """What is null or missing was not chosen."""
+    assert parse_create_endpoint(create_endpoint(**absent)).requested == RequestedInterface()
+
+
+def test_an_address_that_is_none_is_named() -> None:
+    """An address outside its range is refused with its text."""
+    with pytest.raises(BadRequest, match=r"10\.1\.2\.300"):
+        parse_create_endpoint(create_endpoint(Interface={"Address": "10.1.2.300/24"}))
+
+
+def test_join_and_references() -> None:
+    """The smaller calls carry identifiers, and Join the sandbox's path."""
+    body = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "SandboxKey": "/var/run/docker/netns/0123456789ab"}
+    assert parse_join(load_validator("cnm/Join")(body)).sandbox_key == "/var/run/docker/netns/0123456789ab"
+    reference = parse_endpoint_reference(load_validator("cnm/EndpointReference")(body))
+    assert (reference.network_id, reference.endpoint_id) == (NETWORK, ENDPOINT)
+    assert parse_network_reference(load_validator("cnm/NetworkReference")(body)).network_id == NETWORK
