@@ -52,7 +52,7 @@ system: setup
 test: setup check kernel system ## everything: what .ci/run runs (needs root)
 
 bench: setup ## what we cost beyond the plugins, measured side by side (needs root)
-	$(BIN)/python -m tests.lab -- $(CURDIR)/$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -3,7 +3,9 @@
 """Records to stored bytes and back, pure.
 
 A stored value is the JSON text of a document that fits `spec/state/network.json` or `spec/state/endpoint.json`; both
-are closed: a key that this version does not know means damage, not tolerance.
+are closed: a key that this version does not know means damage, not tolerance. `check_value` holds a value against its
+schema. That costs a millisecond, so it is done once, with what an earlier life of the daemon has left; what this one
+writes itself it reads back without.
 """
 
 from ipaddress import IPv4Interface, IPv6Interface
@@ -11,6 +13,7 @@ from ipaddress import IPv4Interface, IPv6Interface
 from spec import (
     JsonError,
     JsonObject,
+    as_object,
     find_object,
     find_str,
     get_bool,
@@ -32,7 +35,19 @@ from state.records import (
     RequestedInterface,
 )
 
-__all__ = ["parse_endpoint", "parse_network", "render_endpoint", "render_network"]
+__all__ = ["check_value", "parse_endpoint", "parse_network", "render_endpoint", "render_network"]
+
+
+def check_value(schema: str, key: str, value: bytes) -> None:
+    """Hold the value stored under `key` against its schema, e.g. `state/endpoint`.
+
+    Raises:
+        RecordDamaged: It does not fit.
+    """
+    try:
+        load_validator(schema)(parse_json(value))
+    except JsonError as exc:
+        raise RecordDamaged(key, exc) from exc
 
 
 def render_network(record: NetworkRecord) -> bytes:
@@ -54,15 +69,18 @@ def parse_network(key: str, value: bytes) -> NetworkRecord:
     Raises:
         RecordDamaged: The value is no network record.
     """
-    document = _parse("state/network", key, value)
-    options = get_object(document, "options")
-    return NetworkRecord(
-        id=NetworkId(get_str(document, "id")),
-        configuration=find_str(document, "configuration"),
-        name=find_str(document, "name"),
-        internal=get_bool(document, "internal"),
-        options={name: get_str(options, name) for name in options},
-    )
+    try:
+        document = as_object(parse_json(value), key)
+        options = get_object(document, "options")
+        return NetworkRecord(
+            id=NetworkId(get_str(document, "id")),
+            configuration=find_str(document, "configuration"),
+            name=find_str(document, "name"),
+            internal=get_bool(document, "internal"),
+            options={name: get_str(options, name) for name in options},
+        )
+    except JsonError as exc:
+        raise RecordDamaged(key, exc) from exc
 
 
 def render_endpoint(record: EndpointRecord) -> bytes:
@@ -102,8 +120,8 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
     Raises:
         RecordDamaged: The value is no endpoint record.
     """
-    document = _parse("state/endpoint", key, value)
     try:
+        document = as_object(parse_json(value), key)
         return EndpointRecord(
             id=EndpointId(get_str(document, "id")),
             network_id=NetworkId(get_str(document, "networkId")),
@@ -116,14 +134,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             snapshot=find_object(document, "snapshot"),
             sandbox_key=find_str(document, "sandboxKey"),
         )
-    except ValueError as exc:  # an address that is none: the schema leaves those to ipaddress
-        raise RecordDamaged(key, exc) from exc
-
-
-def _parse(schema: str, key: str, value: bytes) -> JsonObject:
-    try:
-        return load_validator(schema)(parse_json(value))
-    except JsonError as exc:
+    except ValueError as exc:  # JsonError among them, and an address that is none
         raise RecordDamaged(key, exc) from exc
 
 

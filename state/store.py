@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from spec import JsonError, parse_json
-from state.codec import parse_endpoint, parse_network, render_endpoint, render_network
+from state.codec import check_value, parse_endpoint, parse_network, render_endpoint, render_network
 from state.db import Database
 from state.errors import RecordDamaged, RecordNotFound, SchemaTooNew, WrongPhase
 from state.phases import TRANSITIONS, Phase
@@ -26,6 +26,7 @@ SCHEMA_VERSION: Final = 1
 _SCHEMA_KEY: Final = "meta/schema"
 _NETWORKS: Final = "network/"
 _ENDPOINTS: Final = "endpoint/"
+_SCHEMAS: Final = {_NETWORKS: "state/network", _ENDPOINTS: "state/endpoint"}
 
 
 class Store:
@@ -37,6 +38,7 @@ class Store:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._phases = {record.id: record.phase for record in self.endpoints()}
 
     @classmethod
     def open(cls, directory: Path) -> Self:
@@ -46,7 +48,7 @@ class Store:
             StateLocked: Another process has it.
             SchemaTooNew: A newer cni-bridge wrote it; nothing has been changed.
             StateUnusable: Its files cannot be opened.
-            RecordDamaged: Its schema version cannot be read.
+            RecordDamaged: A record, or its schema version, cannot be read.
         """
         db = Database.open(directory)
         try:
@@ -55,10 +57,13 @@ class Store:
                 db.write_now({_SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
             elif version > SCHEMA_VERSION:
                 raise SchemaTooNew(directory, version, SCHEMA_VERSION)
+            for prefix, schema in _SCHEMAS.items():
+                for key, value in db.scan(prefix):
+                    check_value(schema, key, value)
+            return cls(db)
         except BaseException:
             db.close()
             raise
-        return cls(db)
 
     def close(self) -> None:
         """Wait for writes under way and give the directory free."""
@@ -111,6 +116,7 @@ class Store:
         """
         self._check(record.id, record.phase)
         await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)})
+        self._phases[record.id] = record.phase
 
     async def remove_endpoint(self, endpoint_id: EndpointId) -> None:
         """Remove an endpoint's record, which must be in DELETING: its DEL is done.
@@ -120,10 +126,10 @@ class Store:
         """
         self._check(endpoint_id, None)
         await self._db.write({f"{_ENDPOINTS}{endpoint_id}": None})
+        del self._phases[endpoint_id]
 
     def _check(self, endpoint_id: EndpointId, wanted: Phase | None) -> None:
-        stored = self.find_endpoint(endpoint_id)
-        phase = stored.phase if stored else None
+        phase = self._phases.get(endpoint_id)
         if wanted not in TRANSITIONS[phase]:
             raise WrongPhase(endpoint_id, phase, wanted)
 

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What cni-bridge costs beyond the plugins: `make bench`, in a lab.
+
+Each round does the same attachment three ways, one after the other, so that all see the same machine:
+
+* *bare*: the plugin's ADD and DEL, run by a shell;
+* *moves*: what the kernel takes to move such a link out of a namespace and back;
+* *ours*: CreateEndpoint, Join, Leave and DeleteEndpoint through the plugin socket.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.kernel.netlink import Netlink
+from cnm_bridge.kernel.netns import current_namespace, enter, namespace_id, open_namespace
+from spec import JsonObject
+from tests.bench.statistics import Series, render_table
+
+SOCKET: Final = "/run/docker/plugins/cni-bridge.sock"
+CONFIGURATIONS: Final = Path("/etc/cni/net.d")
+BARE: Final = Path(__file__).with_name("bare.sh")
+CALLS: Final = ("CreateEndpoint", "Join", "Leave", "DeleteEndpoint")
+RTM_NEWLINK: Final = 16
+
+LISTS: Final[dict[str, JsonObject]] = {
+    "bridge, host-local": {
+        "type": "bridge",
+        "bridge": "bench0",
+        "isGateway": True,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.90.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]},
+    },
+    "bridge, host-local, masquerade": {
+        "type": "bridge",
+        "bridge": "bench1",
+        "isGateway": True,
+        "ipMasq": True,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.91.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]},
+    },
+    "ptp, host-local": {
+        "type": "ptp",
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.92.0.0/16"}]], "routes": [{"dst": "0.0.0.0/0"}]},
+    },
+}
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over the plugin socket."""
+
+    def connect(self) -> None:
+        """Connect."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(SOCKET)
+
+
+def call(method: str, body: JsonObject | None = None) -> float:
+    """Call the daemon as dockerd does, on a connection of its own; give the milliseconds it took."""
+    started = time.perf_counter()
+    connection = UnixConnection("plugin")
+    connection.request("POST", f"/{method}", json.dumps(body) if body is not None else b"")
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    duration_ms = (time.perf_counter() - started) * 1000
+    if "Err" in answer:
+        raise RuntimeError(answer["Err"])
+    return duration_ms
+
+
+def ours(network: str) -> dict[str, float]:
+    """Give the milliseconds of the four calls of one endpoint."""
+    endpoint = uuid.uuid4().hex * 2
+    both = {"NetworkID": network, "EndpointID": endpoint}
+    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+    bodies: dict[str, JsonObject] = {
+        "CreateEndpoint": {**both, "Interface": interface, "Options": {}},
+        "Join": {**both, "SandboxKey": f"/var/run/docker/netns/{endpoint[:12]}", "Options": {}},
+        "Leave": both,
+        "DeleteEndpoint": both,
+    }
+    return {name: call(f"NetworkDriver.{name}", bodies[name]) for name in CALLS}
+
+
+def bare(plugin: str, configuration: Path) -> tuple[float, float]:
+    """Give the milliseconds of the plugin's ADD and DEL without us."""
+    done = subprocess.run(
+        [BARE, plugin, configuration, f"bench-{uuid.uuid4().hex}"], check=True, capture_output=True, text=True
+    )
+    add_us, del_us = done.stdout.split()
+    return int(add_us) / 1000, int(del_us) / 1000
+
+
+def moves() -> float:
+    """Give the milliseconds that the kernel takes to move a veth out of a namespace, and back."""
+    name = f"bench-{uuid.uuid4().hex}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    subprocess.run(["ip", "-n", name, "link", "add", "eth0", "type", "veth", "peer", "eth1"], check=True)
+    subprocess.run(["ip", "-n", name, "link", "set", "eth0", "up"], check=True)
+    with current_namespace() as host, open_namespace(Path("/run/netns") / name) as inside:
+        out_ms = in_thread(lambda: move(host, "eth0", "benchlink", into=inside))
+        back_ms = in_thread(lambda: move(inside, "benchlink", "eth0"))
+    subprocess.run(["ip", "netns", "del", name], check=True)
+    return out_ms + back_ms
+
+
+def move(target: int, name: str, new_name: str, into: int | None = None) -> float:
+    """Move a link into the namespace `target`, from the thread's own or, before that, from the one it enters."""
+    if into is not None:
+        enter(into, host=namespace_id(target))
+    with Netlink(reply_limit_s=5) as netlink:
+        (link,) = netlink.request(18, {}, (("IFLA_IFNAME", name),))  # RTM_GETLINK
+        index = link.field("index")
+        started = time.perf_counter()
+        netlink.request(RTM_NEWLINK, {"index": index}, (("IFLA_NET_NS_FD", target), ("IFLA_IFNAME", new_name)))
+        return (time.perf_counter() - started) * 1000
+
+
+def in_thread(work: Callable[[], float]) -> float:
+    """Do work that enters a namespace in a thread of its own."""
+    found: list[float] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def start_daemon() -> "subprocess.Popen[bytes]":
+    """Start the daemon; tell how long it took until it listened, which dockerd would see as its start."""
+    started = time.perf_counter()
+    with Path("/run/bench-daemon.log").open("wb") as log:
+        daemon = subprocess.Popen([sys.executable, "-m", "cnm_bridge", "serve"], stderr=log)
+    while True:
+        try:
+            call("Plugin.Activate")
+        except OSError:
+            time.sleep(0.002)
+        else:
+            break
+    print(f"start of the daemon to its first answer: {(time.perf_counter() - started) * 1000:.0f} ms\n")
+    return daemon
+
+
+def measure(title: str, plugin: JsonObject, rounds: int) -> None:
+    """Measure one list and print its table."""
+    name = f"bench{len(list(CONFIGURATIONS.iterdir()))}"
+    single = {"cniVersion": "1.0.0", "name": name, **plugin}
+    bare_file = Path(f"/run/{name}.json")
+    bare_file.write_text(json.dumps(single))
+    (CONFIGURATIONS / f"{name}.conflist").write_text(
+        json.dumps({"cniVersion": "1.0.0", "name": name, "plugins": [plugin]})
+    )
+    network = uuid.uuid4().hex * 2
+    generic = {"com.docker.network.generic": {"cni.network": name}}
+    call("NetworkDriver.CreateNetwork", {"NetworkID": network, "Options": generic, "IPv4Data": [], "IPv6Data": []})
+    bare(str(plugin["type"]), bare_file)  # the first ADD makes the bridge and the shared chains
+    ours(network)
+    series = {key: Series() for key in ("bare ADD", "bare DEL", "moves", *CALLS)}
+    for _ in range(rounds):
+        add_ms, del_ms = bare(str(plugin["type"]), bare_file)
+        samples = {"bare ADD": add_ms, "bare DEL": del_ms, "moves": moves(), **ours(network)}
+        for key, value in samples.items():
+            series[key].add(value)
+    call("NetworkDriver.DeleteNetwork", {"NetworkID": network})
+    total = Series.sums(series[key] for key in CALLS)
+    plugins = Series.sums((series["bare ADD"], series["bare DEL"]))
+    beyond = total.minus(plugins)
+    rows = {
+        **{f"ours: {key}": series[key] for key in CALLS},
+        "ours: the four calls": total,
+        "bare plugin: ADD": series["bare ADD"],
+        "bare plugin: DEL": series["bare DEL"],
+        "beyond the plugins": beyond,
+        "  of it the kernel's two moves": series["moves"],
+        "  of it our own": beyond.minus(series["moves"]),
+    }
+    print(render_table(f"{title} ({rounds} rounds)", rows), end="\n\n", flush=True)
+
+
+def main() -> None:
+    """Measure each list."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("--rounds", type=int, default=50)
+    rounds: int = parser.parse_args().rounds
+    if not os.environ.get("CNI_BRIDGE_LAB"):
+        sys.exit("benchmarks run in a lab: make bench")
+    CONFIGURATIONS.mkdir(parents=True, exist_ok=True)
+    daemon = start_daemon()
+    try:
+        for title, plugin in LISTS.items():
+            measure(title, plugin, rounds)
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+main()

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`python -m tests.lab [--no-dockerd] [-- COMMAND…]`: a lab on the command line."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from tests.lab.errors import LabError
+from tests.lab.lab import Lab
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Bring up a lab, run a command in it, give the command's exit status as a shell does."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.lab",
+        description="Run COMMAND on a private, throw-away Docker host; nothing of it is left when COMMAND ends.",
+        epilog="dockerd's log is /run/lab/dockerd.log inside; the image `busybox` is there; CNI_BRIDGE_LAB=1 is set.",
+    )
+    parser.add_argument("--no-dockerd", action="store_true", help="only the namespaces")
+    parser.add_argument("command", nargs="*", metavar="COMMAND", help="default: an interactive shell")
+    options = parser.parse_args(arguments)
+    try:
+        with Lab(dockerd=not options.no_dockerd) as lab:
+            return run(lab, options.command or [os.environ.get("SHELL") or "/bin/sh"])
+    except LabError as exc:
+        print(f"{parser.prog}: {exc}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def run(lab: Lab, command: Sequence[str]) -> int:
+    """Run a command with our terminal and our standard streams, and wait for it, come Ctrl-C what may."""
+    # Ctrl-C goes to the terminal's whole process group: it is the command's affair. A handler of ours, unlike SIG_IGN,
+    # is not inherited.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGQUIT, lambda *_: None)
+    status = lab.namespaces.popen(command, foreground=True, stdin=None).wait()
+    return 128 - status if status < 0 else status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A throw-away Docker host for one test, one demo, one session."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePath
+from types import TracebackType
+from typing import Final, Self
+
+from spec.jsontypes import JsonObject, JsonValue, parse_json
+from tests.lab import unix_http
+from tests.lab.container import Container
+from tests.lab.errors import LabError
+from tests.lab.image import busybox_tar
+from tests.lab.leftovers import leftovers
+from tests.lab.namespaces import Namespaces
+from tests.lab.process import Process
+from tests.lab.programs import SEARCH_PATH, require
+from tests.lab.state import DOCKER_SOCKET, LabState, observe
+
+__all__ = ["DAEMON_COMMAND", "PLUGIN_SOCKET", "Lab"]
+
+DAEMON_COMMAND: Final = (sys.executable, "-m", "cnm_bridge", "serve")
+PLUGIN_SOCKET: Final = "/run/docker/plugins/cni-bridge.sock"
+IMAGE: Final = "busybox"
+
+
+class Lab:
+    """A private Docker host; see the package's docstring. Nothing of it is left when the `with` block ends.
+
+    Attributes:
+        dockerd: The dockerd started last, with the image `busybox`; None before that.
+        daemon: The daemon under test, the one started last; None before that.
+        processes: Everything ever started in the background here, dockerd and the daemon included, oldest first.
+    """
+
+    def __init__(self, *, dockerd: bool = True) -> None:
+        self.dockerd: Process | None = None
+        self.daemon: Process | None = None
+        self.processes: list[Process] = []
+        self._with_dockerd = dockerd
+        self._namespaces: Namespaces | None = None
+        self._dockerd_again: Callable[[], Process] | None = None
+        self._daemon_again: Callable[[], Process] | None = None
+
+    def __enter__(self) -> Self:
+        require(dockerd=self._with_dockerd)
+        self._namespaces = Namespaces()
+        try:
+            if self._with_dockerd:
+                self.start_dockerd()
+                self._import_image()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process of the lab and remove everything it made; the logs of `processes` stay readable.
+
+        Raises:
+            LabError: Something resists; the message names it.
+        """
+        namespaces, self._namespaces = self._namespaces, None
+        try:
+            for process in self.processes:
+                process.close()
+        finally:
+            if namespaces is not None:
+                namespaces.close()
+
+    # Inside
+
+    @property
+    def namespaces(self) -> Namespaces:
+        """The lab's namespaces, while it is up."""
+        if self._namespaces is None:
+            raise LabError("the lab is not up: use it as `with Lab() as lab:`")
+        return self._namespaces
+
+    def run(
+        self,
+        *argv: str,
+        check: bool = True,
+        input: str | None = None,  # noqa: A002 as in subprocess.run
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in all of the lab's namespaces, in the caller's directory (2 ms beyond the command's own time).
+
+        Raises:
+            CommandFailed: Its exit status is not 0, unless `check` is false; with all of its output.
+            LabError: It took longer than `timeout_s`; it is killed.
+        """
+        return self.namespaces.run(argv, check=check, input=input, env=env, timeout_s=timeout_s)
+
+    def spawn(self, *argv: str, env: Mapping[str, str] | None = None) -> Process:
+        """Start a command in the background; it ends with the lab at the latest. Its first word, or `#2`, names it."""
+        return self._start(PurePath(argv[0]).name, argv, env)
+
+    def path(self, inside: str) -> Path:
+        """Give the machine's way to an absolute path of the lab, e.g. `lab.path(PLUGIN_SOCKET)`; not for long keeping.
+
+        No symbolic link to an absolute path may be on the way: say `/run`, not `/var/run`.
+        """
+        return self.namespaces.path(inside)
+
+    def write(self, path: str, content: str | JsonObject, *, mode: int = 0o644) -> None:
+        """Write a file, directories on the way included; an object is written as JSON."""
+        text = content if isinstance(content, str) else json.dumps(content, indent=2) + "\n"
+        script = 'mkdir -p "$(dirname "$1")" && cat >"$1" && chmod "$2" "$1"'
+        self.run("sh", "-c", script, "write", path, f"{mode:o}", input=text)
+
+    def read(self, path: str) -> str:
+        """Give the content of a file."""
+        return self.run("cat", path).stdout
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a directory with all that is in it; one that is gone is fine."""
+        self.run("rm", "-rf", path)
+
+    # Docker
+
+    def docker(self, *argv: str, timeout_s: float = 60.0) -> str:
+        """Run the docker command and give its stripped stdout.
+
+        Raises:
+            CommandFailed: As `run`.
+        """
+        return self.run("docker", *argv, timeout_s=timeout_s).stdout.strip()
+
+    def docker_json(self, *argv: str, timeout_s: float = 60.0) -> JsonValue:
+        """Run a docker command that prints JSON, e.g. `"network", "inspect", "n"`, and give the document."""
+        return parse_json(self.docker(*argv, timeout_s=timeout_s).encode())
+
+    def container(self, name: str) -> Container:
+        """Give a view of a container: its links, its addresses, and what Docker says they are."""
+        return Container(self.namespaces, name)
+
+    def start_dockerd(self, *options: str, timeout_s: float = 20.0) -> Process:
+        """Start dockerd and wait until its API answers.
+
+        Raises:
+            LabError: It runs already, ended, or took longer than `timeout_s`.
+        """
+        _refuse_second(self.dockerd)
+        self._dockerd_again = partial(self.start_dockerd, *options, timeout_s=timeout_s)
+        argv = [
+            *("dockerd", f"--host=unix://{DOCKER_SOCKET}", *options),
+            # The containers' control groups lie where the keeper finds them; see keeper.py
+            *("--exec-opt=native.cgroupdriver=cgroupfs", f"--cgroup-parent=/{self.namespaces.name}"),
+        ]
+        self.dockerd = self._start("dockerd", argv, None)
+        self._wait_ready(self.dockerd, DOCKER_SOCKET, "GET", "/_ping", timeout_s)
+        return self.dockerd
+
+    def stop_dockerd(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> int:
+        """End dockerd and give its exit status. On SIGTERM it stops the containers first; on SIGKILL they live on."""
+        return _stop(self.dockerd, signal_number, timeout_s)
+
+    def restart_dockerd(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> Process:
+        """End dockerd within `timeout_s` and start it again as it was started."""
+        return _restart(self.dockerd, self._dockerd_again, signal_number, timeout_s)
+
+    # The daemon under test
+
+    def start_daemon(
+        self,
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        command: Sequence[str] = DAEMON_COMMAND,
+        socket: str = PLUGIN_SOCKET,
+        timeout_s: float = 10.0,
+    ) -> Process:
+        """Start the daemon (`cnm_bridge serve` of this interpreter) and wait until `socket` answers Plugin.Activate.
+
+        Raises:
+            LabError: It runs already, ended, or took longer than `timeout_s`; with the end of its log.
+        """
+        _refuse_second(self.daemon)
+        self._daemon_again = partial(
+            self.start_daemon, *options, env=env, command=command, socket=socket, timeout_s=timeout_s
+        )
+        self.daemon = self._start("daemon", [*command, *options], env)
+        self._wait_ready(self.daemon, socket, "POST", "/Plugin.Activate", timeout_s)
+        return self.daemon
+
+    def stop_daemon(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 10.0) -> int:
+        """End the daemon and give its exit status, negative for the signal that ended it."""
+        return _stop(self.daemon, signal_number, timeout_s)
+
+    def restart_daemon(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 10.0) -> Process:
+        """End the daemon within `timeout_s` and start it again as it was started."""
+        return _restart(self.daemon, self._daemon_again, signal_number, timeout_s)
+
+    # What is there, what is left
+
+    def state(self) -> LabState:
+        """Give what is in the lab now that an attachment, a container or a network may leave behind."""
+        return observe(self.namespaces)
+
+    def wait_clean(self, before: LabState, timeout_s: float = 10.0) -> str:
+        """Wait until nothing is left that `before` did not have. Give what is left all the same, as text; else "".
+
+        It may take a moment: Docker reports a container as gone before its endpoints are deleted.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (left := leftovers(before, self.state())) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
+
+    def remove_leftovers(self, before: LabState) -> None:
+        """Remove the containers and Docker networks that `before` did not have, as far as they let themselves."""
+        after = self.state()
+        for name in set(after.containers) - set(before.containers):
+            self.run("docker", "rm", "--force", "--volumes", name, check=False)
+        for name in set(after.networks) - set(before.networks):
+            self.run("docker", "network", "rm", name, check=False)
+
+    def _start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None) -> Process:
+        number = 1 + sum(process.name.partition("#")[0] == name for process in self.processes)
+        process = Process(self.namespaces, name if number == 1 else f"{name}#{number}", argv, env)
+        self.processes.append(process)
+        return process
+
+    def _wait_ready(self, process: Process, socket: str, method: str, target: str, timeout_s: float) -> None:
+        process.wait_ready(lambda: unix_http.is_answering(self.path(socket), method, target), timeout_s)
+
+    def _import_image(self) -> None:
+        busybox = shutil.which("busybox", path=SEARCH_PATH)
+        assert busybox is not None
+        tar = self.path("/run/lab/busybox.tar")
+        tar.write_bytes(busybox_tar(Path(busybox)))
+        self.docker("import", "--change", 'CMD ["sh"]', "/run/lab/busybox.tar", IMAGE)
+        tar.unlink()
+
+
+def _refuse_second(process: Process | None) -> None:
+    if process is not None and process.returncode is None:
+        raise LabError(f"{process.name} runs already, as process {process.pid}")
+
+
+def _stop(process: Process | None, signal_number: int, timeout_s: float) -> int:
+    if process is None:
+        raise LabError("what is to be stopped was never started")
+    process.kill(signal_number)
+    return process.wait(timeout_s)
+
+
+def _restart(
+    process: Process | None, again: Callable[[], Process] | None, signal_number: int, timeout_s: float
+) -> Process:
+    _stop(process, signal_number, timeout_s)
+    assert again is not None
+    return again()

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""One JSON request to an HTTP server on a Unix socket: dockerd's API, the daemon's plugin socket."""
+
+import http.client
+import socket
+from pathlib import Path
+
+from spec.jsontypes import JsonValue, parse_json, render_json
+
+__all__ = ["is_answering", "request"]
+
+
+def request(
+    path: Path, method: str, target: str, body: JsonValue = None, *, timeout_s: float = 10.0
+) -> tuple[int, JsonValue]:
+    """Give the status and the JSON document that the server on socket `path` answers; None where it is not JSON.
+
+    Raises:
+        OSError: Nobody listens there, or no answer in time.
+        http.client.HTTPException: What answers does not speak HTTP.
+    """
+    connection = _UnixConnection(path, timeout_s)
+    try:
+        connection.request(method, target, None if body is None else render_json(body))
+        response = connection.getresponse()
+        data = response.read()
+    finally:
+        connection.close()
+    is_json = data.lstrip()[:1] in (b"{", b"[")  # `OK` from /_ping is not
+    return response.status, parse_json(data) if is_json else None
+
+
+def is_answering(path: Path, method: str, target: str) -> bool:
+    """Tell whether a request is answered with 200, now."""
+    try:
+        status, _ = request(path, method, target)
+    except (OSError, http.client.HTTPException):
+        return False
+    return status == http.client.OK
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))

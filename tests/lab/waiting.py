@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Waiting for what happens elsewhere, with a limit."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tests.lab.errors import LabError
+
+__all__ = ["wait_until"]
+
+_POLL_S: Final = 0.005
+
+
+def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = 5.0) -> None:
+    """Wait until `is_true()`.
+
+    Raises:
+        LabError: `timeout_s` passed; `what` says in the message what has not come.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise LabError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(_POLL_S)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Labs for the system tests, each test guarded: what it leaves behind fails it."""
+
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+
+from tests.lab import DAEMON_COMMAND, Lab
+from tests.system.scene import Scene
+
+__all__ = [
+    "daemon_command",
+    "fresh_lab",
+    "lab",
+    "private_scene",
+    "pytest_runtest_makereport",
+    "scene",
+    "settle_s",
+    "shared_lab",
+]
+
+
+@pytest.fixture(scope="session")
+def daemon_command() -> Sequence[str]:
+    """The command that starts the daemon under test."""
+    return DAEMON_COMMAND
+
+
+@pytest.fixture(scope="session")
+def settle_s() -> float:
+    """How long after a test the daemon may still be cleaning up."""
+    return 10.0
+
+
+@pytest.fixture(scope="session")
+def shared_lab(daemon_command: Sequence[str]) -> Iterator[Lab]:
+    """A lab with dockerd and the daemon, for the whole session; tests ask for `lab`."""
+    with _lab_with_daemon(daemon_command) as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(shared_lab: Lab, settle_s: float) -> Iterator[Lab]:
+    """A Docker host with the daemon, shared with other tests: use names of your own, restart nothing."""
+    yield from _guard(shared_lab, settle_s)
+
+
+@pytest.fixture
+def fresh_lab(daemon_command: Sequence[str], settle_s: float) -> Iterator[Lab]:
+    """A Docker host with the daemon for one test alone, which may kill and restart what it wants.
+
+    The guard looks at the end of the test: whoever stopped the daemon starts it again and lets it clean up.
+    """
+    with _lab_with_daemon(daemon_command) as lab:
+        yield from _guard(lab, settle_s)
+
+
+@pytest.fixture
+def scene(lab: Lab) -> Iterator[Scene]:
+    """Give a scene on the shared lab."""
+    with Scene(lab) as scene:
+        yield scene
+
+
+@pytest.fixture
+def private_scene(fresh_lab: Lab) -> Iterator[Scene]:
+    """Give a scene on a lab of its own."""
+    with Scene(fresh_lab) as scene:
+        yield scene
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Attach the end of each log of the test's labs to the report of a failure."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        labs = {id(value): value for value in item.funcargs.values() if isinstance(value, Lab)}
+        for found in labs.values():
+            for process in found.processes:
+                report.sections.append((f"log of {process.name}, process {process.pid}", process.tail()))
+    return report
+
+
+@contextmanager
+def _lab_with_daemon(command: Sequence[str]) -> Iterator[Lab]:
+    if os.geteuid() != 0:
+        pytest.skip("a lab needs root")
+    with Lab() as lab:
+        lab.start_daemon(command=command)
+        yield lab
+
+
+def _guard(lab: Lab, settle_s: float) -> Iterator[Lab]:
+    before = lab.state()
+    yield lab
+    left = lab.wait_clean(before, settle_s)
+    if left:
+        lab.remove_leftovers(before)
+        pytest.fail(f"the test left behind:\n{left}", pytrace=False)

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""One test's configurations, networks and containers on a lab; all of it is removed when the test ends.
+
+The guard looks after that: what Docker was told to remove must be gone, down to the last rule.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self
+
+from spec import JsonObject
+from tests.lab import CommandFailed, Container, Lab
+
+__all__ = ["LISTS", "Scene", "Subnet"]
+
+_numbers: Final = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subnet:
+    """Addresses and names that no other test uses; `number` makes them."""
+
+    number: int
+
+    @property
+    def ipv4(self) -> str:
+        """E.g. `10.80.1.0/24`."""
+        return f"10.80.{self.number}.0/24"
+
+    @property
+    def ipv6(self) -> str:
+        """E.g. `fd80:1::/64`."""
+        return f"fd80:{self.number}::/64"
+
+    @property
+    def gateway(self) -> str:
+        """E.g. `10.80.1.1`."""
+        return f"10.80.{self.number}.1"
+
+    @property
+    def gateway_ipv6(self) -> str:
+        """E.g. `fd80:1::1`."""
+        return f"fd80:{self.number}::1"
+
+    @property
+    def bridge(self) -> str:
+        """E.g. `cni-t1`."""
+        return f"cni-t{self.number}"
+
+
+def _ipam(subnet: Subnet, *, ipv6: bool) -> JsonObject:
+    ranges = [[{"subnet": subnet.ipv4}], *([[{"subnet": subnet.ipv6}]] if ipv6 else [])]
+    routes = [{"dst": "0.0.0.0/0"}, *([{"dst": "::/0"}] if ipv6 else [])]
+    return {"type": "host-local", "ranges": ranges, "routes": routes}
+
+
+def bridge(subnet: Subnet, *, ipv6: bool = False) -> Sequence[JsonObject]:
+    """A bridge with gateway and masquerading, let through Docker's FORWARD policy by `firewall`."""
+    main: JsonObject = {
+        "type": "bridge",
+        "bridge": subnet.bridge,
+        "isGateway": True,
+        "ipMasq": True,
+        "ipam": _ipam(subnet, ipv6=ipv6),
+    }
+    return main, {"type": "firewall"}
+
+
+def ptp(subnet: Subnet, *, ipv6: bool = False) -> Sequence[JsonObject]:
+    """A link of its own to the host for each container."""
+    return {"type": "ptp", "ipMasq": True, "ipam": _ipam(subnet, ipv6=ipv6)}, {"type": "firewall"}
+
+
+def macvlan(subnet: Subnet, *, ipv6: bool = False) -> Sequence[JsonObject]:
+    """A macvlan on `Scene.uplink`."""
+    return ({"type": "macvlan", "master": Scene.UPLINK, "mode": "bridge", "ipam": _ipam(subnet, ipv6=ipv6)},)
+
+
+LISTS: Final[dict[str, Callable[[Subnet], Sequence[JsonObject]]]] = {
+    "bridge": bridge,
+    "bridge dual stack": partial(bridge, ipv6=True),
+    "ptp": ptp,
+    "ptp dual stack": partial(ptp, ipv6=True),
+    "macvlan": macvlan,
+    "macvlan dual stack": partial(macvlan, ipv6=True),
+}
+
+
+class Scene:
+    """What one test has made on a lab.
+
+    Args:
+        lab: A Docker host with the daemon.
+    """
+
+    UPLINK: Final = "uplink0"
+    """A link of the lab's host namespace that leads nowhere, for lists that need a master."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._files: list[str] = []
+        self._networks: list[str] = []
+        self._containers: list[str] = []
+
+    def __enter__(self) -> Self:
+        self.lab.run("ip", "link", "add", self.UPLINK, "type", "veth", "peer", "name", f"{self.UPLINK}-end")
+        self.lab.run("ip", "link", "set", self.UPLINK, "up")
+        self.lab.run("ip", "link", "set", f"{self.UPLINK}-end", "up")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for name in self._containers:
+            self.lab.run("docker", "rm", "--force", name, check=False)
+        for name in self._networks:
+            self.lab.run("docker", "network", "rm", name, check=False)
+        for file in self._files:
+            self.lab.remove(file)
+        self.lab.run("ip", "link", "del", self.UPLINK)
+
+    def subnet(self) -> Subnet:
+        """Give addresses that nobody else uses."""
+        return Subnet(number=next(_numbers))
+
+    def configure(self, plugins: Sequence[JsonObject], name: str | None = None) -> str:
+        """Put a network configuration list on the host; give its name."""
+        name = name or f"list{next(_numbers)}"
+        self.file(f"{name}.conflist", {"cniVersion": "1.0.0", "name": name, "plugins": list(plugins)})
+        return name
+
+    def file(self, name: str, content: str | JsonObject) -> str:
+        """Put a file into the configuration directory; give its path."""
+        path = f"/etc/cni/net.d/{name}"
+        self._files.append(path)
+        self.lab.write(path, content)
+        return path
+
+    def plugin(self, name: str, script: str) -> None:
+        """Put a plugin written in shell where plugins are looked for first."""
+        path = f"/opt/cni/bin/{name}"
+        self._files.append(path)
+        self.lab.write(path, f"#!/bin/sh\n{script}\n", mode=0o755)
+
+    def network(self, configuration: str | None, *options: str, name: str | None = None) -> str:
+        """Make a Docker network, bound to `configuration` or, without one, by its own name."""
+        name = name or f"net{next(_numbers)}"
+        binding = ("-o", f"cni.network={configuration}") if configuration else ()
+        self._networks.append(name)
+        self.lab.docker("network", "create", "-d", "cni-bridge", "--ipam-driver", "null", *binding, *options, name)
+        return name
+
+    def builtin_network(self) -> str:
+        """Make a network of Docker's own bridge driver."""
+        name = f"builtin{next(_numbers)}"
+        self._networks.append(name)
+        self.lab.docker("network", "create", name)
+        return name
+
+    def bridge_network(self, *, ipv6: bool = False) -> tuple[str, Subnet]:
+        """Make a network on a bridge of its own; give its name and addresses."""
+        subnet = self.subnet()
+        return self.network(self.configure(bridge(subnet, ipv6=ipv6))), subnet
+
+    def run(self, network: str, *options: str) -> Container:
+        """Start a container that sleeps."""
+        name = f"box{next(_numbers)}"
+        self._containers.append(name)
+        self.lab.docker("run", "-d", "--name", name, "--net", network, *options, "busybox", "sleep", "3600")
+        return self.lab.container(name)
+
+    def refusal(self, *command: str) -> str:
+        """Run a docker command that must fail; give what it says."""
+        done = self.lab.run("docker", *command, check=False)
+        assert done.returncode != 0, f"docker {' '.join(command)} did not fail"
+        return " ".join(done.stderr.split())
+
+    def creation_refusal(self, *options: str) -> str:
+        """Give what `docker network create` says, which must fail and make no network."""
+        name = f"refused{next(_numbers)}"
+        before = self.lab.docker("network", "ls", "-q")
+        said = self.refusal("network", "create", "-d", "cni-bridge", *options, name)
+        assert self.lab.docker("network", "ls", "-q") == before
+        return said
+
+    def run_refusal(self, network: str, *options: str) -> str:
+        """Give what `docker run` says, which must fail; the container that Docker made is removed."""
+        name = f"refused{next(_numbers)}"
+        self._containers.append(name)
+        return self.refusal("run", "--name", name, "--net", network, *options, "busybox", "true")
+
+
+def reaches(container: Container, address: str) -> bool:
+    """Tell whether `address` answers a ping of the container, within five seconds."""
+    try:
+        container.exec("ping", "-c", "1", "-w", "5", address)
+    except CommandFailed:
+        return False
+    return True

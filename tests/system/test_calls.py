@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The plugin socket itself, called as dockerd calls it: repetitions, unknown identifiers, who may connect."""
+
+import json
+import subprocess
+
+from spec import JsonObject, as_object, get_object, get_str
+from tests.lab import DAEMON_COMMAND, PLUGIN_SOCKET, Lab
+from tests.lab.unix_http import request
+from tests.system.scene import Scene, bridge
+
+NETWORK, ENDPOINT = "c0" * 32, "d0" * 32
+SANDBOX = "/var/run/docker/netns/0123456789ab"
+BOTH: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT}
+
+
+def call(lab: Lab, method: str, body: JsonObject | None = None) -> JsonObject:
+    """Call the daemon as dockerd does."""
+    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body)
+    return as_object(answer, method)
+
+
+def create_network(lab: Lab, configuration: str) -> JsonObject:
+    """Call CreateNetwork as Engine 20.10 does."""
+    generic = {"com.docker.network.generic": {"cni.network": configuration}}
+    data = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
+    return call(lab, "CreateNetwork", {"NetworkID": NETWORK, "Options": generic, "IPv4Data": data, "IPv6Data": []})
+
+
+def create_endpoint(lab: Lab) -> JsonObject:
+    """Call CreateEndpoint as Engine 20.10 does."""
+    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+    return call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
+
+
+def test_every_call_may_be_repeated(scene: Scene) -> None:
+    """The same call with the same ID gives the same answer and does nothing twice."""
+    lab = scene.lab
+    configuration = scene.configure(bridge(scene.subnet(), ipv6=True))
+    before = lab.state()
+    assert create_network(lab, configuration) == {}
+    assert create_network(lab, configuration) == {}
+    created = create_endpoint(lab)
+    after_create = lab.state()
+    assert get_str(get_object(created, "Interface"), "Address")
+    assert create_endpoint(lab) == created
+    assert lab.state() == after_create
+    join = {**BOTH, "SandboxKey": SANDBOX, "Options": {}}
+    joined = call(lab, "Join", join)
+    assert get_str(get_object(joined, "InterfaceName"), "SrcName") == f"cnib{ENDPOINT[:11]}"
+    assert call(lab, "Join", join) == joined
+    for _ in range(3):
+        assert call(lab, "Leave", BOTH) == {}
+    for _ in range(2):
+        assert call(lab, "DeleteEndpoint", BOTH) == {}
+    for _ in range(2):
+        assert call(lab, "DeleteNetwork", {"NetworkID": NETWORK}) == {}
+    assert lab.wait_clean(before) == ""
+
+
+def test_delete_without_leave(scene: Scene) -> None:
+    """An endpoint that was joined, and one that was not, are torn down whatever Docker left out."""
+    lab = scene.lab
+    create_network(lab, scene.configure(bridge(scene.subnet())))
+    for join in (False, True):
+        before = lab.state()
+        create_endpoint(lab)
+        if join:
+            call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}})
+        assert call(lab, "DeleteEndpoint", BOTH) == {}
+        assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_the_link_is_gone(scene: Scene) -> None:
+    """A link that died with its sandbox is stood in for: rules and reservations go all the same."""
+    lab = scene.lab
+    create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
+    before = lab.state()
+    joined_name = f"cnib{ENDPOINT[:11]}"
+    create_endpoint(lab)
+    lab.run("ip", "link", "del", joined_name)
+    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_unknown_network_and_endpoint(lab: Lab) -> None:
+    """What is not known is refused when something is wanted of it, and gone already when it is removed."""
+    assert NETWORK in get_str(create_endpoint(lab), "Err")
+    assert ENDPOINT in get_str(call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX}), "Err")
+    assert call(lab, "Leave", BOTH) == {}
+    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    assert call(lab, "DeleteNetwork", {"NetworkID": NETWORK}) == {}
+    assert call(lab, "EndpointOperInfo", BOTH) == {"Value": {}}
+
+
+def test_a_repetition_with_an_empty_body_changes_nothing(scene: Scene) -> None:
+    """Docker repeats a call whose connection broke without its body; that is refused."""
+    lab = scene.lab
+    create_network(lab, scene.configure(bridge(scene.subnet())))
+    before = lab.state()
+    for method in ("CreateEndpoint", "Join", "Leave", "DeleteEndpoint", "DeleteNetwork", "CreateNetwork"):
+        assert "no body" in get_str(call(lab, method), "Err")
+    assert lab.wait_clean(before) == ""
+    assert get_object(create_endpoint(lab), "Interface")
+    call(lab, "DeleteEndpoint", BOTH)
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_same_network_with_other_options(scene: Scene) -> None:
+    """An ID that is known with other options is not bound anew behind Docker's back."""
+    lab = scene.lab
+    first, second = (scene.configure(bridge(scene.subnet())) for _ in range(2))
+    create_network(lab, first)
+    assert "exists already" in get_str(create_network(lab, second), "Err")
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_only_root_can_connect(lab: Lab) -> None:
+    """Another user of the host is kept out by the kernel."""
+    code = f"import socket; socket.socket(socket.AF_UNIX).connect({PLUGIN_SOCKET!r})"
+    done: subprocess.CompletedProcess[str] = lab.run(
+        "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "python3", "-c", code, check=False
+    )
+    assert "PermissionError" in done.stderr
+
+
+def test_a_second_daemon_is_refused(lab: Lab) -> None:
+    """The state directory of a running daemon is not shared; the first one goes on."""
+    done = lab.run(*DAEMON_COMMAND, "--socket", "/run/other.sock", check=False)
+    assert done.returncode == 1
+    assert "in use by process" in done.stderr
+    assert json.dumps(call(lab, "EndpointOperInfo", BOTH))

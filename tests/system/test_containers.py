@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A container on a CNI network, on a real Docker Engine with real plugins: what users do, and what they see."""
+
+import pytest
+
+from tests.lab import Container
+from tests.system.scene import LISTS, Scene, reaches
+
+
+def sees_what_docker_sees(container: Container, network: str, link: str = "eth0") -> None:
+    """Assert that `docker inspect` shows exactly what `ip addr` in the container shows."""
+    inside = container.link(link)
+    docker = container.endpoint(network)
+    assert inside.is_up
+    assert docker.addresses == inside.addresses
+    assert docker.mac == inside.mac
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_inspect_shows_what_ip_addr_shows(scene: Scene, kind: str) -> None:
+    """For every kind of list the addresses and the MAC that Docker knows are those of the container's link."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(LISTS[kind](subnet)))
+    container = scene.run(network)
+    sees_what_docker_sees(container, network)
+    families = [address.version for address in container.link().addresses]
+    assert families == ([4, 6] if "dual" in kind else [4])
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_peers_and_gateway_answer(scene: Scene, kind: str) -> None:
+    """Two containers of one network reach each other, and the gateway where the list makes one, in every family."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(LISTS[kind](subnet)))
+    alice, bob = scene.run(network), scene.run(network)
+    for address in bob.link().addresses:
+        assert reaches(alice, str(address.ip))
+    if "macvlan" not in kind:
+        assert reaches(alice, subnet.gateway)
+        assert not subnet_has_ipv6(alice) or reaches(alice, subnet.gateway_ipv6)
+
+
+def subnet_has_ipv6(container: Container) -> bool:
+    """Tell whether the container has an IPv6 address."""
+    return any(address.version == 6 for address in container.link().addresses)
+
+
+def test_gateway_is_the_default_route(scene: Scene) -> None:
+    """The gateway that Docker shows is the one that the container uses, in both families."""
+    network, subnet = scene.bridge_network(ipv6=True)
+    container = scene.run(network)
+    assert [str(gateway) for gateway in container.endpoint(network).gateways] == [subnet.gateway, subnet.gateway_ipv6]
+    (ipv4,) = container.ip("-4", "route", "show", "default")
+    (ipv6,) = container.ip("-6", "route", "show", "default")
+    assert (ipv4["gateway"], ipv6["gateway"]) == (subnet.gateway, subnet.gateway_ipv6)
+
+
+def test_ptp_has_the_routes_that_ptp_made(scene: Scene) -> None:
+    """A point-to-point link has no route to its prefix but through the host: peers are not on the link."""
+    subnet = scene.subnet()
+    container = scene.run(scene.network(scene.configure(LISTS["ptp"](subnet))))
+    routes = {(route["dst"], route.get("gateway")) for route in container.ip("-4", "route")}
+    assert routes == {("default", subnet.gateway), (subnet.ipv4, subnet.gateway), (subnet.gateway, None)}
+
+
+def test_containers_know_each_other_by_name(scene: Scene) -> None:
+    """Docker's embedded DNS knows the addresses that the plugins gave."""
+    network, _ = scene.bridge_network()
+    alice, bob = scene.run(network), scene.run(network)
+    assert reaches(alice, bob.name)
+    assert str(bob.link().addresses[0].ip) in alice.exec("nslookup", bob.name)
+
+
+def test_connect_and_disconnect_while_running(scene: Scene) -> None:
+    """A running container joins a second CNI network and leaves it again, twice."""
+    first, _ = scene.bridge_network()
+    second, _ = scene.bridge_network(ipv6=True)
+    container, peer = scene.run(first), scene.run(second)
+    for _ in range(2):
+        scene.lab.docker("network", "connect", second, container.name)
+        (added,) = (link.name for link in container.links() if link.name != "eth0")
+        sees_what_docker_sees(container, second, added)
+        assert reaches(container, str(peer.link().addresses[0].ip))
+        scene.lab.docker("network", "disconnect", second, container.name)
+        assert [link.name for link in container.links()] == ["eth0"]
+    sees_what_docker_sees(container, first)
+
+
+def test_disconnect_from_the_only_network(scene: Scene) -> None:
+    """A container may be without a network for a while, and come back."""
+    network, subnet = scene.bridge_network()
+    container = scene.run(network)
+    scene.lab.docker("network", "disconnect", network, container.name)
+    assert container.links() == ()
+    scene.lab.docker("network", "connect", network, container.name)
+    assert reaches(container, subnet.gateway)
+
+
+def test_two_cni_networks_at_start(scene: Scene) -> None:
+    """A container made with two CNI networks starts on both."""
+    first, one = scene.bridge_network()
+    second, two = scene.bridge_network()
+    container = scene.run(first)
+    scene.lab.docker("stop", "-t", "0", container.name)
+    scene.lab.docker("network", "connect", second, container.name)
+    scene.lab.docker("start", container.name)
+    assert len(container.links()) == 2
+    assert reaches(container, one.gateway)
+    assert reaches(container, two.gateway)
+
+
+def test_beside_a_builtin_network(scene: Scene) -> None:
+    """A CNI network and one of Docker's own share a container, whichever comes first."""
+    network, subnet = scene.bridge_network()
+    builtin = scene.builtin_network()
+    for first, second in ((network, builtin), (builtin, network)):
+        container = scene.run(first)
+        scene.lab.docker("network", "connect", second, container.name)
+        assert len(container.links()) == 2
+        assert reaches(container, subnet.gateway)
+
+
+def test_no_gateway_bridge_of_dockers_appears(scene: Scene) -> None:
+    """Without a gateway Docker would attach a container to a bridge of its own, which nobody asked for."""
+    network = scene.network(scene.configure(LISTS["bridge"](scene.subnet())), "--internal")
+    container = scene.run(network)
+    assert container.ip("-4", "route", "show", "default") == ()
+    assert [str(gateway) for gateway in container.endpoint(network).gateways] == []
+    assert "docker_gwbridge" not in scene.lab.docker("network", "ls", "--format", "{{.Name}}").split()
+
+
+def test_stop_start_restart(scene: Scene) -> None:
+    """A container that starts again is on its network again, and each stop removes all that was there."""
+    network, subnet = scene.bridge_network()
+    container = scene.run(network)
+    scene.lab.docker("stop", "-t", "0", container.name)
+    scene.lab.docker("start", container.name)
+    assert reaches(container, subnet.gateway)
+    scene.lab.docker("restart", "-t", "0", container.name)
+    assert reaches(container, subnet.gateway)
+    sees_what_docker_sees(container, network)
+    reservations = [path for path in scene.lab.state().reservations if subnet.gateway.rpartition(".")[0] in path]
+    assert len(reservations) == 1
+
+
+def test_remove_by_force(scene: Scene) -> None:
+    """`docker rm -f` of a running container leaves nothing, and its network can go at once."""
+    network, _ = scene.bridge_network()
+    before = scene.lab.state()
+    container = scene.run(network)
+    scene.lab.docker("rm", "-f", container.name)
+    assert scene.lab.wait_clean(before) == ""
+    scene.lab.docker("network", "rm", network)
+
+
+def test_a_container_that_ends_by_itself(scene: Scene) -> None:
+    """`docker run --rm` cleans up after a process that ends at once."""
+    network, _ = scene.bridge_network()
+    before = scene.lab.state()
+    assert "eth0" in scene.lab.docker("run", "--rm", "--net", network, "busybox", "ip", "addr")
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_a_bad_command_leaves_nothing(scene: Scene) -> None:
+    """A container whose program does not exist was on the network for a moment; that is undone."""
+    network, _ = scene.bridge_network()
+    before = scene.lab.state()
+    scene.refusal("run", "--rm", "--net", network, "busybox", "/no/such/program")
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_mac_address(scene: Scene) -> None:
+    """A MAC address that the user chose is the link's, and Docker shows it."""
+    network, _ = scene.bridge_network()
+    container = scene.run(network, "--mac-address", "02:00:00:00:0a:01")
+    assert container.link().mac == "02:00:00:00:0a:01"
+    sees_what_docker_sees(container, network)
+
+
+def test_many_at_once(scene: Scene) -> None:
+    """Eight containers start and end at the same time without disturbing one another."""
+    network, _ = scene.bridge_network()
+    before = scene.lab.state()
+    script = f"for i in 1 2 3 4 5 6 7 8; do docker run -d --name many$i --net {network} busybox sleep 3600 & done; wait"
+    scene.lab.run("sh", "-c", script)
+    names = [f"many{number}" for number in range(1, 9)]
+    addresses = {str(scene.lab.container(name).link().addresses[0]) for name in names}
+    scene.lab.docker("rm", "-f", *names)
+    assert len(addresses) == 8
+    assert scene.lab.wait_clean(before) == ""

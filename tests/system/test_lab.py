@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The lab itself: what it gives to a test, and what it finds left behind by one."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from ipaddress import ip_interface
+from pathlib import Path
+
+import pytest
+
+from spec.jsontypes import JsonObject, as_object, parse_json
+from tests.lab import CommandFailed, Lab, LabError, leftovers, wait_until
+
+REPOSITORY = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
+
+# Answers every call as a plugin would that can do nothing; ends with status 0 on SIGTERM.
+STAND_IN = """
+import http.server, os, pathlib, signal, socketserver, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = b'{"Implements": ["NetworkDriver"]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def address_string(self):
+        return "unix"
+path = pathlib.Path("/run/docker/plugins/cni-bridge.sock")
+path.parent.mkdir(parents=True, exist_ok=True)
+path.unlink(missing_ok=True)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("stand-in", sys.argv[1:], os.environ.get("COLOUR"), flush=True)
+socketserver.UnixStreamServer(str(path), Handler).serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def docker_lab() -> Iterator[Lab]:
+    """A lab with dockerd and without a daemon."""
+    with Lab() as lab:
+        yield lab
+
+
+@pytest.fixture
+def bare_lab() -> Iterator[Lab]:
+    """Namespaces only."""
+    with Lab(dockerd=False) as lab:
+        yield lab
+
+
+# What it gives
+
+
+def test_runs_containers(docker_lab: Lab) -> None:
+    """Docker runs a container on its own bridge, and inspect agrees with what the container has."""
+    docker_lab.docker("run", "--detach", "--name", "first", "busybox", "sleep", "600")
+    try:
+        container = docker_lab.container("first")
+        assert container.link().addresses == (ip_interface("172.17.0.2/16"),)
+        assert container.endpoint("bridge").addresses == container.link().addresses
+        assert container.endpoint("bridge").mac == container.link().mac
+        assert container.exec("ping", "-c1", "-W2", "172.17.0.1").endswith("ms")
+        assert [route["dev"] for route in container.ip("route")] == ["eth0", "eth0"]
+    finally:
+        docker_lab.docker("rm", "--force", "first")
+
+
+def test_is_up_within_two_seconds() -> None:
+    """A whole Docker host, image included, is up in two seconds at most."""
+    began = time.monotonic()
+    with Lab() as lab:
+        assert lab.docker("images", "--quiet")
+        assert time.monotonic() - began < 2
+
+
+def test_survives_the_end_of_dockerd() -> None:
+    """A killed dockerd comes back with the options it had and finds the image and its containers."""
+    with Lab() as lab:
+        assert lab.stop_dockerd() == 0
+        lab.start_dockerd("--live-restore")
+        lab.docker("run", "--detach", "--name", "first", "busybox", "sleep", "600")
+        lab.restart_dockerd(signal.SIGKILL)
+        assert lab.docker("ps", "--format", "{{.Names}}") == "first"
+        with pytest.raises(LabError, match="dockerd#3 runs already"):
+            lab.start_dockerd()
+
+
+def test_two_at_once(docker_lab: Lab) -> None:
+    """Two labs have the same names, addresses and files without noticing each other."""
+    with Lab() as other:
+        for lab, text in ((docker_lab, "one"), (other, "two")):
+            lab.docker("run", "--detach", "--name", "same", "busybox", "sleep", "600")
+            lab.write("/var/lib/cni/networks/lan/10.1.0.2", text)
+        assert docker_lab.container("same").link().addresses == other.container("same").link().addresses
+        assert docker_lab.read("/var/lib/cni/networks/lan/10.1.0.2") == "one"
+        assert docker_lab.namespaces.name != other.namespaces.name
+    assert docker_lab.container("same").exec("echo", "alive") == "alive"
+    docker_lab.docker("rm", "--force", "same")
+    docker_lab.remove("/var/lib/cni/networks/lan")
+
+
+def test_runs_on_the_unified_control_group_hierarchy(bare_lab: Lab) -> None:
+    """A lab works, and leaves nothing, where there is only version 2 of control groups."""
+    bare_lab.run("sh", "-c", "umount --recursive /sys/fs/cgroup; mount -t cgroup2 cgroup2 /sys/fs/cgroup")
+    script = "docker run --detach busybox sleep 600 && docker info --format '{{.CgroupVersion}}' && hostname"
+    output = bare_lab.run(sys.executable, "-m", "tests.lab", "--", "sh", "-c", script).stdout.split()
+    container, version, name = output[0], output[-2], output[-1]
+    assert (len(container), version) == (64, "2")
+    assert name not in bare_lab.run("ls", "/sys/fs/cgroup").stdout
+
+
+def test_a_failed_command_shows_its_output(bare_lab: Lab) -> None:
+    """The error of a failed command has its status and all it said."""
+    with pytest.raises(CommandFailed, match=r"sh -c .*: exit status 3\nsaid\ncomplained") as caught:
+        bare_lab.run("sh", "-c", "echo said; echo complained >&2; exit 3")
+    assert caught.value.returncode == 3
+    assert bare_lab.run("false", check=False).returncode == 1
+    assert bare_lab.run("tr", "a-z", "A-Z", input="text").stdout == "TEXT"
+
+
+def test_a_command_without_end_is_killed(bare_lab: Lab) -> None:
+    """The time limit of a command ends it and what it started."""
+    with pytest.raises(LabError, match=r"no end after 0\.2 s"):
+        bare_lab.run("sh", "-c", "sleep 600 & sleep 600", timeout_s=0.2)
+    wait_until(lambda: "sleep 600" not in bare_lab.run("ps", "ax").stdout, "the end of both")
+
+
+def test_files_are_the_labs_own(bare_lab: Lab) -> None:
+    """What is written to the lab's directories is read there, and is not on the machine."""
+    name = bare_lab.namespaces.name  # of no file on the machine
+    for directory in (
+        "/etc",
+        "/etc/cni/net.d",
+        "/opt/cni/bin",
+        "/var/lib",
+        "/var/lib/cni/networks",
+        "/run",
+        "/run/x/y",
+    ):
+        path = f"{directory}/{name}"
+        bare_lab.write(path, "mine\n", mode=0o755)
+        assert bare_lab.read(path) == "mine\n"
+        assert bare_lab.path(path).stat().st_mode & 0o777 == 0o755
+        assert not Path(path).exists()
+    bare_lab.write("/etc/cni/net.d/20-obj.conflist", {"name": "obj", "plugins": []})
+    assert parse_json(bare_lab.read("/etc/cni/net.d/20-obj.conflist").encode()) == {"name": "obj", "plugins": []}
+    bare_lab.remove("/etc/cni/net.d")
+    bare_lab.remove("/etc/cni/net.d")
+    assert bare_lab.run("ls", "/etc/cni").stdout == ""
+
+
+def test_the_callers_directory_is_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command writes into the caller's directory stays, wherever that is."""
+    with tempfile.TemporaryDirectory(dir="/var/lib") as directory:
+        for path in (tmp_path, Path(directory)):
+            monkeypatch.chdir(path)
+            with Lab(dockerd=False) as lab:
+                assert lab.run("pwd").stdout == f"{path}\n"
+                lab.run("sh", "-c", "echo kept >file")
+            assert (path / "file").read_text(encoding="utf-8") == "kept\n"
+        monkeypatch.chdir("/")
+
+
+def test_the_environment_leads_nowhere_else(bare_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller's Docker and CNI settings do not reach a lab; the virtual environment's commands do."""
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "CNI_PATH", "CNI_BRIDGE_STATE_DIR", "NETCONFPATH", "LISTEN_FDS"):
+        monkeypatch.setenv(name, "elsewhere")
+    monkeypatch.setenv("KEPT", "kept")
+    env = bare_lab.run("env", env={"COLOUR": "blue"}).stdout
+    assert "elsewhere" not in env
+    assert {"KEPT=kept", "COLOUR=blue", "CNI_BRIDGE_LAB=1"} < set(env.splitlines())
+    assert f"\nPATH={Path(sys.executable).parent}:" in f"\n{env}"
+
+
+def test_the_daemon(bare_lab: Lab, tmp_path: Path) -> None:
+    """The daemon is started, waited for, killed, started again as before, and its output is kept."""
+    script = tmp_path / "stand_in.py"
+    script.write_text(STAND_IN, encoding="utf-8")
+    first = bare_lab.start_daemon("--option", command=[sys.executable, str(script)], env={"COLOUR": "blue"})
+    assert first.log().startswith("stand-in ['--option'] blue\n")
+    second = bare_lab.restart_daemon(signal.SIGKILL)
+    assert (first.returncode, second.returncode) == (-signal.SIGKILL, None)
+    assert second.log().startswith("stand-in ['--option'] blue\n")
+    with pytest.raises(LabError, match="daemon#2 runs already"):
+        bare_lab.start_daemon()
+    assert bare_lab.stop_daemon(signal.SIGTERM) == 0
+    assert bare_lab.read("/run/lab/daemon.log") == first.log()
+
+
+def test_a_daemon_that_does_not_start(bare_lab: Lab) -> None:
+    """A daemon that ends, or never answers, is an error with its last words."""
+    with pytest.raises(LabError, match="daemon ended with status 4; its log ends:\nmy last words"):
+        bare_lab.start_daemon(command=["sh", "-c", "echo my last words; exit 4"])
+    with pytest.raises(LabError, match=r"daemon#2 is ready: not within 0\.2 s; its log ends:\nstarting"):
+        bare_lab.start_daemon(command=["sh", "-c", "echo starting; exec sleep 600"], timeout_s=0.2)
+
+
+def test_a_background_process(bare_lab: Lab) -> None:
+    """A spawned process is the process itself: signals reach it, its status comes back, its log outlives the lab."""
+    process = bare_lab.spawn("sh", "-c", "trap 'echo caught; exit 5' USR1; echo ready; while :; do sleep 0.01; done")
+    process.wait_ready(lambda: "ready" in process.log(), timeout_s=5)
+    with pytest.raises(LabError, match=r"has not ended within 0\.05 s"):
+        process.wait(timeout_s=0.05)
+    process.kill(signal.SIGUSR1)
+    assert process.wait() == 5
+    bare_lab.close()
+    assert process.log() == "ready\ncaught\n"
+
+
+# What is left behind in it
+
+
+def cni(lab: Lab, verb: str, plugin: str, config: JsonObject, **environment: str) -> JsonObject:
+    """Run a CNI plugin on the namespace `staging` and give its result."""
+    env = {"CNI_COMMAND": verb, "CNI_CONTAINERID": "abc", "CNI_NETNS": "/run/netns/staging", "CNI_IFNAME": "eth0"}
+    env |= {"CNI_PATH": "/usr/lib/cni"} | environment
+    text = json.dumps({"cniVersion": "1.0.0", "name": "lan", "type": plugin, **config})
+    output = lab.run(f"/usr/lib/cni/{plugin}", input=text, env=env).stdout
+    return as_object(parse_json(output.encode() or b"{}"), "the result")
+
+
+def test_names_everything_that_an_attachment_leaves(docker_lab: Lab) -> None:
+    """An attachment shows in every part of the state; after DEL nothing is left, though the shared chains are."""
+    bridge: JsonObject = {
+        "bridge": "cni-left",
+        "isGateway": True,
+        "ipMasq": True,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}], [{"subnet": "fd00:9::/64"}]]},
+    }
+    mapping: JsonObject = {"hostPort": 81, "containerPort": 80, "protocol": "tcp"}
+    before = docker_lab.state()
+    docker_lab.run("ip", "netns", "add", "staging")
+    result = cni(docker_lab, "ADD", "bridge", bridge)
+    chained: tuple[tuple[str, JsonObject], ...] = (
+        ("portmap", {"runtimeConfig": {"portMappings": [mapping]}, "prevResult": result}),
+        ("firewall", {"ingressPolicy": "same-bridge", "prevResult": result}),
+        ("tuning", {"mtu": 1400, "prevResult": result}),
+    )
+    for plugin, config in chained:
+        cni(docker_lab, "ADD", plugin, config)
+
+    left = leftovers(before, docker_lab.state())
+    for line in (
+        r"network namespaces: /run/netns/staging",
+        r"links: veth[0-9a-f]+ \(veth, master cni-left\)",
+        r"iptables: ip nat -A POSTROUTING -s 10\.9\.0\.2/32 .* -j CNI-[0-9a-f]{24}",
+        r"iptables: ip6 nat -A POSTROUTING -s fd00:9::2/128 .* -j CNI-[0-9a-f]{24}",
+        r"iptables: ip nat :CNI-[0-9a-f]{24}",
+        r"iptables: ip nat :CNI-DN-[0-9a-f]+",
+        r"iptables: ip nat -A CNI-HOSTPORT-DNAT .* -j CNI-DN-[0-9a-f]+",
+        r"iptables: ip filter -A CNI-FORWARD -s 10\.9\.0\.2/32 -j ACCEPT",
+        r"address reservations: /var/lib/cni/networks/lan/10\.9\.0\.2",
+        r"run-time files: /run/cni/tuning/abc_eth0\.json",
+    ):
+        assert re.search(f"^{line}$", left, re.MULTILINE), f"{line} is not in\n{left}"
+    for shared in (":CNI-HOSTPORT-MASQ", "-j CNI-FORWARD", "-A CNI-ISOLATION", "(bridge)", "last_reserved_ip"):
+        assert shared not in left
+
+    for plugin, config in reversed(chained):
+        cni(docker_lab, "DEL", plugin, config)
+    cni(docker_lab, "DEL", "bridge", bridge)
+    docker_lab.run("ip", "netns", "delete", "staging")
+    assert docker_lab.wait_clean(before) == ""
+
+    rule = ["FORWARD", "-m", "comment", "--comment", "CNI firewall plugin rules", "-j", "CNI-FORWARD"]
+    docker_lab.run("iptables", "-I", *rule)
+    try:
+        assert re.fullmatch("iptables: ip filter -A FORWARD .* -j CNI-FORWARD", leftovers(before, docker_lab.state()))
+    finally:
+        docker_lab.run("iptables", "-D", *rule)
+
+
+def test_names_what_docker_has_left(docker_lab: Lab) -> None:
+    """Containers and networks are named and can be removed; what dockerd makes for them is not blamed."""
+    before = docker_lab.state()
+    docker_lab.docker("network", "create", "stray-network")
+    docker_lab.docker(
+        "run",
+        "--detach",
+        "--name",
+        "stray",
+        "--network",
+        "stray-network",
+        "--publish",
+        "81:80",
+        "busybox",
+        "sleep",
+        "600",
+    )
+    left = docker_lab.wait_clean(before, timeout_s=0.2).splitlines()
+    assert left[:2] == ["containers: stray", "Docker networks: stray-network"]
+    assert all(
+        re.fullmatch(r"(links: veth\S+ \(veth, master br-\S+\)|iptables: ip nat -A POSTROUTING .*)", line)
+        for line in left[2:]
+    )
+    docker_lab.remove_leftovers(before)
+    assert docker_lab.wait_clean(before) == ""
+
+
+def test_names_running_plugins(docker_lab: Lab) -> None:
+    """A CNI plugin that still runs is left behind."""
+    before = docker_lab.state()
+    docker_lab.write("/opt/cni/bin/slow", "#!/bin/sh\nsleep 600\n", mode=0o755)
+    slow = docker_lab.spawn("/opt/cni/bin/slow")
+    try:
+        line = "running CNI plugins: /bin/sh /opt/cni/bin/slow"
+        wait_until(lambda: leftovers(before, docker_lab.state()) == line, line)
+    finally:
+        slow.kill()
+        slow.wait()
+        docker_lab.remove("/opt/cni/bin/slow")
+
+
+def test_the_guard(tmp_path: Path) -> None:
+    """A test that leaves something fails with its name and the logs, and does not spoil the next test."""
+    (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
+    (tmp_path / "conftest.py").write_text(
+        textwrap.dedent(f"""
+            import sys, pytest
+            from tests.system.conftest import *
+
+            @pytest.fixture(scope="session")
+            def daemon_command():
+                return [sys.executable, "{tmp_path}/stand_in.py"]
+
+            @pytest.fixture(scope="session")
+            def settle_s():
+                return 0.5
+        """),
+        encoding="utf-8",
+    )
+    (tmp_path / "test_it.py").write_text(
+        textwrap.dedent("""
+            def test_litter(lab):
+                lab.docker("run", "--detach", "--name", "stray", "busybox", "sleep", "600")
+
+            def test_clean(lab):
+                assert lab.docker("ps", "--all", "--quiet") == ""
+
+            def test_fresh_litter(fresh_lab):
+                fresh_lab.run("ip", "link", "add", "straylink", "type", "veth")
+        """),
+        encoding="utf-8",
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "--import-mode=importlib",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+    ]
+    ended = subprocess.run([*command, str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert re.search(r"3 passed, 2 errors in", ended.stdout), ended.stdout
+    assert "the test left behind:\ncontainers: stray\n" in ended.stdout
+    assert "the test left behind:\nlinks: straylink (veth)\n" in ended.stdout
+    assert ended.stdout.count(" log of dockerd, process ") == 2
+    assert ended.stdout.count("API listen on /run/docker.sock") == 2

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The lab itself: the machine never notices it, nothing of it is ever left, and it works from the command line."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab import Lab, LabError, wait_until
+
+REPOSITORY = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
+
+# A process that holds a lab with a container in it, forks once, says who is who, and sleeps.
+HOLDER = """
+import json, os, time
+from tests.lab import Lab
+with Lab() as lab:
+    lab.docker("run", "--detach", "busybox", "sleep", "600")
+    child = os.fork()
+    if child:
+        print(json.dumps({"name": lab.namespaces.name, "init": lab.namespaces.init_pid, "child": child}), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def bare_lab() -> Iterator[Lab]:
+    """Namespaces only."""
+    with Lab(dockerd=False) as lab:
+        yield lab
+
+
+def machine() -> dict[str, str]:
+    """Give what a lab might disturb: links, addresses, routes, rules, mounts, directories, kernel settings."""
+    commands = (
+        *("ip addr", "ip route show table all", "ip -6 route show table all", "ip rule"),
+        *("iptables-save", "ip6tables-save", "hostname"),
+        "cat /proc/self/mountinfo /proc/sys/kernel/keys/root_maxkeys",
+        "ls -A /etc /etc/cni /etc/docker /opt /var/lib /var/lib/cni /var/lib/docker /run /run/docker /run/netns",
+    )
+    volatile = re.compile(r"\d+sec|\[\d+:\d+\]|^#.*$", re.MULTILINE)  # lifetimes, counters, dates
+    states = {}
+    for command in commands:
+        # `ls` fails for what is not there, as it should go on to do
+        output = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+        states[command] = volatile.sub("", output.stdout + output.stderr)
+    return states
+
+
+def control_groups(name: str) -> list[Path]:
+    """Give the control groups of a lab, in each hierarchy."""
+    return [*Path("/sys/fs/cgroup").glob(name), *Path("/sys/fs/cgroup").glob(f"*/{name}")]
+
+
+def processes_in(namespaces: set[str]) -> list[int]:
+    """Give the processes that are in one of these namespaces (`net:[4026531840]`)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            links = {str((entry / "ns" / kind).readlink()) for kind in ("net", "mnt", "pid", "uts", "ipc")}
+        except OSError:  # ended; or a kernel thread's or a zombie's, which are in none
+            continue
+        if links & namespaces:
+            found.append(int(entry.name))
+    return found
+
+
+def traces(name: str, namespaces: set[str]) -> list[str]:
+    """Give all that is on the machine of a lab, for a person."""
+    keepers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if name in read_quietly(path)]
+    mounted = [line for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines() if name in line]
+    files = [path for top in (tempfile.gettempdir(), "/run", "/var/tmp") for path in Path(top).glob(f"*{name}*")]
+    return [str(trace) for trace in (*processes_in(namespaces), *keepers, *mounted, *files, *control_groups(name))]
+
+
+def read_quietly(path: Path) -> str:
+    """Give the text of a file of /proc; none where the process has just ended."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def namespaces_of(pid: int) -> set[str]:
+    """Give the namespaces of a process that are not ours."""
+    kinds = ("net", "mnt", "pid", "uts", "ipc")
+    ours = {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in kinds}
+    theirs = {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in kinds}
+    assert not ours & theirs
+    return theirs
+
+
+def test_the_machine_does_not_notice() -> None:
+    """Links, routes, rules, mounts and directories of the machine are the same before, during and after a lab."""
+    before = machine()
+    with Lab() as lab:
+        name, namespaces = lab.namespaces.name, namespaces_of(lab.namespaces.init_pid)
+        lab.docker("network", "create", "--subnet", "10.8.0.0/24", "lan")
+        lab.docker("run", "--detach", "--network", "lan", "--publish", "8080:80", "busybox", "sleep", "600")
+        assert machine() == before
+        assert control_groups(name)
+        assert traces(name, namespaces)
+    assert machine() == before
+    assert traces(name, namespaces) == []
+
+
+@pytest.mark.parametrize("victim", ["process group", "owner only"])
+def test_nothing_is_left_after_sigkill(victim: str) -> None:
+    """SIGKILL of whoever holds a lab removes all of it, even if a child of theirs lives on."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER], cwd=REPOSITORY, stdout=subprocess.PIPE, start_new_session=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        found = json.loads(holder.stdout.readline())
+        name, namespaces = found["name"], namespaces_of(found["init"])
+        assert len(processes_in(namespaces)) >= 4  # init, dockerd, containerd, a shim; the container has its own
+        assert control_groups(name)
+        if victim == "process group":
+            os.killpg(holder.pid, signal.SIGKILL)
+        else:
+            holder.kill()
+        try:
+            wait_until(lambda: not traces(name, namespaces), "the end of the lab")
+        finally:
+            if victim == "owner only":
+                os.kill(found["child"], signal.SIGKILL)
+
+
+def test_nothing_lives_on_without_the_keeper(bare_lab: Lab) -> None:
+    """Should the keeper itself be killed, the lab's processes end all the same."""
+    name, namespaces = bare_lab.namespaces.name, namespaces_of(bare_lab.namespaces.init_pid)
+    sleeper = bare_lab.spawn("sleep", "600")
+    keeper = bare_lab.namespaces._keeper
+    keeper.kill()
+    assert sleeper.wait() == -signal.SIGKILL
+    wait_until(lambda: not traces(name, namespaces), "the end of the lab")
+    with pytest.raises(LabError, match=r"keeper of .* ended with status -9"):
+        bare_lab.close()
+
+
+# On the command line
+
+
+def command_line(
+    *arguments: str, cwd: Path = REPOSITORY, prefix: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m tests.lab`."""
+    command = [*prefix, sys.executable, "-m", "tests.lab", *arguments]
+    env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_passes_output_and_status_on() -> None:
+    """The command's output and its exit status come out; a signal is told as a shell tells it."""
+    ended = command_line("--no-dockerd", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "out\n", "err\n")
+    assert command_line("--no-dockerd", "--", "sh", "-c", "kill -KILL $$").returncode == 128 + signal.SIGKILL
+    assert command_line("--", "docker", "images", "--format", "{{.Repository}}").stdout == "busybox\n"
+
+
+def test_runs_a_command_of_the_current_directory(tmp_path: Path) -> None:
+    """A relative path is found, and the command runs where the caller is."""
+    (tmp_path / "demo").mkdir()
+    script = "#!/bin/sh\npwd; echo lab=$CNI_BRIDGE_LAB; ip -br link; ls /sys/class/net\n"
+    (tmp_path / "demo" / "story").write_text(script, encoding="utf-8")
+    (tmp_path / "demo" / "story").chmod(0o755)
+    ended = command_line("--no-dockerd", "--", "demo/story", cwd=tmp_path)
+    where, lab, *links = ended.stdout.splitlines()
+    assert (where, lab) == (str(tmp_path), "lab=1")
+    assert [link.split()[0] for link in links] == ["lo", "lo"]
+
+
+def test_ctrl_c_is_the_commands_affair() -> None:
+    """Ctrl-C reaches the command, which ends as it wants; then the lab ends."""
+    script = "trap 'echo caught; exit 3' INT; hostname; while :; do sleep 0.01; done"
+    command = [sys.executable, "-m", "tests.lab", "--no-dockerd", "--", "sh", "-c", script]
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        name = process.stdout.readline().strip()
+        os.killpg(process.pid, signal.SIGINT)  # as the terminal does
+        assert process.stdout.read() == "caught\n"
+        assert process.wait(10) == 3
+    assert traces(name, set()) == []
+
+
+def test_says_that_it_needs_root() -> None:
+    """Without root it says so, and nothing else."""
+    ended = command_line("--", "true", prefix=("unshare", "--user"))
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("python -m tests.lab: a lab needs root")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_says_which_package_is_missing(bare_lab: Lab) -> None:
+    """A missing program is named with the Debian package that has it."""
+    bare_lab.run("mount", "-t", "tmpfs", "none", "/usr/lib/cni")
+    ended = bare_lab.run(sys.executable, "-m", "tests.lab", "--", "true", check=False)
+    assert ended.returncode == 1
+    assert "/usr/lib/cni/bridge not found; on Debian: apt-get install containernetworking-plugins" in ended.stderr
