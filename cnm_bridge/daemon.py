@@ -16,7 +16,7 @@ from aiohttp import web
 
 from cni_invoker import ConfigurationDirectories, Limits, Runtime
 from cnm_bridge import __version__
-from cnm_bridge.api import listening, make_app, network_driver
+from cnm_bridge.api import Method, listening, make_app, network_driver
 from cnm_bridge.engine import Engine
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.lifecycle import Binder, Endpoints, KeyedLocks, Networks, PluginLog, TearDown
@@ -24,7 +24,7 @@ from cnm_bridge.settings import Settings
 from cnm_bridge.systemd import notify, take_sockets
 from state import NetworkId, Store
 
-__all__ = ["serve"]
+__all__ = ["Daemon", "assemble", "serve"]
 
 log = structlog.get_logger()
 
@@ -43,12 +43,12 @@ async def serve(settings: Settings) -> None:
     stop = _stop_signal()
     store = Store.open(settings.state_dir)
     try:
-        daemon = _assemble(settings, store)
+        daemon = assemble(settings, store)
         await daemon.endpoints.recover()
         async with asyncio.TaskGroup() as tasks:
             binding = tasks.create_task(daemon.binder.run(), name="learn the names of networks")
             with _plugin_socket(settings.socket) as sock:
-                async with _answering(daemon.app, sock, settings.drain_timeout_s):
+                async with _answering(make_app(daemon.methods), sock, settings.drain_timeout_s):
                     log.info("daemon.ready", version=__version__, socket=sock.getsockname())
                     notify("READY=1")
                     await stop.wait()
@@ -61,14 +61,22 @@ async def serve(settings: Settings) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Daemon:
-    app: web.Application
+class Daemon:
+    """The objects that `serve` runs.
+
+    Attributes:
+        methods: The calls it answers.
+        binder: Learns names in the background.
+        endpoints: Recovers what was left half done.
+    """
+
+    methods: tuple[Method, ...]
     binder: Binder
     endpoints: Endpoints
 
 
-def _assemble(settings: Settings, store: Store) -> _Daemon:
-    """Make every object once and hand it to those that need it."""
+def assemble(settings: Settings, store: Store) -> Daemon:
+    """Make every object once and hand it to those that need it; nothing is done yet."""
     runtime = Runtime(
         settings.cni_bin_dirs,
         Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s),
@@ -89,7 +97,7 @@ def _assemble(settings: Settings, store: Store) -> _Daemon:
         run_dir=settings.run_dir,
         boot_id=_BOOT_ID.read_text("ascii").strip(),
     )
-    return _Daemon(app=make_app(network_driver(networks, endpoints)), binder=binder, endpoints=endpoints)
+    return Daemon(methods=network_driver(networks, endpoints), binder=binder, endpoints=endpoints)
 
 
 def _stop_signal() -> asyncio.Event:

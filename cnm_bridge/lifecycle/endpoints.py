@@ -76,7 +76,7 @@ class Endpoints:
             StateError: The record cannot be written.
         """
         parse_endpoint_options(request.options)
-        _refuse_ports(request)
+        _refuse_impossible(request)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is None:
@@ -202,6 +202,13 @@ def _capability_args(request: CreateEndpoint) -> JsonObject:
     return {"mac": request.requested.mac} if request.requested.mac else {}
 
 
-def _refuse_ports(request: CreateEndpoint) -> None:
+def _refuse_impossible(request: CreateEndpoint) -> None:
+    """Refuse what would otherwise be ignored in silence."""
     if request.publishes_ports:
         raise Refused("publishing ports (-p, -P) is not possible on a cni-bridge network yet; run without them")
+    chosen = request.requested.address or request.requested.address_ipv6
+    if chosen:
+        raise Refused(
+            f"Docker chose the address {chosen}, but the addresses of this network come from its CNI configuration; "
+            "run without --ip and --ip6, on a network made with --ipam-driver null"
+        )

@@ -7,13 +7,13 @@ from typing import Final
 
 from cnm_bridge.errors import BadOption
 
-__all__ = ["CONFIGURATION", "parse_endpoint_options", "parse_network_options"]
+__all__ = ["CONFIGURATION", "ENDPOINT_OPTIONS", "NETWORK_OPTIONS", "parse_endpoint_options", "parse_network_options"]
 
 CONFIGURATION: Final = "cni.network"
 """Names the network configuration list that a network is bound to."""
 
-_OF_NETWORKS: Final = frozenset({CONFIGURATION})
-_OF_ENDPOINTS: Final[frozenset[str]] = frozenset()
+NETWORK_OPTIONS: Final = frozenset({CONFIGURATION})
+ENDPOINT_OPTIONS: Final[frozenset[str]] = frozenset()
 
 
 def parse_network_options(options: Mapping[str, str]) -> str | None:
@@ -22,7 +22,7 @@ def parse_network_options(options: Mapping[str, str]) -> str | None:
     Raises:
         BadOption: An option is unknown, or its value cannot be.
     """
-    _refuse_unknown(options, _OF_NETWORKS)
+    _refuse_unknown(options, NETWORK_OPTIONS)
     name = options.get(CONFIGURATION)
     if name == "":
         raise BadOption(CONFIGURATION, "is empty; give the name of a CNI network configuration")
@@ -35,7 +35,7 @@ def parse_endpoint_options(options: Mapping[str, str]) -> None:
     Raises:
         BadOption: An option is unknown.
     """
-    _refuse_unknown(options, _OF_ENDPOINTS)
+    _refuse_unknown(options, ENDPOINT_OPTIONS)
 
 
 def _refuse_unknown(options: Mapping[str, str], known: frozenset[str]) -> None:

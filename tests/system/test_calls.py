@@ -109,6 +109,18 @@ def test_a_repetition_with_an_empty_body_changes_nothing(scene: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
+def test_an_address_that_docker_chose(scene: Scene) -> None:
+    """Two would choose, and Docker would show the wrong one: refused, and nothing is done."""
+    lab = scene.lab
+    create_network(lab, scene.configure(bridge(scene.subnet())))
+    before = lab.state()
+    for key, address in (("Address", "10.9.0.2/24"), ("AddressIPv6", "fd09::2/64")):
+        answer = call(lab, "CreateEndpoint", {**BOTH, "Interface": {key: address}, "Options": {}})
+        assert address in get_str(answer, "Err")
+    assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
 def test_same_network_with_other_options(scene: Scene) -> None:
     """An ID that is known with other options is not bound anew behind Docker's back."""
     lab = scene.lab

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The documents tell what the program does: an option that is not documented does not exist."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from cnm_bridge.cli.main import serve
+from cnm_bridge.lifecycle import options
+
+ROOT = Path(__file__).parents[2]
+CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+DAEMON = [option for option in serve.params if isinstance(option, click.Option) and option.opts[0] != "--config"]
+
+
+@pytest.mark.parametrize("option", DAEMON, ids=lambda option: str(option.opts[0]))
+def test_daemon_option_is_documented(option: click.Option) -> None:
+    """Each option has a row with its name, its variable and its default."""
+    (row,) = re.findall(rf"^\| `{option.opts[0]} .*$", CONFIGURATION, re.MULTILINE)
+    variables = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
+    assert variables
+    assert variables[0] == f"CNI_BRIDGE_{option.opts[0].removeprefix('--').replace('-', '_').upper()}"
+    defaults = option.default if isinstance(option.default, tuple) else (option.default,)
+    for text in (*variables, *(f"{d:g}" if isinstance(d, float) else str(d) for d in defaults)):
+        assert f"`{text}`" in row
+
+
+def test_network_options_are_documented() -> None:
+    """Each `-o` key has a row, here and in the README."""
+    for document in (CONFIGURATION, (ROOT / "README.md").read_text("utf-8")):
+        rows = set(re.findall(r"^\| `(cni\.[\w.-]+)`", document, re.MULTILINE))
+        assert rows == options.NETWORK_OPTIONS
+
+
+def test_links_lead_somewhere() -> None:
+    """A relative link in a document points to a file that is there."""
+    for document in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text("utf-8")):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_make_targets_are_real() -> None:
+    """Every `make` command that a document names is a target of the Makefile."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        for target in re.findall(r"\bmake ([a-z]+)\b(?=[`\s]*(?:#|$|`))", document.read_text("utf-8"), re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

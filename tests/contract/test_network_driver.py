@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The table of calls is moby's: none is missing, each takes what dockerd sends, and answers what it decodes."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.api import Method
+from cnm_bridge.daemon import assemble
+from cnm_bridge.settings import Settings
+from spec import JsonObject, load_validator
+from state import Store
+
+NETWORK, ENDPOINT = "a1" * 32, "e2" * 32
+DOCKERD = json.loads(Path(__file__).with_name("dockerd.json").read_text("utf-8"))
+"""Requests as moby marshals them (`daemon/libnetwork/drivers/remote/api/api.go`), by call and engine version."""
+
+
+@contextmanager
+def methods(where: Path) -> Iterator[dict[str, Method]]:
+    """Give the table of a daemon that keeps its files below `where`, by name."""
+    store = Store.open(where / "state")
+    try:
+        daemon = assemble(Settings(cni_conf_dirs=(where,), run_dir=where / "run"), store)
+        yield {method.name: method for method in daemon.methods}
+    finally:
+        store.close()
+
+
+def test_every_call_is_there(tmp_path: Path) -> None:
+    """The calls of moby's remote driver, and the handshake."""
+    with methods(tmp_path) as table:
+        assert set(table) == {"Plugin.Activate", *(f"NetworkDriver.{name}" for name in DOCKERD)}
+
+
+@pytest.mark.parametrize(
+    ("call", "version", "body"),
+    [(call, version, body) for call, bodies in DOCKERD.items() for version, body in bodies.items()],
+)
+def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: JsonObject | None) -> None:
+    """Each request of each engine fits the schema of its call; a call without a body has none."""
+    assert version
+    with methods(tmp_path) as table:
+        schema = table[f"NetworkDriver.{call}"].schema
+    assert (schema is None) == (body is None)
+    if schema:
+        load_validator(schema)(body)
+
+
+@pytest.mark.parametrize(
+    ("call", "body", "answer"),
+    [
+        ("Plugin.Activate", {}, {"Implements": ["NetworkDriver"]}),
+        (
+            "NetworkDriver.GetCapabilities",
+            {},
+            {"Scope": "local", "ConnectivityScope": "local", "GwAllocChecker": True},
+        ),
+        ("NetworkDriver.GwAllocCheck", {"Options": {}}, {"SkipIPv4": True, "SkipIPv6": True}),
+        ("NetworkDriver.AllocateNetwork", {"NetworkID": NETWORK}, {"Options": {}}),
+        ("NetworkDriver.FreeNetwork", {"NetworkID": NETWORK}, {}),
+        ("NetworkDriver.EndpointOperInfo", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {"Value": {}}),
+        ("NetworkDriver.ProgramExternalConnectivity", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {}),
+        ("NetworkDriver.RevokeExternalConnectivity", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {}),
+        ("NetworkDriver.DiscoverNew", {"DiscoveryType": 1, "DiscoveryData": {}}, {}),
+        ("NetworkDriver.DiscoverDelete", {"DiscoveryType": 1, "DiscoveryData": {}}, {}),
+        ("NetworkDriver.Leave", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {}),
+        ("NetworkDriver.DeleteEndpoint", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {}),
+        ("NetworkDriver.DeleteNetwork", {"NetworkID": NETWORK}, {}),
+    ],
+)
+async def test_calls_that_do_nothing_here(tmp_path: Path, call: str, body: JsonObject, answer: JsonObject) -> None:
+    """Calls about what is not there, and those that other drivers need, have their fixed answers."""
+    with methods(tmp_path) as table:
+        assert await table[call].answer(body) == answer
