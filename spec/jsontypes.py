@@ -7,6 +7,7 @@ types, instead of a `KeyError` from somewhere in the middle.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Never, TypeVar
 
@@ -68,19 +69,15 @@ class JsonSyntaxError(JsonError):
 def parse_json(data: bytes) -> JsonValue:
     """Return the value that a JSON text (UTF-8) stands for.
 
-    `NaN` and `Infinity`, which Python would let through, are no JSON; a document nested too deeply to be read is
-    refused like any other.
+    `NaN` and `Infinity`, which Python would let through, are no JSON. A number too large to be held, and a document
+    nested too deeply to be read, are refused as well: they could not be written again.
 
     Raises:
         JsonSyntaxError: The text is not UTF-8 or not JSON.
     """
-
-    def refuse_constant(name: str) -> Never:
-        raise JsonSyntaxError(f"{name} is not JSON", 1, 1)
-
     try:
         text = data.decode("utf-8")
-        value: JsonValue = json.loads(text, parse_constant=refuse_constant)
+        value: JsonValue = json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_float)
     except UnicodeDecodeError as exc:
         line = data.count(b"\n", 0, exc.start) + 1
         column = exc.start - data.rfind(b"\n", 0, exc.start)
@@ -94,6 +91,17 @@ def parse_json(data: bytes) -> JsonValue:
             raise
         raise JsonSyntaxError(str(exc), 1, 1) from exc
     return value
+
+
+def _refuse_constant(name: str) -> Never:
+    raise JsonSyntaxError(f"{name} is not JSON", 1, 1)
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise JsonSyntaxError(f"the number {text} is too large", 1, 1)
+    return number
 
 
 def render_json(value: JsonValue) -> bytes:

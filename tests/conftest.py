@@ -42,7 +42,6 @@ def nothing_left_in_process() -> Iterator[None]:
     """Fail a test that leaves a thread, a child process or a file descriptor behind."""
     threads, children, descriptors = _threads(), _children(), _descriptors()
     yield
-    gc.collect()
     deadline = time.monotonic() + SETTLE_S
     while True:
         left = [
@@ -52,5 +51,6 @@ def nothing_left_in_process() -> Iterator[None]:
         ]
         if not left or time.monotonic() > deadline:
             break
+        gc.collect()  # some of it may only wait for that
         time.sleep(0.01)
     assert not left, f"left behind: {', '.join(left)}"

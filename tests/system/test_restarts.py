@@ -75,7 +75,7 @@ def test_killed_in_the_middle_of_a_create(private_scene: Scene) -> None:
     start = lab.spawn("docker", "run", "--rm", "--net", network, "busybox", "true")
     wait_for_file(lab, "/run/slow-began")
     lab.stop_daemon(signal.SIGKILL)
-    lab.run("pkill", "-KILL", "-f", "/opt/cni/bin/slow")
+    lab.run("busybox", "pkill", "-KILL", "-f", "/opt/cni/bin/slow")
     lab.start_daemon()
     assert start.wait(60) != 0
     lab.remove("/run/slow-began")

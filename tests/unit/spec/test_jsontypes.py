@@ -60,6 +60,7 @@ def test_any_bytes_are_a_value_or_a_syntax_error(data: bytes) -> None:
         (b"[-Infinity]", 1, 1),
         (b"[" * 200_000, 1, 1),
         (b"9" * 5000, 1, 1),
+        (b"1e999", 1, 1),
     ],
 )
 def test_a_syntax_error_has_a_place(text: bytes, line: int, column: int) -> None:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""An attachment: one interface of one container."""
+
+from dataclasses import dataclass, field
+
+from cni_invoker.names import check_argument, check_container_id, check_ifname, check_netns
+from spec import JsonObject
+
+__all__ = ["Attachment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """What a container brings along for ADD, and again, unchanged, for every later verb.
+
+    It is identified by (container ID, ifname), CNI SPEC "CNI operations". DEL must be given the same `args` and
+    `capability_args` as ADD: without them `portmap`, for one, leaves its rules behind and reports success.
+
+    Attributes:
+        container_id: The container's ID.
+        ifname: Name of the interface inside the container.
+        netns: Path of the container's network namespace.
+        args: CNI_ARGS, in order, e.g. `(("IgnoreUnknown", "1"), ("IP", "10.1.0.9"))`.
+        capability_args: Values by capability, e.g. `{"mac": "c2:11:22:33:44:55"}`; each plugin is given those that it
+            declares.
+
+    Raises:
+        InvalidParameter: A value is not allowed by CNI; such an attachment cannot exist.
+    """
+
+    container_id: str
+    ifname: str
+    netns: str
+    args: tuple[tuple[str, str], ...] = ()
+    capability_args: JsonObject = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        check_container_id(self.container_id)
+        check_ifname(self.ifname)
+        check_netns(self.netns)
+        for key, value in self.args:
+            check_argument(key, value)

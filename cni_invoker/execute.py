@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Carries out one request: runs the plugin and tells apart its answer and the ways in which it can fail."""
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cni_invoker.errors import BadResult, PluginFailed, PluginNotStarted, PluginTimeout
+from cni_invoker.limits import Limits
+from cni_invoker.process import Ended, run_program
+from cni_invoker.request import Request
+from spec import JsonObject, SchemaError, find_str, get_str, load_validator
+
+__all__ = ["Output", "execute"]
+
+log = logging.getLogger(__name__)
+
+_TEXT_BUSY_PAUSE_S: Final = 0.05
+"""Copying a plugin into its place takes about this long."""
+
+_INTERNAL: Final = 999
+"""The code of the reference implementation for what has none."""
+
+_SHOWN_CHARACTERS: Final = 500
+_ERROR_BYTES: Final = 1 << 16
+"""An error is looked for in so much of the end of the standard output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a plugin printed that ended well.
+
+    Attributes:
+        stdout: All of its standard output.
+        stderr_tail: The last lines of its standard error.
+    """
+
+    stdout: bytes
+    stderr_tail: tuple[str, ...]
+
+
+async def execute(request: Request, path: Path, *, deadline: float, limits: Limits) -> Output:
+    """Run a plugin and return what it printed.
+
+    Cancellation kills the plugin and all it started.
+
+    Args:
+        request: What it is asked.
+        path: Its executable.
+        deadline: When it must have ended, on the event loop's clock.
+        limits: Grace and sizes.
+
+    Raises:
+        PluginNotStarted: The kernel does not execute it.
+        PluginTimeout: It did not end by itself in time.
+        PluginFailed: It ended with an error.
+        BadResult: It printed more than it may.
+    """
+    ended = await _run(request, path, deadline, limits)
+    stderr_tail = _last_lines(ended.stderr, limits.stderr_lines)
+    for line in stderr_tail:
+        log.debug("plugin.stderr", extra={"plugin": request.plugin, "verb": request.verb.value, "line": line})
+    if ended.timed_out:
+        raise PluginTimeout(
+            plugin=request.plugin,
+            verb=request.verb,
+            timeout_s=limits.timeout_s(request.verb),
+            started=True,
+            stderr_tail=stderr_tail,
+        )
+    if ended.status != 0:
+        raise _failure(request, path, ended, stderr_tail)
+    if not ended.stdout_complete:
+        reason = f"more than {limits.stdout_bytes} bytes on standard output"
+        raise BadResult(reason, plugin=request.plugin, verb=request.verb, stderr_tail=stderr_tail)
+    return Output(stdout=ended.stdout, stderr_tail=stderr_tail)
+
+
+async def _run(request: Request, path: Path, deadline: float, limits: Limits) -> Ended:
+    loop = asyncio.get_running_loop()
+    patience = min(deadline, loop.time() + limits.text_busy_s)
+    while True:
+        try:
+            return await run_program(
+                path,
+                request.environment,
+                request.stdin,
+                deadline=deadline,
+                grace_s=limits.grace_s,
+                stdout_bytes=limits.stdout_bytes,
+                stderr_bytes=limits.stderr_bytes,
+            )
+        except OSError as exc:
+            if exc.errno != errno.ETXTBSY or loop.time() + _TEXT_BUSY_PAUSE_S > patience:
+                reason = _why_not_started(exc)
+                raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
+        await asyncio.sleep(_TEXT_BUSY_PAUSE_S)
+
+
+def _why_not_started(exc: OSError) -> str:
+    reason = os.strerror(exc.errno or 0)
+    match exc.errno:
+        case errno.ENOEXEC:
+            return f"{reason}; is it for another architecture, or a script without a first line '#!…'?"
+        case errno.ENOENT:
+            return f"{reason}; it has vanished, or the interpreter or loader it names is missing"
+        case _:
+            return reason
+
+
+def _failure(request: Request, path: Path, ended: Ended, stderr_tail: tuple[str, ...]) -> PluginFailed:
+    status = ended.status or 0
+    error = _find_error(ended.stdout)
+    if error is None:
+        said = ended.stdout.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
+        error = {"msg": f"it printed no CNI error, but: {said}" if said else "no error message"}
+    code = error.get("code")
+    return PluginFailed(
+        plugin=request.plugin,
+        verb=request.verb,
+        path=path,
+        code=code if isinstance(code, int) and code else _INTERNAL,
+        msg=get_str(error, "msg"),
+        details=find_str(error, "details") or "",
+        exit_status=status if status >= 0 else None,
+        signal=_signal_name(-status) if status < 0 else None,
+        stderr_tail=stderr_tail,
+        duration_s=ended.duration_s,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _find_error(stdout: bytes) -> JsonObject | None:
+    """Return the last CNI error that a plugin printed.
+
+    It should be all there is; but some plugins print a result first (cni#571), or lines of a log.
+    """
+    text = stdout[-_ERROR_BYTES:].decode("utf-8", "replace")
+    decoder = json.JSONDecoder()
+    found = None
+    start = text.find("{")
+    while start >= 0:
+        try:
+            value, end = decoder.raw_decode(text, start)
+            found = load_validator("cni/error")(value)
+        except SchemaError:
+            pass
+        except (ValueError, RecursionError):
+            end = start + 1
+        start = text.find("{", end)
+    return found
+
+
+def _last_lines(stderr: bytes, lines: int) -> tuple[str, ...]:
+    return tuple(stderr.decode("utf-8", "replace").strip().splitlines()[-lines:])

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""How long a plugin may take, how much it may say, and how many run at once."""
+
+import os
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from cni_invoker.verbs import Verb
+
+__all__ = ["Limits"]
+
+
+def _executions() -> int:
+    # Measured with bridge: throughput is best at two executions per CPU, and falls when many more compete.
+    return 2 * len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits of a `Runtime`.
+
+    Attributes:
+        add_s: How long one plugin may take for ADD, in seconds, waiting for its turn included.
+        delete_s: The same for DEL. Each execution has a limit of its own, so that DEL has all of it after an ADD that
+            used up all of its.
+        grace_s: How long a plugin has to end after SIGTERM before it gets SIGKILL; also how long a process it left
+            behind may keep its output open after its end.
+        text_busy_s: How long to try again to start a plugin whose file is just being written (ETXTBSY).
+        stdout_bytes: How much of the standard output is kept. A result is some kilobytes; more than this is an error.
+        stderr_bytes: How much of the standard error, from its end, is kept.
+        stderr_lines: How many lines of that an error shows.
+        executions: How many plugins run at once.
+    """
+
+    add_s: float = 60.0
+    delete_s: float = 60.0
+    grace_s: float = 2.0
+    text_busy_s: float = 5.0
+    stdout_bytes: int = 4 << 20
+    stderr_bytes: int = 64 << 10
+    stderr_lines: int = 20
+    executions: int = field(default_factory=_executions)
+
+    def timeout_s(self, verb: Verb) -> float:
+        """Return how long one execution for `verb` may take, in seconds."""
+        match verb:
+            case Verb.ADD:
+                return self.add_s
+            case Verb.DEL:
+                return self.delete_s
+            case _:
+                assert_never(verb)

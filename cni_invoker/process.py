@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Runs one program: its input written, its output read, its end noticed, and all of it gone at the end.
+
+It knows nothing of CNI. Instead of `asyncio.create_subprocess_exec` it joins `subprocess.Popen`, a pidfd and the event
+loop's readers itself, for three reasons:
+
+* The end of the program is seen before it is reaped. Until then the number of its process group cannot be given to
+  another one, so that a signal to the group never hits a stranger.
+* Under Python 3.11 asyncio starts a thread per child, or wants a process-wide child watcher to be installed; a pidfd
+  needs neither. Measured with `/bin/true`: 0.1 ms less than asyncio's thread.
+* A program may end while another one that it started keeps its pipes open. That is told apart here.
+
+It needs `pidfd_open`, Linux 5.3.
+"""
+
+import asyncio
+import io
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Ended", "run_program"]
+
+_CHUNK: Final = 1 << 16
+"""The usual capacity of a pipe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a program ended.
+
+    Attributes:
+        status: Its exit status; -N if signal N ended it; None if it did not end, even after SIGKILL.
+        timed_out: It did not end by itself in time.
+        stdout: Its standard output, from the beginning.
+        stdout_complete: False if there was more of it.
+        stderr: Its standard error, to the end; the beginning may be missing.
+        duration_s: How long it took, in seconds.
+    """
+
+    status: int | None
+    timed_out: bool
+    stdout: bytes
+    stdout_complete: bool
+    stderr: bytes
+    duration_s: float
+
+
+async def run_program(
+    path: Path,
+    environment: Mapping[str, str],
+    stdin: bytes,
+    *,
+    deadline: float,
+    grace_s: float,
+    stdout_bytes: int,
+    stderr_bytes: int,
+) -> Ended:
+    """Run a program in a session of its own until it has ended and its output is read.
+
+    At the deadline its process group gets SIGTERM, and SIGKILL when the program has ended or the grace is over. The
+    group gets SIGKILL as well if the program ended in time, but something it left behind keeps the output open for
+    longer than the grace.
+
+    Cancellation kills the group, waits for the end of the program, no longer than the grace, and goes on.
+
+    Args:
+        path: The program.
+        environment: All of its environment.
+        stdin: All of its standard input; it is no error if the program does not read it.
+        deadline: When it must have ended, on the event loop's clock.
+        grace_s: The time between a request to end and the enforcement of it, in seconds.
+        stdout_bytes: How much of the standard output is kept, from its beginning; the rest is read and dropped.
+        stderr_bytes: How much of the standard error is kept, from its end.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    stdout, stderr = bytearray(), bytearray()
+    complete = True
+
+    def keep_head(data: bytes) -> None:
+        nonlocal complete
+        room = stdout_bytes - len(stdout)
+        stdout.extend(data[:room])
+        complete = complete and len(data) <= room
+
+    def keep_tail(data: bytes) -> None:
+        stderr.extend(data)
+        del stderr[: max(0, len(stderr) - stderr_bytes)]
+
+    child = _Child(path, environment, stdin, keep_head, keep_tail)
+    try:
+        timed_out = not await _happens(child.ended, deadline - started)
+        if timed_out:
+            child.send(signal.SIGTERM)
+            if not await _happens(child.ended, grace_s):
+                child.send(signal.SIGKILL)
+                await _happens(child.ended, grace_s)
+        if not await _happens(child.drained, grace_s) or timed_out:
+            child.send(signal.SIGKILL)
+    except asyncio.CancelledError:
+        child.send(signal.SIGKILL)
+        await _happens(child.ended, grace_s)
+        raise
+    finally:
+        child.close()
+    return Ended(
+        status=child.status,
+        timed_out=timed_out,
+        stdout=bytes(stdout),
+        stdout_complete=complete,
+        stderr=bytes(stderr),
+        duration_s=loop.time() - started,
+    )
+
+
+class _Child:
+    """A running program, watched by callbacks of the event loop.
+
+    It must be closed. One that still runs then, because it hangs in the kernel, is reaped whenever it ends.
+
+    Attributes:
+        ended: Set when the program has ended.
+        drained: Set when both its outputs have been closed by everyone who had them.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        environment: Mapping[str, str],
+        stdin: bytes,
+        on_stdout: Callable[[bytes], None],
+        on_stderr: Callable[[bytes], None],
+    ) -> None:
+        self.ended = asyncio.Event()
+        self.drained = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._unwritten = memoryview(stdin)
+        self._closed = False
+        with ExitStack() as ours, ExitStack() as theirs:
+            its_stdin, self._stdin = _pipe(theirs, ours)
+            self._stdout, its_stdout = _pipe(ours, theirs)
+            self._stderr, its_stderr = _pipe(ours, theirs)
+            for pipe in (self._stdin, self._stdout, self._stderr):
+                os.set_blocking(pipe.fileno(), False)
+            self._process = subprocess.Popen(
+                [path],
+                env=environment,
+                stdin=its_stdin,
+                stdout=its_stdout,
+                stderr=its_stderr,
+                start_new_session=True,
+            )
+            try:
+                self._pidfd = os.pidfd_open(self._process.pid)
+            except OSError:
+                self._process.kill()
+                self._process.wait()
+                raise
+            ours.pop_all()
+        self._loop.add_reader(self._pidfd, self._end)
+        self._loop.add_reader(self._stdout, self._read, self._stdout, on_stdout)
+        self._loop.add_reader(self._stderr, self._read, self._stderr, on_stderr)
+        self._write()
+        if not self._stdin.closed:
+            self._loop.add_writer(self._stdin, self._write)
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, or -N for signal N; None as long as it has not been reaped."""
+        return self._process.returncode
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to its process group, which stays its own until `close`."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def close(self) -> None:
+        """Reap it, and close all that is ours."""
+        self._closed = True
+        if not self._stdin.closed:
+            self._loop.remove_writer(self._stdin)
+            self._stdin.close()
+        for pipe in (self._stdout, self._stderr):
+            if not pipe.closed:
+                self._loop.remove_reader(pipe)
+                pipe.close()
+        if self.ended.is_set():
+            self._process.wait()
+
+    def _end(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self.ended.set()
+        if self._closed:
+            self._process.wait()
+
+    def _read(self, pipe: io.FileIO, keep: Callable[[bytes], None]) -> None:
+        data = pipe.read(_CHUNK)
+        if data:
+            keep(data)
+        elif data is not None:
+            self._loop.remove_reader(pipe)
+            pipe.close()
+            if self._stdout.closed and self._stderr.closed:
+                self.drained.set()
+
+    def _write(self) -> None:
+        try:
+            written = self._stdin.write(self._unwritten)
+        except BrokenPipeError:
+            self._unwritten = self._unwritten[:0]
+        else:
+            self._unwritten = self._unwritten[written or 0 :]
+        if not self._unwritten:
+            self._loop.remove_writer(self._stdin)
+            self._stdin.close()
+
+
+def _pipe(of_reader: ExitStack, of_writer: ExitStack) -> tuple[io.FileIO, io.FileIO]:
+    """Return the two ends of a new pipe, each closed by its stack."""
+    reader, writer = os.pipe()
+    return of_reader.enter_context(io.FileIO(reader)), of_writer.enter_context(io.FileIO(writer, "w"))
+
+
+async def _happens(event: asyncio.Event, within_s: float) -> bool:
+    """Wait for an event; return whether it came in time."""
+    if not event.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await event.wait()
+    return event.is_set()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Installs fake plugins, tells them how to behave, and reads what they were asked."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from spec import JsonObject, JsonValue, as_object, find_int, get_int, get_object, get_str, parse_json, render_json
+
+__all__ = ["Command", "FakePlugins"]
+
+_SOURCE: Final = Path(__file__).with_name("fake_plugin.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One call of a fake plugin.
+
+    Attributes:
+        plugin: The name it was called by.
+        verb: What it was asked.
+        environment: Its environment, as far as it is CNI's.
+        stdin: Its standard input.
+        pid: Its process ID.
+        left_behind: The process ID of what it left behind, None if it did not.
+    """
+
+    plugin: str
+    verb: str
+    environment: Mapping[str, str]
+    stdin: JsonObject
+    pid: int
+    left_behind: int | None
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Self:
+        """Return the call that a line of the log tells of."""
+        record = as_object(parse_json(line), "a line of the log")
+        return cls(
+            plugin=get_str(record, "plugin"),
+            verb=get_str(record, "verb"),
+            environment={key: str(value) for key, value in get_object(record, "environment").items()},
+            stdin=get_object(record, "stdin"),
+            pid=get_int(record, "pid"),
+            left_behind=find_int(record, "left_behind"),
+        )
+
+
+class FakePlugins:
+    """A directory of fake plugins.
+
+    Args:
+        directory: Where they are put.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(exist_ok=True)
+
+    def install(self, plugin_type: str, **behaviours: JsonValue) -> Path:
+        """Put a plugin there, or tell one how to behave from now on.
+
+        Args:
+            plugin_type: Its name.
+            behaviours: How to behave, by verb; `fake_plugin.py` says what there is.
+        """
+        self.directory.joinpath(f"{plugin_type}.json").write_bytes(render_json(behaviours))
+        path = self.directory / plugin_type
+        shutil.copy(_SOURCE, path)
+        return path
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """Every call of any of them, in order."""
+        log = self.directory / "commands.jsonl"
+        return tuple(map(Command.from_line, log.read_bytes().splitlines())) if log.exists() else ()
+
+    @property
+    def calls(self) -> tuple[tuple[str, str], ...]:
+        """Plugin and verb of every call, in order."""
+        return tuple((command.plugin, command.verb) for command in self.commands)

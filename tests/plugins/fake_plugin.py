@@ -1,0 +1,152 @@
+#!/usr/bin/env -S python3 -I -S
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A CNI plugin that does nothing but what it is told, and writes down what it was asked.
+
+It is copied under the name of a plugin. `<name>.json` beside it says how to behave, by verb; a list is gone through
+call by call, its last entry for all further ones. `commands.jsonl` beside it gets one line per call. It needs nothing
+but the standard library, so that it can run anywhere.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypedDict
+
+
+class Behaviour(TypedDict, total=False):
+    """How to behave in one call; what is there is carried out in this order.
+
+    Without anything that prints, an empty result of the version that was asked in is printed.
+
+    Attributes:
+        read_stdin: False: leave the standard input unread.
+        ignore_sigterm: True: do not end at SIGTERM.
+        leave_behind_s: Leave a process behind that keeps the outputs open for so long.
+        stderr: Text for the standard error.
+        stderr_bytes: So much more of it, in lines of 100 characters.
+        sleep_s: Wait so long.
+        result: Print this result.
+        passthrough: True: print prevResult.
+        inject_dns: Print prevResult with this as its `dns`.
+        supportedVersions: Print these, as for VERSION.
+        error: Print this CNI error, and end with status 1.
+        stdout: Text for the standard output.
+        stdout_bytes: So much more of it.
+        signal: Kill itself with this signal.
+        exit: End with this status.
+    """
+
+    read_stdin: bool
+    ignore_sigterm: bool
+    leave_behind_s: float
+    stderr: str
+    stderr_bytes: int
+    sleep_s: float
+    result: object
+    passthrough: bool
+    inject_dns: object
+    supportedVersions: list[str]  # as it is on the wire
+    error: Mapping[str, object]
+    stdout: str
+    stdout_bytes: int
+    signal: int
+    exit: int
+
+
+PRINTS: Final = frozenset(
+    {"result", "passthrough", "inject_dns", "supportedVersions", "error", "stdout", "stdout_bytes"}
+)
+
+
+def choose(path: Path, verb: str, log: Path) -> Behaviour:
+    """Return how to behave in this call."""
+    file = path.with_name(f"{path.name}.json")
+    behaviours: Mapping[str, Behaviour | list[Behaviour]] = json.loads(file.read_text()) if file.exists() else {}
+    wanted = behaviours.get(verb, {})
+    if not isinstance(wanted, list):
+        return wanted
+    earlier = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    calls = sum(record["plugin"] == path.name and record["verb"] == verb for record in earlier)
+    chosen: Behaviour = wanted[min(calls, len(wanted) - 1)]
+    return chosen
+
+
+def note(log: Path, record: Mapping[str, object]) -> None:
+    """Append a line to the log; in one piece, as plugins may run at the same time."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    os.write(descriptor, json.dumps(record).encode() + b"\n")
+    os.close(descriptor)
+
+
+def leave_behind(seconds: float) -> int:
+    """Leave a process behind that has the outputs open; return its ID."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(seconds)
+        os._exit(0)
+    return child
+
+
+def say(value: object) -> None:
+    """Print a JSON value."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def answer(behaviour: Behaviour, asked: Mapping[str, object]) -> int:
+    """Print what there is to print; return the exit status."""
+    previous = asked.get("prevResult")
+    version = asked.get("cniVersion", "0.1.0")
+    if "result" in behaviour:
+        say(behaviour["result"])
+    elif PRINTS.isdisjoint(behaviour):
+        say({"cniVersion": version})
+    if behaviour.get("passthrough"):
+        say(previous)
+    if "inject_dns" in behaviour and isinstance(previous, dict):
+        say({**previous, "dns": behaviour["inject_dns"]})
+    if "supportedVersions" in behaviour:
+        say({"cniVersion": version, "supportedVersions": behaviour["supportedVersions"]})
+    if "error" in behaviour:
+        say({"cniVersion": version, **behaviour["error"]})
+    sys.stdout.write(behaviour.get("stdout", ""))
+    sys.stdout.write("x" * behaviour.get("stdout_bytes", 0))
+    sys.stdout.flush()
+    return behaviour.get("exit", 1 if "error" in behaviour else 0)
+
+
+def main() -> None:
+    """Be the plugin whose name this file has."""
+    path = Path(sys.argv[0])
+    verb = os.environ.get("CNI_COMMAND", "")
+    log = path.with_name("commands.jsonl")
+    behaviour = choose(path, verb, log)
+    asked = json.loads(sys.stdin.read()) if behaviour.get("read_stdin", True) else {}
+    if behaviour.get("ignore_sigterm"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    record = {
+        "plugin": path.name,
+        "verb": verb,
+        "argv": sys.argv,
+        "environment": {key: value for key, value in os.environ.items() if key.startswith(("CNI_", "TRACE", "BAGG"))},
+        "stdin": asked,
+        "pid": os.getpid(),
+        "left_behind": leave_behind(behaviour["leave_behind_s"]) if "leave_behind_s" in behaviour else None,
+    }
+    note(log, record)
+    sys.stderr.write(behaviour.get("stderr", ""))
+    sys.stderr.write(("x" * 99 + "\n") * (behaviour.get("stderr_bytes", 0) // 100))
+    sys.stderr.flush()
+    time.sleep(behaviour.get("sleep_s", 0))
+    status = answer(behaviour, asked)
+    if "signal" in behaviour:
+        os.kill(os.getpid(), behaviour["signal"])
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

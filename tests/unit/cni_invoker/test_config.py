@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""From JSON documents to network configuration lists."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cni_invoker import BadConfiguration, NetworkConfigurationList, parse_configuration
+from spec import JsonObject, JsonValue
+
+LIST: JsonObject = {
+    "name": "some-network",
+    "cniVersion": "0.4.0",
+    "unknown": {"z": 1, "a": [None, 9007199254740993]},
+    "disableCheck": True,
+    "plugins": [
+        {
+            "type": "bridge",
+            "ipMasq": True,
+            "capabilities": {"mac": True, "ips": False},
+            "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]]},
+        },
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ],
+}
+
+JSON: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["1.0.0", "bridge", "true"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=5)
+            | st.sampled_from(["name", "type", "cniVersion", "cniVersions", "plugins", "ipam", "capabilities"]),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+def test_a_list() -> None:
+    """The typed view has what the runtime needs to know."""
+    network = NetworkConfigurationList.from_document(LIST)
+    assert (network.name, network.cni_version, network.disable_check) == ("some-network", "0.4.0", True)
+    bridge, portmap = network.plugins
+    assert (bridge.type, bridge.ipam_type, bridge.capabilities) == ("bridge", "host-local", frozenset({"mac"}))
+    assert (portmap.type, portmap.ipam_type, portmap.capabilities) == ("portmap", None, frozenset({"portMappings"}))
+
+
+def test_the_document_is_kept_whole() -> None:
+    """Unknown keys, large numbers and the order of keys stay as they are, and give the same list again."""
+    network = NetworkConfigurationList.from_document(LIST)
+    assert network.document == LIST
+    assert list(network.document) == list(LIST)
+    assert NetworkConfigurationList.from_document(network.document) == network
+
+
+@pytest.mark.parametrize("suffix", [".conf", ".json"])
+def test_a_single_plugin_becomes_a_list(suffix: str) -> None:
+    """The format before CNI 0.3.0 is a list of one; its stored document is that list."""
+    data = b'{"name": "net", "cniVersion": "0.2.0", "type": "bridge", "some-key": "some-value"}'
+    network = parse_configuration(data, Path(f"/etc/cni/net.d/10-net{suffix}"))
+    assert (network.name, network.cni_version) == ("net", "0.2.0")
+    (plugin,) = network.plugins
+    assert plugin.type == "bridge"
+    assert plugin.document == {"name": "net", "cniVersion": "0.2.0", "type": "bridge", "some-key": "some-value"}
+    assert NetworkConfigurationList.from_document(network.document).plugins == network.plugins
+
+
+@pytest.mark.parametrize(("written", "meant"), [("true", True), ("FALSE", False), (False, False), ("True", True)])
+def test_booleans_may_be_strings(written: JsonValue, meant: bool) -> None:
+    """As in libcni, `disableCheck` may be a boolean, or a string in any case."""
+    assert NetworkConfigurationList.from_document({**LIST, "disableCheck": written}).disable_check is meant
+
+
+def test_versions_are_selected() -> None:
+    """The newest of `cniVersions` is what the plugins are spoken to in."""
+    assert NetworkConfigurationList.from_document({**LIST, "cniVersions": ["1.0.0", "0.3.1"]}).cni_version == "1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"name": 5}, "name"),
+        ({"name": ""}, "network name"),
+        ({"name": "a/b"}, "network name"),
+        ({"plugins": []}, "no plugins in list"),
+        ({"plugins": {}}, "plugins"),
+        ({"plugins": [{"type": "bridge"}, {"some-key": 1}]}, r"plugins\[1\]: 'type' is a required property"),
+        ({"plugins": [{"type": "../bridge"}]}, "plugin type"),
+        ({"plugins": [{"type": "bridge", "ipam": {"type": "a/b"}}]}, "plugin type"),
+        ({"plugins": [{"type": "bridge", "ipam": 1}]}, r"plugins\[0\].ipam"),
+        ({"plugins": [{"type": "bridge", "capabilities": {"mac": "yes"}}]}, r"plugins\[0\].capabilities.mac"),
+        ({"cniVersion": 1}, "cniVersion"),
+        ({"cniVersion": "broken"}, "CNI version 'broken'"),
+        ({"cniVersions": ["1.0.0", "1.0.f"]}, "CNI version '1.0.f'"),
+        ({"cniVersions": ["2.0.0"], "cniVersion": ""}, "unsupported CNI version 2.0.0"),
+        ({"disableCheck": "adsfasdfasf"}, 'invalid value "adsfasdfasf" for disableCheck'),
+        ({"disableCheck": 1}, "disableCheck"),
+    ],
+)
+def test_bad_lists_say_where_and_why(change: dict[str, JsonValue], reason: str) -> None:
+    """What does not fit is named, with code 7 and the file."""
+    with pytest.raises(BadConfiguration, match=reason) as caught:
+        NetworkConfigurationList.from_document({**LIST, **change}, source=Path("/etc/cni/net.d/a.conflist"))
+    assert caught.value.code == 7
+    assert str(caught.value).startswith("/etc/cni/net.d/a.conflist: ")
+
+
+def test_a_list_without_plugins() -> None:
+    """A list must have plugins."""
+    with pytest.raises(BadConfiguration, match="no plugins in list"):
+        NetworkConfigurationList.from_document({"name": "a"})
+
+
+def test_bad_syntax_says_line_and_column() -> None:
+    """A file that is no JSON is an error at a place."""
+    file = Path("/etc/cni/net.d/10-bad.conflist")
+    with pytest.raises(BadConfiguration) as caught:
+        parse_configuration(b'{"name": "net",\n "plugins": [\n  {"type": bridge}\n]}', file)
+    assert (caught.value.file, caught.value.line, caught.value.column) == (file, 3, 12)
+    assert str(caught.value) == "/etc/cni/net.d/10-bad.conflist, line 3, column 12: Expecting value"
+
+
+def test_a_list_in_a_file_for_one_plugin() -> None:
+    """A list saved as `.conf` is told where it belongs."""
+    with pytest.raises(BadConfiguration, match=r"'type' is a required property.*belongs into a \.conflist file"):
+        parse_configuration(b'{"name": "net", "plugins": [{"type": "bridge"}]}', Path("10-net.conf"))
+
+
+@given(JSON)
+def test_any_json_is_a_list_or_an_error(document: JsonValue) -> None:
+    """No JSON whatsoever raises anything but BadConfiguration, and what is a list stays one."""
+    for read in (NetworkConfigurationList.from_document, NetworkConfigurationList.from_plugin_document):
+        try:
+            network = read(document)
+        except BadConfiguration:
+            continue
+        assert NetworkConfigurationList.from_document(network.document) == network
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_configuration_or_an_error(data: bytes) -> None:
+    """No content of a file raises anything but BadConfiguration."""
+    with pytest.raises(BadConfiguration):
+        parse_configuration(data, Path("a.conf"))

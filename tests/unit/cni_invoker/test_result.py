@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Results of every version of the specification, and what is none."""
+
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cni_invoker import BadResult, Result, parse_result
+from spec import JsonObject, JsonValue
+
+BRIDGE: JsonObject = {
+    "cniVersion": "1.1.0",
+    "interfaces": [
+        {"name": "cni0", "mac": "0a:00:00:00:00:01"},
+        {"name": "veth1", "mac": "0a:00:00:00:00:02"},
+        {
+            "name": "eth0",
+            "mac": "0a:00:00:00:00:03",
+            "sandbox": "/run/netns/c1",
+            "mtu": 1400,
+            "socketPath": "/s",
+            "pciID": "0000:04:00.5",
+        },
+    ],
+    "ips": [
+        {"address": "10.1.0.9/24", "gateway": "10.1.0.1", "interface": 2},
+        {"address": "fd00::9/64", "gateway": "fd00::1", "interface": 2},
+    ],
+    "routes": [
+        {"dst": "0.0.0.0/0"},
+        {"dst": "fd01::/16", "gw": "fd00::2", "mtu": 1300, "advmss": 1200, "priority": 7, "table": 100, "scope": 253},
+    ],
+    "dns": {"nameservers": ["10.1.0.1"], "domain": "example", "search": ["a", "b"], "options": ["ndots:2"]},
+    "unknown": [1],
+}
+
+
+def test_a_result_of_1_1_0() -> None:
+    """Every key of the newest version has its place."""
+    result = Result.from_document(BRIDGE)
+    eth0 = result.interfaces[2]
+    assert [interface.name for interface in result.interfaces] == ["cni0", "veth1", "eth0"]
+    assert (eth0.mac, eth0.sandbox, eth0.mtu) == ("0a:00:00:00:00:03", "/run/netns/c1", 1400)
+    assert (eth0.socket_path, eth0.pci_id) == ("/s", "0000:04:00.5")
+    assert [(ip.address, ip.gateway, ip.interface) for ip in result.ips] == [
+        (IPv4Interface("10.1.0.9/24"), IPv4Address("10.1.0.1"), 2),
+        (IPv6Interface("fd00::9/64"), IPv6Address("fd00::1"), 2),
+    ]
+    default, other = result.routes
+    assert (default.dst, default.gw, default.table) == (IPv4Network("0.0.0.0/0"), None, None)
+    assert (other.dst, other.gw) == (IPv6Network("fd01::/16"), IPv6Address("fd00::2"))
+    assert (other.mtu, other.advmss, other.priority, other.table, other.scope) == (1300, 1200, 7, 100, 253)
+    assert result.dns.nameservers == ("10.1.0.1",)
+    assert (result.dns.domain, result.dns.search, result.dns.options) == ("example", ("a", "b"), ("ndots:2",))
+
+
+def test_the_document_is_kept_whole() -> None:
+    """Keys that nobody knows stay, and the document gives the same result again."""
+    result = Result.from_document(BRIDGE)
+    assert result.document == BRIDGE
+    assert Result.from_document(result.document) == result
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
+def test_a_result_of_before_0_3_0(version: str) -> None:
+    """One address of each family, IPv4 first, with the routes of each."""
+    result = Result.from_document(
+        {
+            "cniVersion": version,
+            "ip6": {"ip": "fd00::9/64", "routes": [{"dst": "::/0", "gw": "fd00::1"}]},
+            "ip4": {"ip": "10.1.0.9/24", "gateway": "10.1.0.1", "routes": [{"dst": "10.2.0.0/16"}]},
+            "dns": {"domain": "example"},
+        }
+    )
+    assert [(str(ip.address), ip.gateway, ip.interface) for ip in result.ips] == [
+        ("10.1.0.9/24", IPv4Address("10.1.0.1"), None),
+        ("fd00::9/64", None, None),
+    ]
+    assert [str(route.dst) for route in result.routes] == ["10.2.0.0/16", "::/0"]
+    assert (result.interfaces, result.dns.domain) == ((), "example")
+
+
+@pytest.mark.parametrize("version", ["0.3.0", "0.3.1", "0.4.0", "1.0.0"])
+def test_the_family_of_an_address_is_its_own(version: str) -> None:
+    """The key `version` of an address, which 1.0.0 dropped, is ignored."""
+    result = Result.from_document({"cniVersion": version, "ips": [{"version": "4", "address": "1.2.3.30/24"}]})
+    assert [ip.address for ip in result.ips] == [IPv4Interface("1.2.3.30/24")]
+
+
+@pytest.mark.parametrize(("version", "addresses"), [("0.3.0", 1), ("0.3.1", 0)])
+def test_0_3_0_called_the_addresses_ip(version: str, addresses: int) -> None:
+    """A plugin that follows the letter of 0.3.0 is understood."""
+    result = Result.from_document({"cniVersion": version, "ip": [{"address": "1.2.3.30/24"}]})
+    assert len(result.ips) == addresses
+
+
+@pytest.mark.parametrize("version", [None, ""])
+def test_a_missing_version_is_that_of_the_configuration(version: str | None) -> None:
+    """The version a plugin leaves out is filled in, for whoever reads the document next."""
+    result = Result.from_document(
+        {"cniVersion": version, "ips": [{"version": "4", "address": "1.2.3.4/24"}]}, cni_version="0.3.1"
+    )
+    assert result.cni_version == "0.3.1"
+    assert result.document["cniVersion"] == "0.3.1"
+
+
+def test_null_is_an_empty_result() -> None:
+    """A plugin without a result prints null."""
+    result = parse_result(b"null\n", "1.0.0")
+    assert (result.cni_version, result.ips, result.interfaces) == ("1.0.0", (), ())
+
+
+def test_null_is_an_absent_key() -> None:
+    """Empty lists and texts of a plugin in Go come as null."""
+    result = Result.from_document(
+        {
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "eth0", "mac": None, "sandbox": None}],
+            "ips": [{"address": "10.1.0.9/24", "gateway": None, "interface": None}],
+            "routes": None,
+            "dns": None,
+        }
+    )
+    assert (result.interfaces[0].sandbox, result.ips[0].gateway, result.routes) == ("", None, ())
+
+
+@pytest.mark.parametrize(("index", "understood"), [(0, 0), (None, None), (-1, None), (1, None)])
+def test_an_interface_index_may_be_absent(index: int | None, understood: int | None) -> None:
+    """The first interface is not no interface; one that is not in the list is."""
+    result = Result.from_document(
+        {"interfaces": [{"name": "eth0"}], "ips": [{"address": "10.1.0.9/24", "interface": index}]},
+        cni_version="1.0.0",
+    )
+    assert result.ips[0].interface == understood
+
+
+def test_addresses_of_an_interface() -> None:
+    """Addresses of other interfaces are left out; those that do not tell are the attachment's."""
+    result = Result.from_document(
+        {
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "cni0"}, {"name": "eth0", "sandbox": "/n"}],
+            "ips": [
+                {"address": "10.1.0.9/24", "interface": 1},
+                {"address": "10.1.0.1/24", "interface": 0},
+                {"address": "fd00::9/64"},
+            ],
+        }
+    )
+    assert result.addresses_of("eth0") == (IPv4Interface("10.1.0.9/24"), IPv6Interface("fd00::9/64"))
+
+
+@pytest.mark.parametrize(
+    ("stdout", "reason"),
+    [
+        (b"", "plugin returned no result"),
+        (b" \n", "plugin returned no result"),
+        (b"garbage", "line 1, column 1: Expecting value"),
+        (b'{"ips": [', "line 1, column 10"),
+        (b"{}{}", "Extra data"),
+        (b"[]", "not of type 'object'"),
+        (b'{"cniVersion": "0.4567.0"}', 'unsupported CNI result version "0.4567.0"'),
+        (b'{"ips": [{}]}', r"ips\[0\]: 'address' is a required property"),
+        (b'{"ips": [{"address": "10.1.0.9"}]}', "10.1.0.9"),
+        (b'{"ips": [{"address": "10.1.0.9/255.255.255.0"}]}', "10.1.0.9/255.255.255.0"),
+        (b'{"ips": [{"address": "10.1.0.9/99"}]}', "10.1.0.9/99"),
+        (b'{"ips": [{"address": "10.1.0.9/24", "gateway": "here"}]}', "here"),
+        (b'{"routes": [{"dst": "default"}]}', "default"),
+        (b'{"interfaces": [{"mtu": 1400.0}]}', "mtu"),
+        (b'{"code": 7, "msg": "no such master"}', "code 7: no such master"),
+    ],
+)
+def test_what_is_no_result(stdout: bytes, reason: str) -> None:
+    """Everything that is no result is an error that says why, with the code of bad content (6)."""
+    with pytest.raises(BadResult, match=reason) as caught:
+        parse_result(stdout, "1.0.0")
+    assert caught.value.code == 6
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["1.0.0", "10.1.0.9/24", "::1", "x"])
+KEYS = st.sampled_from([*BRIDGE, "ip4", "ip6", "ip", "address", "gateway", "interface", "dst", "gw", "name"])
+JSON: st.SearchStrategy[JsonValue] = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=20
+)
+
+
+@given(JSON)
+def test_any_json_is_a_result_or_an_error(document: JsonValue) -> None:
+    """No JSON whatsoever raises anything but BadResult, and what is a result stays one."""
+    try:
+        result = Result.from_document(document, cni_version="1.0.0")
+    except BadResult:
+        return
+    assert Result.from_document(result.document) == result
