@@ -5,9 +5,8 @@
 Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
 """
 
-from errno import EADDRNOTAVAIL
-from ipaddress import IPv6Interface, ip_address, ip_interface
-from pathlib import Path
+from errno import EADDRNOTAVAIL, EPROTO
+from ipaddress import IPv6Interface, ip_interface
 from socket import AF_INET, AF_INET6
 from typing import Final
 
@@ -15,10 +14,12 @@ from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL
 from pyroute2.netlink.rtnl import RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR
 
 from cnm_bridge.kernel.links import Link
-from cnm_bridge.kernel.netlink import Message, Netlink
+from cnm_bridge.kernel.message import Message
+from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.snapshot import Address, IpInterface
+from cnm_bridge.kernel.sysctl import has_ipv6, write_ipv6
 
-__all__ = ["find_addresses", "parse_address", "replace_addresses"]
+__all__ = ["add_addresses", "find_addresses", "parse_address", "remove_addresses"]
 
 _IFA_F_NODAD: Final = 0x02
 
@@ -28,37 +29,46 @@ def find_addresses(netlink: Netlink, link: Link) -> tuple[Address, ...]:
     return tuple(parse_address(message) for message in netlink.dump(RTM_GETADDR, {"index": link.index}))
 
 
-def replace_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ...]) -> None:
-    """Remove the addresses of a link and add `addresses` in their order, ready for use at once.
-
-    IPv6 is switched on for the link where it is off. On a kernel without IPv6 its addresses are passed over.
-    """
+def remove_addresses(netlink: Netlink, link: Link) -> None:
+    """Remove the addresses of a link."""
     for present in find_addresses(netlink, link):
         try:
-            netlink.request(RTM_DELADDR, _fields(link, present.address), (("IFA_LOCAL", str(present.address.ip)),))
+            netlink.request(RTM_DELADDR, _fields(link, present.address), (("IFA_LOCAL", present.address.packed),))
         except OSError as exc:
             if exc.errno != EADDRNOTAVAIL:  # secondary addresses go with their primary
                 raise
+
+
+def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ...]) -> None:
+    """Add addresses in their order, without duplicate address detection.
+
+    The thread must be in the link's namespace: IPv6 is switched on for the link where it is off. On a kernel without
+    IPv6 its addresses are passed over.
+    """
     for address in addresses:
         is_ipv6 = isinstance(address, IPv6Interface)
-        if is_ipv6 and not _enable_ipv6(link):
-            continue
+        if is_ipv6:
+            if not has_ipv6():
+                continue
+            write_ipv6(link.state.name, "disable_ipv6", 0)
         netlink.request(
             RTM_NEWADDR,
             {**_fields(link, address), "flags": _IFA_F_NODAD if is_ipv6 else 0},
-            (("IFA_LOCAL", str(address.ip)), ("IFA_ADDRESS", str(address.ip))),
+            (("IFA_LOCAL", address.packed), ("IFA_ADDRESS", address.packed)),
             flags=NLM_F_CREATE | NLM_F_EXCL,
         )
 
 
 def parse_address(message: Message) -> Address:
     """Read what the kernel tells about an address."""
-    # IFA_ADDRESS is the peer's where there is one: then, and for every IPv4 address, IFA_LOCAL is the link's own
-    address = message.text("IFA_ADDRESS") or ""
-    local = message.text("IFA_LOCAL") or address
+    # IFA_LOCAL is the link's own; IFA_ADDRESS is the peer's where there is one, else the same, and alone in IPv6
+    address = message.address("IFA_ADDRESS")
+    local = message.address("IFA_LOCAL") or address
+    if local is None:
+        raise OSError(EPROTO, "the kernel told of an address without telling it")
     return Address(
-        address=ip_interface(f"{local}/{message.field('prefixlen')}"),
-        peer=None if address == local else ip_address(address),
+        address=ip_interface((local, message.field("prefixlen"))),
+        peer=None if address == local else address,
         scope=message.field("scope"),
         flags=message.number("IFA_FLAGS") or message.field("flags"),
     )
@@ -70,12 +80,3 @@ def _fields(link: Link, address: IpInterface) -> dict[str, int]:
         "prefixlen": address.network.prefixlen,
         "index": link.index,
     }
-
-
-def _enable_ipv6(link: Link) -> bool:
-    """Switch IPv6 on for a link in the thread's namespace; False on a kernel without it."""
-    try:
-        Path(f"/proc/sys/net/ipv6/conf/{link.state.name}/disable_ipv6").write_text("0", "ascii")
-    except FileNotFoundError:
-        return False
-    return True

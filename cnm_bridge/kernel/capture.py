@@ -3,7 +3,7 @@
 """Reading the snapshot of a link out of its namespace."""
 
 from errno import EOPNOTSUPP
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 from typing import Final
 
@@ -11,7 +11,8 @@ from pyroute2.netlink.rtnl import RTM_GETROUTE
 
 from cnm_bridge.kernel.addresses import find_addresses
 from cnm_bridge.kernel.links import Link
-from cnm_bridge.kernel.netlink import Message, Netlink
+from cnm_bridge.kernel.message import Message
+from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.snapshot import Route, Snapshot
 
 __all__ = ["capture", "find_routes", "parse_route"]
@@ -53,23 +54,21 @@ def parse_route(message: Message) -> Route:
         OSError: EOPNOTSUPP; it has several next hops, an encapsulation or a source prefix. Without these it would be
             another route.
     """
-    destination = message.text("RTA_DST") or _DEFAULTS[message.field("family")]
-    network = ip_network(f"{destination}/{message.field('dst_len')}")
+    destination = message.address("RTA_DST") or _DEFAULTS[message.field("family")]
+    network = ip_network((destination, message.field("dst_len")))
     for attribute, what in _BEYOND.items():
         if attribute in message:
             raise OSError(EOPNOTSUPP, f"route {network} has {what}, which cannot be carried into another namespace")
-    gateway = message.text("RTA_GATEWAY") or message.member("RTA_VIA", "addr")
-    source = message.text("RTA_PREFSRC")
     metrics = message.nested("RTA_METRICS")
     return Route(
         destination=network,
-        gateway=None if gateway is None else ip_address(gateway),
+        gateway=message.address("RTA_GATEWAY") or message.address("RTA_VIA"),
         table=message.number("RTA_TABLE") or message.field("table"),
         metric=message.number("RTA_PRIORITY") or 0,
         type=message.field("type"),
         scope=message.field("scope"),
         protocol=message.field("proto"),
-        source=None if source is None else ip_address(source),
+        source=message.address("RTA_PREFSRC"),
         onlink=bool(message.field("flags") & _RTNH_F_ONLINK),
         mtu=None if metrics is None else metrics.number("RTAX_MTU"),
         advmss=None if metrics is None else metrics.number("RTAX_ADVMSS"),

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from errno import EEXIST
 from pathlib import Path
-from typing import Final
 
-from cnm_bridge.kernel.addresses import replace_addresses
+from cnm_bridge.kernel.addresses import add_addresses, remove_addresses
 from cnm_bridge.kernel.capture import capture
 from cnm_bridge.kernel.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken, attempt
 from cnm_bridge.kernel.links import (
@@ -42,8 +41,6 @@ from cnm_bridge.kernel.netns import (
 from cnm_bridge.kernel.snapshot import IpInterface, Snapshot
 
 __all__ = ["Journey", "Whereabouts"]
-
-_PEER: Final = "placeholder"  # the other end of the veth that stands in for a link that is gone
 
 
 class Whereabouts(StrEnum):
@@ -103,7 +100,9 @@ class Journey:
                 where = self._retrieve(home, sandbox, staging, staging_fd)
                 link = get_link(staging, self.ifname)
                 if addresses is not None:
-                    replace_addresses(staging, link, addresses)
+                    if where is Whereabouts.STAGING:  # else there are none: they do not survive a move
+                        remove_addresses(staging, link)
+                    add_addresses(staging, link, addresses)
                 if link.state.kind is None and self.altname in link.altnames:
                     remove_altname(staging, link, self.altname)  # a physical device outlives the endpoint
         return where
@@ -122,10 +121,10 @@ class Journey:
             return Whereabouts.STAGING
         if sandbox is not None and self._fetch_from(sandbox, staging, staging_fd):
             return Whereabouts.SANDBOX
-        if find_link(staging, self.ifname) is None:
-            make_veth(staging, self.ifname, _PEER)
-            return Whereabouts.GONE
-        return Whereabouts.STAGING if find_link(staging, _PEER) is None else Whereabouts.GONE
+        if find_link(staging, self.ifname) is not None:  # it never left, or this is the veth of an earlier call
+            return Whereabouts.STAGING
+        make_veth(staging, self.ifname)
+        return Whereabouts.GONE
 
     def _fetch(self, source: Netlink, staging: Netlink, staging_fd: int) -> bool:
         """Move the link from the source's namespace into staging; False where it is not in the former."""

@@ -18,7 +18,8 @@ from pyroute2.netlink.rtnl import (
     RTM_NEWLINKPROP,
 )
 
-from cnm_bridge.kernel.netlink import Attributes, Message, Netlink
+from cnm_bridge.kernel.message import Message, Wanted
+from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.snapshot import LinkState
 
 __all__ = [
@@ -93,7 +94,7 @@ def move_link(netlink: Netlink, link: Link, namespace_fd: int, name: str | None 
         namespace_fd: Where to.
         name: What to call it there. The kernel moves first and renames then: others may see the old name there.
     """
-    names: Attributes = () if name is None else (("IFLA_IFNAME", name),)
+    names: Wanted = () if name is None else (("IFLA_IFNAME", name),)
     netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_NET_NS_FD", namespace_fd), *names))
 
 
@@ -108,11 +109,10 @@ def remove_altname(netlink: Netlink, link: Link, altname: str) -> None:
     netlink.request(RTM_DELLINKPROP, {"index": link.index}, _altname(altname))
 
 
-def make_veth(netlink: Netlink, name: str, peer: str) -> None:
-    """Make a pair of veth links, both in this namespace and both down."""
-    peer_data: Attributes = (("VETH_INFO_PEER", (("IFLA_IFNAME", peer),)),)
-    info: Attributes = (("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", peer_data))
-    netlink.request(RTM_NEWLINK, {}, (("IFLA_IFNAME", name), ("IFLA_LINKINFO", info)), flags=NLM_F_CREATE | NLM_F_EXCL)
+def make_veth(netlink: Netlink, name: str) -> None:
+    """Make a pair of veth links, both in this namespace and both down; the kernel names the other one."""
+    kind: Wanted = (("IFLA_LINKINFO", (("IFLA_INFO_KIND", "veth"),)),)
+    netlink.request(RTM_NEWLINK, {}, (("IFLA_IFNAME", name), *kind), flags=NLM_F_CREATE | NLM_F_EXCL)
 
 
 def delete_link(netlink: Netlink, link: Link) -> None:
@@ -124,13 +124,14 @@ def parse_link(message: Message) -> Link:
     """Read what the kernel tells about a link."""
     info = message.nested("IFLA_LINKINFO")
     properties = message.nested("IFLA_PROP_LIST")
+    mac = message.find("IFLA_ADDRESS")
     return Link(
         index=message.field("index"),
         altnames=() if properties is None else properties.texts("IFLA_ALT_IFNAME"),
         state=LinkState(
             name=message.text("IFLA_IFNAME") or "",
             kind=None if info is None else info.text("IFLA_INFO_KIND"),
-            mac=message.text("IFLA_ADDRESS") if message.field("ifi_type") == _ARPHRD_ETHER else None,
+            mac=mac.hex(":") if mac is not None and message.field("ifi_type") == _ARPHRD_ETHER else None,
             mtu=message.number("IFLA_MTU") or 0,
             noarp=bool(message.field("flags") & _IFF_NOARP),
         ),
@@ -151,5 +152,5 @@ def _find(netlink: Netlink, by: tuple[str, str]) -> Link | None:
         raise
 
 
-def _altname(altname: str) -> Attributes:
+def _altname(altname: str) -> Wanted:
     return (("IFLA_PROP_LIST", (("IFLA_ALT_IFNAME", altname),)),)

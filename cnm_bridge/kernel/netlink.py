@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """rtnetlink: a conversation with the kernel about the links, addresses and routes of one namespace.
 
-The only user of pyroute2, and of it only the messages: what they look like on the wire. Its sockets are left aside.
-They bring an event loop each, which costs more than all our requests together, and, used from another thread, they open
-a second socket in whatever namespace that thread is in; a plain socket belongs to the namespace it was made in.
+pyroute2 knows the protocol: its constants and tables are used, its sockets are not. They bring an event loop each, and
+one that is used from another thread opens a second socket in whatever namespace that thread is in; a plain socket
+belongs to the namespace it was made in.
 
 Needs Linux 5.5 (alternative names of links).
 """
@@ -12,10 +12,10 @@ Needs Linux 5.5 (alternative names of links).
 import os
 import socket
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from errno import EINTR, EPROTO
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pyroute2.netlink import (
     NETLINK_EXT_ACK,
@@ -32,66 +32,13 @@ from pyroute2.netlink import (
 )
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
-__all__ = ["Attributes", "Message", "Netlink"]
+from cnm_bridge.kernel.message import Message, Wanted, render_message
 
-Attributes = Sequence[tuple[str, "int | str | Attributes"]]
-"""Attributes by the kernel's names, in order, nested as they are there: `(("IFLA_IFNAME", "eth0"),)`."""
+__all__ = ["Netlink"]
 
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
 _ERROR: Final = struct.Struct("=i")  # what follows it in NLMSG_ERROR and NLMSG_DONE: minus errno, or 0
 _RECEIVE_BYTES: Final = 65536  # the kernel fills dump buffers up to 32 KiB
-
-
-class Message:
-    """One message of the kernel; its fields and attributes are asked for by the kernel's names.
-
-    An attribute is decoded when it is asked for, not before: of the sixty of a link six are read.
-    """
-
-    __slots__ = ("_attributes", "_message", "_slots")
-
-    def __init__(self, message: Any) -> None:  # noqa: ANN401 - pyroute2 has no types; they begin here
-        self._message = message
-        self._slots = message.get("attrs", ())
-        self._attributes = {slot.name: slot for slot in self._slots}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._attributes
-
-    def field(self, name: str) -> int:
-        """Give a field of the fixed part."""
-        value = self._message[name]
-        if not isinstance(value, int):
-            raise TypeError(f"{name} is no number")
-        return value
-
-    def number(self, name: str) -> int | None:
-        """Give a number, None where the attribute is absent."""
-        value = self._value(name)
-        return value if isinstance(value, int) else None
-
-    def text(self, name: str) -> str | None:
-        """Give a text, None where the attribute is absent; addresses are texts."""
-        value = self._value(name)
-        return value if isinstance(value, str) else None
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Give the texts of an attribute that may come several times."""
-        return tuple(slot.value for slot in self._slots if slot.name == name)
-
-    def member(self, name: str, key: str) -> str | None:
-        """Give a text of an attribute that has a fixed layout, None where the attribute is absent."""
-        value = self._value(name)
-        return None if value is None else str(value[key])
-
-    def nested(self, name: str) -> "Message | None":
-        """Give the attributes inside an attribute, None where it is absent."""
-        value = self._value(name)
-        return None if value is None else Message(value)
-
-    def _value(self, name: str) -> Any:  # noqa: ANN401
-        slot = self._attributes.get(name)
-        return None if slot is None else slot.value
 
 
 class Netlink:
@@ -119,7 +66,7 @@ class Netlink:
         self._socket.close()
 
     def request(
-        self, kind: int, fields: Mapping[str, int], attributes: Attributes = (), *, flags: int = 0
+        self, kind: int, fields: Mapping[str, int], attributes: Wanted = (), *, flags: int = 0
     ) -> tuple[Message, ...]:
         """Ask for one thing to be done or told and give the kernel's answer, empty where there is none but "done".
 
@@ -135,7 +82,7 @@ class Netlink:
         self._send(kind, fields, attributes, flags | NLM_F_ACK)
         return tuple(message for message, _ in self._receive())
 
-    def dump(self, kind: int, fields: Mapping[str, int], attributes: Attributes = ()) -> tuple[Message, ...]:
+    def dump(self, kind: int, fields: Mapping[str, int], attributes: Wanted = ()) -> tuple[Message, ...]:
         """Ask for everything that fits fields and attributes; arguments and errors as in `request`.
 
         Raises:
@@ -151,15 +98,11 @@ class Netlink:
             raise OSError(EINTR, "the namespace changed while it was read")
         return tuple(messages)
 
-    def _send(self, kind: int, fields: Mapping[str, int], attributes: Attributes, flags: int) -> None:
+    def _send(self, kind: int, fields: Mapping[str, int], attributes: Wanted, flags: int) -> None:
         self._sequence += 1
-        message = MarshalRtnl.msg_map[kind]()
-        message.update(dict.fromkeys((name for name, _ in message.fields), 0))  # pyroute2 has other defaults
-        message.update(fields)
-        message["attrs"] = _nest(attributes)["attrs"]
-        message["header"].update(type=kind, flags=flags | NLM_F_REQUEST, sequence_number=self._sequence, pid=0)
-        message.encode()
-        self._socket.send(message.data)
+        body = render_message(MarshalRtnl.msg_map[kind], fields, attributes)
+        header = _HEADER.pack(_HEADER.size + len(body), kind, flags | NLM_F_REQUEST, self._sequence, 0)
+        self._socket.send(header + body)
 
     def _receive(self) -> Iterator[tuple[Message, int]]:
         """Yield the answer's messages with their flags until the kernel says that it is complete."""
@@ -173,15 +116,8 @@ class Netlink:
                 if kind in {NLMSG_ERROR, NLMSG_DONE}:
                     _raise_error(data, offset, kind)
                     return
-                message = MarshalRtnl.msg_map[kind](data, offset=offset)
-                message.decode()
-                yield Message(message), flags
+                yield Message(MarshalRtnl.msg_map[kind], data[offset + _HEADER.size : offset + length]), flags
                 offset += (length + 3) & ~3
-
-
-def _nest(attributes: Attributes) -> dict[str, list[tuple[str, object]]]:
-    """Give attributes as pyroute2 wants them."""
-    return {"attrs": [(name, value if isinstance(value, int | str) else _nest(value)) for name, value in attributes]}
 
 
 def _raise_error(data: bytes, offset: int, kind: int) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.kernel.errors import NamespaceMissing, NamespaceRefused, attempt
+from cnm_bridge.kernel.sysctl import has_ipv6, write_ipv6
 
 __all__ = [
     "NamespaceId",
@@ -99,17 +100,15 @@ def enter(fd: int, *, host: NamespaceId) -> None:
     """Move the calling thread into an open namespace.
 
     Raises:
-        NamespaceRefused: It is the host's; the thread is where it was.
+        NamespaceRefused: It is the host's.
     """
-    if namespace_id(fd) == host:
-        raise NamespaceRefused("enter", "namespace", "it is the host's")
     with attempt("enter", "namespace"):
         _call("setns", fd, _CLONE_NEWNET)
     _leave_host_alone(host)
 
 
 def ensure_namespace(path: Path, *, host: NamespaceId) -> None:
-    """Mount a new namespace at `path`, unless one is there; the calling thread is in the new one afterwards.
+    """Mount a new namespace at `path`, unless one is there; the calling thread stays in one that it makes.
 
     `lo` is up and links made or moved there do no duplicate address detection. The mount is the last step: what is
     found at `path` is always complete. A plain file there, left by an interrupted call, is mounted over. Missing parent
@@ -167,7 +166,7 @@ def _leave_host_alone(host: NamespaceId) -> None:
     """Assert that the thread has left the host namespace: what follows must never happen there."""
     with current_namespace() as fd:
         if namespace_id(fd) == host:
-            raise NamespaceRefused("work in", "namespace", "the thread is still in the host's")
+            raise NamespaceRefused("work in", "namespace", "it is the host's")
 
 
 def _bring_lo_up() -> None:
@@ -182,11 +181,9 @@ def _turn_dad_off() -> None:
     The larger of the link's own value, which starts as `default`, and `all` counts; both may come from the host by
     net.core.devconf_inherit_init_net.
     """
-    for scope in ("default", "all"):
-        try:
-            Path(f"/proc/sys/net/ipv6/conf/{scope}/accept_dad").write_text("0", "ascii")
-        except FileNotFoundError:  # a kernel without IPv6 detects no duplicates
-            return
+    if has_ipv6():
+        for scope in ("default", "all"):
+            write_ipv6(scope, "accept_dad", 0)
 
 
 def _call(function: str, *arguments: int | bytes | ctypes.c_ulong | None) -> None:

@@ -9,7 +9,7 @@ its namespace on to the next piece of work.
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
 __all__ = ["run_in_thread"]
@@ -23,24 +23,25 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     The thread has ended when this returns, in every case: a cancellation waits for it too and is raised afterwards, so
     that nothing goes on behind the caller's back. A thread cannot be stopped: the limit to its time is in `work`.
     """
-    outcome: Future[T] = Future()
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[T] = loop.create_future()
 
     def body() -> None:
         try:
-            outcome.set_result(work())
+            value = work()
         except BaseException as exc:  # noqa: BLE001 - the awaiting task raises it again
-            outcome.set_exception(exc)
+            loop.call_soon_threadsafe(ended.set_exception, exc)
+        else:
+            loop.call_soon_threadsafe(ended.set_result, value)
 
     thread = threading.Thread(target=body, name="cni-bridge-kernel")
     thread.start()
-    ended = asyncio.wrap_future(outcome)
-    cancelled: asyncio.CancelledError | None = None
-    while not ended.done():
-        try:
-            await asyncio.wait((ended,))
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    thread.join()  # its last instructions: the outcome is already here
-    if cancelled is not None:
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError as cancelled:
+        while not ended.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((ended,))
         raise cancelled from ended.exception()
-    return ended.result()
+    finally:
+        thread.join()  # its last instructions: the outcome is already here

@@ -188,7 +188,9 @@ class Scene:
         """Give what `docker run` says, which must fail; the container that Docker made is removed."""
         name = f"refused{next(_numbers)}"
         self._containers.append(name)
-        return self.refusal("run", "--name", name, "--net", network, *options, "busybox", "true")
+        said = self.refusal("run", "--name", name, "--net", network, *options, "busybox", "true")
+        self.lab.docker("rm", name)
+        return said
 
 
 def reaches(container: Container, address: str) -> bool:

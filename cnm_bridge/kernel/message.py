@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""rtnetlink messages: bytes in, values out, and the other way round. Names, numbers and layouts are pyroute2's.
+
+Its own codec makes objects of everything: of the sixty attributes of a link, of which six are read. Taking the same
+tables and no more than what is asked for, the snapshot of a link costs 0.25 ms instead of 0.9.
+"""
+
+import struct
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Final
+
+__all__ = ["Attributes", "Message", "Wanted", "render_message"]
+
+Wanted = Sequence[tuple[str, "int | str | bytes | Wanted"]]
+"""Attributes by the kernel's names, nested as they are there: `(("IFLA_IFNAME", "eth0"),)`; a number has 32 bits."""
+
+_ATTRIBUTE: Final = struct.Struct("=HH")  # nlattr: length, with this header; number
+_NUMBER: Final = 0x3FFF  # the two bits above it are flags
+_NESTED: Final = 0x8000
+_WORD: Final = struct.Struct("=I")
+_VIA: Final = {6, 18}  # lengths of rtvia: two bytes of family and an address
+
+
+class Attributes:
+    """The attributes of a message, or those inside another attribute; asked for by the kernel's names.
+
+    Args:
+        kind: pyroute2's class of what has them.
+        data: Their bytes.
+    """
+
+    __slots__ = ("_kind", "_values")
+
+    def __init__(self, kind: type, data: bytes) -> None:
+        self._kind = kind
+        self._values: dict[int, list[bytes]] = {}
+        start = 0
+        while start < len(data):
+            length, number = _ATTRIBUTE.unpack_from(data, start)
+            self._values.setdefault(number & _NUMBER, []).append(data[start + _ATTRIBUTE.size : start + length])
+            start += (length + 3) & ~3
+
+    def __contains__(self, name: str) -> bool:
+        return self.values(name) != ()
+
+    def values(self, name: str) -> tuple[bytes, ...]:
+        """Give the bytes of an attribute that may come several times."""
+        number, _ = _table(self._kind)[name]
+        return tuple(self._values.get(number, ()))
+
+    def find(self, name: str) -> bytes | None:
+        """Give the bytes of an attribute, None where it is absent."""
+        return next(iter(self.values(name)), None)
+
+    def number(self, name: str) -> int | None:
+        """Give an unsigned number, None where it is absent."""
+        value = self.find(name)
+        return None if value is None else int.from_bytes(value, sys.byteorder)
+
+    def text(self, name: str) -> str | None:
+        """Give a text, None where it is absent."""
+        return next(iter(self.texts(name)), None)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Give the texts of an attribute that may come several times."""
+        return tuple(value.rstrip(b"\0").decode() for value in self.values(name))
+
+    def address(self, name: str) -> IPv4Address | IPv6Address | None:
+        """Give an IP address, None where it is absent; one that has its family in front, as RTA_VIA, too."""
+        value = self.find(name)
+        if value is None:
+            return None
+        return ip_address(value[2:] if len(value) in _VIA else value)
+
+    def nested(self, name: str) -> "Attributes | None":
+        """Give the attributes inside an attribute, None where it is absent."""
+        value = self.find(name)
+        return None if value is None else Attributes(getattr(self._kind, _table(self._kind)[name][1]), value)
+
+
+class Message(Attributes):
+    """A message: a fixed part and attributes.
+
+    Args:
+        kind: pyroute2's class of it.
+        data: Its bytes without the netlink header.
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, kind: type, data: bytes) -> None:
+        layout, names = _layout(kind)
+        super().__init__(kind, data[layout.size :])
+        self._fields: Mapping[str, int] = dict(zip(names, layout.unpack_from(data), strict=True))
+
+    def field(self, name: str) -> int:
+        """Give a field of the fixed part."""
+        return self._fields[name]
+
+
+def render_message(kind: type, fields: Mapping[str, int], wanted: Wanted) -> bytes:
+    """Give a message without the netlink header.
+
+    Args:
+        kind: pyroute2's class of it.
+        fields: Fields of the fixed part; those not given are 0.
+        wanted: Its attributes.
+    """
+    layout, names = _layout(kind)
+    return layout.pack(*(fields.get(name, 0) for name in names)) + _render(kind, wanted)
+
+
+def _render(kind: type, wanted: Wanted) -> bytes:
+    rendered = b""
+    for name, value in wanted:
+        number, inner = _table(kind)[name]
+        if isinstance(value, int):
+            data = _WORD.pack(value)
+        elif isinstance(value, str):
+            data = value.encode() + b"\0"
+        elif isinstance(value, bytes):
+            data = value
+        else:
+            number |= _NESTED
+            data = _render(getattr(kind, inner), value)
+        rendered += _ATTRIBUTE.pack(_ATTRIBUTE.size + len(data), number) + data + bytes(-len(data) % 4)
+    return rendered
+
+
+@cache
+def _layout(kind: Any) -> tuple[struct.Struct, tuple[str, ...]]:  # noqa: ANN401 - pyroute2 has no types
+    """Give the layout of a message's fixed part and the names of its fields."""
+    layout = struct.Struct("=" + "".join(code for _, code in kind.fields))
+    return layout, tuple(name for name, code in kind.fields if code != "x")  # x: a byte of padding
+
+
+@cache
+def _table(kind: Any) -> dict[str, tuple[int, str]]:  # noqa: ANN401
+    """Give the number and the type of each attribute by its name."""
+    table = {}
+    for position, entry in enumerate(kind.nla_map):
+        *number, name, type_name = entry  # the number is there where it is not the position
+        table[name] = (number[0] if number else position, type_name)
+    return table

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A namespace as a test sees it: through iproute2, not through the code under test."""
+
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
+
+__all__ = ["Namespace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A network namespace that is mounted somewhere."""
+
+    path: Path
+
+    def run(self, command: str) -> bytes:
+        """Run a command inside and give its output; one that fails raises `CalledProcessError`."""
+        inside = ["nsenter", f"--net={self.path}", *shlex.split(command)]
+        return subprocess.run(inside, check=True, stdout=subprocess.PIPE).stdout
+
+    def ip(self, *commands: str) -> None:
+        """Run `ip` commands."""
+        for command in commands:
+            self.run(f"ip {command}")
+
+    def links(self) -> set[str]:
+        """Give the names of the links, without `lo`."""
+        return {get_str(link, "ifname") for link in self._show("link show")} - {"lo"}
+
+    def link(self, name: str) -> JsonObject:
+        """Give what `ip -details link` shows of a link."""
+        (link,) = self._show(f"-details link show dev {name}")
+        return link
+
+    def index(self, name: str) -> int:
+        """Give the number of a link."""
+        return get_int(self.link(name), "ifindex")
+
+    def altnames(self, name: str) -> tuple[str, ...]:
+        """Give the alternative names of a link."""
+        return get_strings(self.link(name), "altnames")
+
+    def is_up(self, name: str) -> bool:
+        """Tell whether a link is up."""
+        return "UP" in get_strings(self.link(name), "flags")
+
+    def addresses(self, name: str) -> list[str]:
+        """Give the addresses of a link that are not link-local, as the kernel orders them."""
+        (link,) = self._show(f"address show dev {name}")
+        found = (info for info in get_objects(link, "addr_info") if get_str(info, "scope") != "link")
+        return [f"{get_str(info, 'local')}/{get_int(info, 'prefixlen')}" for info in found]
+
+    def setting(self, name: str) -> str:
+        """Give the value of a sysctl, e.g. `net/ipv6/conf/default/accept_dad`."""
+        return self.run(f"cat /proc/sys/{name}").decode().strip()
+
+    def _show(self, command: str) -> tuple[JsonObject, ...]:
+        output = parse_json(self.run(f"ip -json {command}"))
+        assert isinstance(output, list)
+        return tuple(as_object(item, command) for item in output)

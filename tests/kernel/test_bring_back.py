@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The way back: wherever the link is, CNI DEL finds it in staging, under its name and with its addresses."""
+
+from ipaddress import ip_interface
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.kernel import IpInterface, Kernel, Whereabouts
+from tests.kernel.namespace import Namespace
+
+HOST_NAME = "cb0123456789a"
+ALTNAME = f"cni-bridge-{'0123456789abcdef' * 4}"
+MAC = "ee:77:5c:0d:4a:3b"
+TEXTS = ["10.1.0.2/24", "10.2.0.2/16", "fd00::2/64"]
+ADDRESSES: tuple[IpInterface, ...] = tuple(ip_interface(text) for text in TEXTS)
+
+
+@pytest.fixture
+def veth(host: Namespace, staging: Namespace) -> Namespace:
+    """The staging namespace with a veth `eth0`, up with an address; its peer `outside` is in the host's."""
+    host.ip(f"link add outside up type veth peer name eth0 address {MAC} netns {staging.path}")
+    staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0")
+    return staging
+
+
+@pytest.fixture
+async def taken_out(kernel: Kernel, veth: Namespace) -> Namespace:
+    """The same, `eth0` having been moved to the host namespace."""
+    await kernel.take_out(veth.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
+    return veth
+
+
+async def bring_back(
+    kernel: Kernel,
+    staging: Namespace,
+    sandbox: Path | None = None,
+    addresses: tuple[IpInterface, ...] | None = ADDRESSES,
+) -> Whereabouts:
+    """Bring `eth0` back."""
+    return await kernel.bring_back(staging.path, "eth0", altname=ALTNAME, sandbox=sandbox, addresses=addresses)
+
+
+def assert_back(host: Namespace, staging: Namespace) -> None:
+    """The link that left is in staging with exactly its addresses, and the host has its peer alone."""
+    assert staging.links() == {"eth0"}
+    assert staging.link("eth0")["address"] == MAC
+    assert staging.addresses("eth0") == TEXTS
+    assert host.links() == {"outside"}
+
+
+def assert_replaced(staging: Namespace) -> None:
+    """A veth has its name and addresses; the other end is there too."""
+    assert len(staging.links()) == 2
+    assert staging.addresses("eth0") == TEXTS
+
+
+async def test_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """Docker has put it back after Leave, or never took it."""
+    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert_back(host, taken_out)
+
+
+async def test_from_the_host_under_whatever_name(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """It is known by its alternative name."""
+    host.ip(f"link set {HOST_NAME} name renamed")
+    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert_back(host, taken_out)
+
+
+async def test_from_the_sandbox(kernel: Kernel, host: Namespace, taken_out: Namespace, sandbox: Namespace) -> None:
+    """Docker calls it ethN there, and it is up with addresses and routes."""
+    host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth1")
+    sandbox.ip("link set eth1 up", "address add 10.1.0.2/24 dev eth1", "route add default via 10.1.0.1")
+    assert await bring_back(kernel, taken_out, sandbox.path) is Whereabouts.SANDBOX
+    assert_back(host, taken_out)
+    assert sandbox.links() == set()
+
+
+async def test_from_staging_which_it_never_left(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+    """ADD failed, or the daemon died before the move; other addresses make room."""
+    veth.ip(
+        "address add 10.1.0.9/24 dev eth0", "address add 192.168.7.7/24 dev eth0", "address add fd00::9/64 dev eth0"
+    )
+    assert await bring_back(kernel, veth) is Whereabouts.STAGING
+    assert_back(host, veth)
+
+
+@pytest.mark.parametrize("name", ["eth0", HOST_NAME])
+async def test_from_staging_on_its_way_out(kernel: Kernel, host: Namespace, veth: Namespace, name: str) -> None:
+    """The daemon died after it had marked the link, or renamed it."""
+    veth.ip(f"link property add dev eth0 altname {ALTNAME}", "link set eth0 down", f"link set eth0 name {name}")
+    assert await bring_back(kernel, veth) is Whereabouts.STAGING
+    assert_back(host, veth)
+
+
+async def test_gone(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """A veth takes the place of a link that died with its container."""
+    host.ip(f"link delete {HOST_NAME}")
+    assert await bring_back(kernel, taken_out) is Whereabouts.GONE
+    assert_replaced(taken_out)
+
+
+async def test_twice(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """The second call finds everything in place."""
+    await bring_back(kernel, taken_out)
+    assert await bring_back(kernel, taken_out) is Whereabouts.STAGING
+    assert_back(host, taken_out)
+
+
+async def test_gone_twice(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """One veth is enough."""
+    host.ip(f"link delete {HOST_NAME}")
+    await bring_back(kernel, taken_out)
+    assert await bring_back(kernel, taken_out) is Whereabouts.STAGING
+    assert_replaced(taken_out)
+
+
+async def test_the_link_turns_up_after_all(
+    kernel: Kernel, host: Namespace, taken_out: Namespace, sandbox: Namespace
+) -> None:
+    """It was in a sandbox nobody had told of; the veth of the first call makes room."""
+    host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth0")
+    assert await bring_back(kernel, taken_out) is Whereabouts.GONE
+    assert await bring_back(kernel, taken_out, sandbox.path) is Whereabouts.SANDBOX
+    assert_back(host, taken_out)
+
+
+async def test_staging_is_gone(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """It is made again at its path, and the link comes back to it."""
+    await kernel.remove_staging(taken_out.path)
+    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert_back(host, taken_out)
+
+
+async def test_everything_is_gone(kernel: Kernel, tmp_path: Path) -> None:
+    """As after a reboot: namespace and veth are made."""
+    staging = Namespace(tmp_path / "netns" / "endpoint")
+    assert await bring_back(kernel, staging, tmp_path / "sandbox") is Whereabouts.GONE
+    assert_replaced(staging)
+    await kernel.remove_staging(staging.path)
+
+
+@pytest.mark.parametrize("kind", ["missing", "plain file", "host namespace"])
+async def test_a_sandbox_that_is_none(
+    kernel: Kernel, host: Namespace, taken_out: Namespace, tmp_path: Path, kind: str
+) -> None:
+    """A sandbox that Docker has removed, and that of a container on the host's network, have nothing to look for."""
+    sandbox = host.path if kind == "host namespace" else tmp_path / "sandbox"
+    if kind == "plain file":
+        sandbox.touch()
+    host.ip(f"link delete {HOST_NAME}")
+    assert await bring_back(kernel, taken_out, sandbox) is Whereabouts.GONE
+    assert_replaced(taken_out)
+
+
+async def test_links_of_others_are_left_alone(
+    kernel: Kernel, host: Namespace, taken_out: Namespace, sandbox: Namespace
+) -> None:
+    """The names of ours are not enough, neither in the host namespace nor in the sandbox."""
+    host.ip(f"link delete {HOST_NAME}", f"link add {HOST_NAME} up type veth peer name other")
+    sandbox.ip("link add eth0 up type veth peer name peer")
+    assert await bring_back(kernel, taken_out, sandbox.path) is Whereabouts.GONE
+    assert host.links() == {HOST_NAME, "other"}
+    assert host.is_up(HOST_NAME)
+    assert sandbox.links() == {"eth0", "peer"}
+    assert sandbox.is_up("eth0")
+    host.ip(f"link delete {HOST_NAME}")
+
+
+async def test_a_link_of_that_ordinary_name_is_left_alone(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+    """The kernel finds links by either kind of name; ours have it as an alternative."""
+    host.ip("link add marked up type veth peer name other")
+    found = await kernel.bring_back(veth.path, "eth0", altname="marked", sandbox=None, addresses=ADDRESSES)
+    assert found is Whereabouts.STAGING
+    assert host.links() == {"outside", "marked", "other"}
+    host.ip("link delete marked")
+
+
+async def test_no_result_to_take_addresses_from(kernel: Kernel, veth: Namespace) -> None:
+    """A link that never left keeps what its plugin gave it."""
+    assert await bring_back(kernel, veth, addresses=None) is Whereabouts.STAGING
+    assert veth.addresses("eth0") == ["10.1.0.2/24"]
+    assert veth.is_up("eth0")
+
+
+async def test_a_result_without_addresses(kernel: Kernel, veth: Namespace) -> None:
+    """A link of layer 2 has none, not even a link-local one."""
+    assert await bring_back(kernel, veth, addresses=()) is Whereabouts.STAGING
+    assert b"inet" not in veth.run("ip address show dev eth0")
+
+
+async def test_ipv6_switched_off(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """It is switched on for the link, as the plugins do it, when the link is to have an IPv6 address."""
+    taken_out.run("sh -c 'echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6'")
+    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert_back(host, taken_out)
+
+
+async def test_ipv6_addresses_are_usable_at_once(kernel: Kernel, taken_out: Namespace) -> None:
+    """Plugins do not see them as tentative, in a namespace with duplicate address detection either."""
+    taken_out.run("sh -c 'echo 1 > /proc/sys/net/ipv6/conf/default/accept_dad'")
+    await bring_back(kernel, taken_out)
+    taken_out.ip("link set eth0 up")
+    assert b"tentative" not in taken_out.run("ip address show dev eth0 to fd00::2")
+
+
+async def test_a_macvlan(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
+    """It comes back on its parent."""
+    host.ip("link add parent up type veth peer name outside")
+    host.ip(f"link add link parent name temporary address {MAC} type macvlan mode bridge")
+    host.ip(f"link set temporary netns {staging.path} name eth0")
+    await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
+    assert await bring_back(kernel, staging) is Whereabouts.HOST
+    assert staging.link("eth0")["address"] == MAC
+    assert staging.addresses("eth0") == TEXTS
+    host.ip("link delete parent")

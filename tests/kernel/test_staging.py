@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Staging namespaces: made whole or not at all, found again, removed without a trace."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.kernel import Kernel, KernelError
+from tests.kernel.namespace import Namespace
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A directory in another mount namespace, where this process can make files and cannot mount."""
+    command = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs tmpfs {tmp_path}; echo ready; exec cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield Path(f"/proc/{process.pid}/root") / tmp_path.relative_to("/")
+
+
+def inode(path: Path) -> int:
+    """Give what tells one namespace from another."""
+    return path.stat().st_ino
+
+
+async def test_a_new_namespace_is_ready_for_plugins(kernel: Kernel, staging: Namespace) -> None:
+    """It is mounted, `lo` is up, nothing detects duplicate addresses, and it is for root alone."""
+    assert kernel.is_namespace(staging.path)
+    assert inode(staging.path) != inode(Path("/proc/self/ns/net"))
+    assert staging.is_up("lo")
+    assert staging.setting("net/ipv6/conf/default/accept_dad") == "0"
+    assert staging.setting("net/ipv6/conf/all/accept_dad") == "0"
+    assert staging.path.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_duplicate_address_detection_is_off_for_links_made_later(staging: Namespace) -> None:
+    """An IPv6 address is usable at once, as ptp and macvlan wait for."""
+    staging.ip("link add eth0 type veth peer name peer", "link set eth0 up", "link set peer up")
+    staging.ip("address add fd00::2/64 dev eth0")
+    assert b"tentative" not in staging.run("ip address show dev eth0 to fd00::2")
+
+
+async def test_every_missing_directory_is_for_root_alone(kernel: Kernel, tmp_path: Path) -> None:
+    """Parents of parents too: a path into a staging namespace is a way into a container's network."""
+    path = tmp_path / "run" / "netns" / "endpoint"
+    await kernel.create_staging(path)
+    assert {parent.stat().st_mode & 0o777 for parent in (path.parent, path.parent.parent)} == {0o700}
+    await kernel.remove_staging(path)
+
+
+async def test_a_namespace_that_is_there_stays(kernel: Kernel, staging: Namespace) -> None:
+    """Made again, it is the same namespace with the same links."""
+    staging.ip("link add eth0 type veth peer name peer")
+    before = inode(staging.path)
+    await kernel.create_staging(staging.path)
+    assert inode(staging.path) == before
+    assert staging.links() == {"eth0", "peer"}
+
+
+async def test_a_stale_file_is_mounted_over(kernel: Kernel, tmp_path: Path) -> None:
+    """An interrupted call or a reboot leaves a plain file."""
+    path = tmp_path / "endpoint"
+    path.touch()
+    await kernel.create_staging(path)
+    assert kernel.is_namespace(path)
+    await kernel.remove_staging(path)
+
+
+async def test_a_failure_leaves_nothing(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """The error names the path and the kernel's reason; the file that was to be mounted over is gone."""
+    host.run(f"mount -t tmpfs -o ro tmpfs {tmp_path}")
+    path = tmp_path / "endpoint"
+    try:
+        with pytest.raises(KernelError, match=r"cannot make namespace .*/endpoint: Read-only file system") as caught:
+            await kernel.create_staging(path)
+        assert caught.value.subject == str(path)
+        assert not path.exists()
+    finally:
+        host.run(f"umount {tmp_path}")
+
+
+async def test_a_mount_that_fails_leaves_nothing(kernel: Kernel, elsewhere: Path) -> None:
+    """The last step undoes the one before it."""
+    path = elsewhere / "endpoint"
+    with pytest.raises(KernelError, match=r"cannot make namespace .*/endpoint: Invalid argument"):
+        await kernel.create_staging(path)
+    assert not path.exists()
+
+
+async def test_a_directory_is_no_place_for_a_namespace(kernel: Kernel, tmp_path: Path) -> None:
+    """What is there stays there."""
+    before = inode(tmp_path)
+    with pytest.raises(KernelError):
+        await kernel.create_staging(tmp_path)
+    assert inode(tmp_path) == before
+
+
+async def test_removing_destroys_the_links_inside(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
+    """The veth peer in the host namespace goes with them, which the guard waits for."""
+    staging.ip(f"link add eth0 type veth peer name outside netns {os.getpid()}")
+    assert host.links() == {"outside"}
+    await kernel.remove_staging(staging.path)
+    assert not staging.path.exists()
+
+
+async def test_removing_what_is_not_there_succeeds(kernel: Kernel, tmp_path: Path) -> None:
+    """Nothing at all, a second time, in a directory that does not exist, or a file that is no namespace."""
+    path = tmp_path / "endpoint"
+    await kernel.remove_staging(path)
+    await kernel.create_staging(path)
+    await kernel.remove_staging(path)
+    await kernel.remove_staging(path)
+    await kernel.remove_staging(tmp_path / "nowhere" / "endpoint")
+    path.touch()
+    await kernel.remove_staging(path)
+    assert not path.exists()
+
+
+async def test_removing_a_namespace_that_is_mounted_twice(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """Mounts over mounts are removed down to the last."""
+    path = tmp_path / "endpoint"
+    await kernel.create_staging(path)
+    host.run(f"mount --bind {path} {path}")
+    await kernel.remove_staging(path)
+    assert not path.exists()
+
+
+async def test_what_is_no_network_namespace(kernel: Kernel, tmp_path: Path) -> None:
+    """A missing path, a plain file, a directory and a namespace of another kind are none."""
+    plain = tmp_path / "plain"
+    plain.touch()
+    for path in (tmp_path / "missing", plain / "below", plain, tmp_path, Path("/proc/self/ns/mnt")):
+        assert not kernel.is_namespace(path)
+    assert kernel.is_namespace(Path("/proc/self/ns/net"))
+
+
+async def test_many_at_once(kernel: Kernel, tmp_path: Path) -> None:
+    """Namespaces made at the same time are as many different ones, and all are removed again."""
+    paths = [tmp_path / str(number) for number in range(16)]
+    async with asyncio.TaskGroup() as group:
+        for path in paths:
+            group.create_task(kernel.create_staging(path))
+    assert len({inode(path) for path in paths}) == len(paths)
+    async with asyncio.TaskGroup() as group:
+        for path in paths:
+            group.create_task(kernel.remove_staging(path))
+    assert not any(path.exists() for path in paths)
