@@ -7,23 +7,20 @@ The only user of jsonschema. A schema is named by its path below this package wi
 """
 
 import importlib.resources
-import json
+import posixpath
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
-from referencing import Registry, Resource
 
-from spec.jsontypes import JsonError, JsonObject, JsonValue, as_object
+from spec.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
 
 __all__ = ["SchemaError", "Validator", "load_schema", "load_validator", "schema_names"]
 
 Validator = Callable[[JsonValue], JsonObject]
 """Returns the document, known to fit its schema, or raises `SchemaError`."""
 
-_BASE = "https://cni-bridge.invalid/"  # resolves relative references; nothing is ever fetched
 _REASON_CHARACTERS = 200
 
 
@@ -57,16 +54,17 @@ def schema_names() -> tuple[str, ...]:
 
 @cache
 def load_schema(name: str) -> JsonObject:
-    """Return the schema called `name`, with its `$id` set to that name."""
-    file = importlib.resources.files("spec") / f"{name}.json"
-    schema = as_object(json.loads(file.read_text("utf-8")), name)
-    return {"$id": f"{_BASE}{name}.json", **schema}
+    """Return the schema called `name`, with every reference replaced by what it refers to.
+
+    Looking references up while validating would take most of the time.
+    """
+    return as_object(_inline(name, _read(name)), name)
 
 
 @cache
 def load_validator(name: str) -> Validator:
     """Return the validator of the schema called `name`, compiled once per process."""
-    validator = Draft202012Validator(load_schema(name), registry=_registry())
+    validator = Draft202012Validator(load_schema(name))
 
     def validate(document: JsonValue) -> JsonObject:
         error = best_match(validator.iter_errors(document))
@@ -78,13 +76,29 @@ def load_validator(name: str) -> Validator:
 
 
 @cache
-def _registry() -> Registry[Any]:
-    """Return all schemas, ready to refer to one another: found anew for each reference they cost ten times as much."""
-    return Registry().with_resources((f"{_BASE}{name}.json", _resource(name)) for name in schema_names()).crawl()
+def _read(name: str) -> JsonValue:
+    return parse_json((importlib.resources.files("spec") / f"{name}.json").read_bytes())
 
 
-def _resource(name: str) -> Resource[Any]:
-    return Resource.from_contents(load_schema(name))
+def _inline(name: str, part: JsonValue) -> JsonValue:
+    """Return a part of the schema called `name` without references; they must not be recursive."""
+    if isinstance(part, list):
+        return [_inline(name, item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    reference = part.get("$ref")
+    if isinstance(reference, str):
+        file, _, pointer = reference.partition("#")
+        target = posixpath.normpath(posixpath.join(name, "..", file.removesuffix(".json"))) if file else name
+        return _inline(target, _find(_read(target), pointer))
+    return {key: _inline(name, value) for key, value in part.items()}
+
+
+def _find(document: JsonValue, pointer: str) -> JsonValue:
+    """Return what a JSON pointer (RFC 6901, without escapes) points to."""
+    for step in pointer.split("/")[1:]:
+        document = as_object(document, pointer)[step]
+    return document
 
 
 def _path(error: ValidationError) -> str:

@@ -9,6 +9,7 @@ import gc
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,11 @@ SETTLE_S = 2.0
 
 def _children() -> set[str]:
     """Return the process IDs of the children of every thread of this process."""
-    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    found: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ends meanwhile
+            found.update((task / "children").read_text().split())
+    return found
 
 
 def _descriptors() -> dict[str, str]:

@@ -83,8 +83,10 @@ class Endpoints:
                 network, configuration = await self._networks.resolve(request.network_id)
                 record = self._intend(request, network, configuration)
                 await self._store.put_endpoint(record)
-                record = await self._attach_or_undo(record, configuration)
-            return choose_interface(_snapshot(record), record.requested)
+                snapshot = await self._attach_or_undo(record, configuration)
+            else:
+                snapshot = _snapshot(record)
+            return choose_interface(snapshot, record.requested)
 
     async def join(self, request: Join) -> Joined:
         """Hand an endpoint over to a sandbox.
@@ -150,14 +152,14 @@ class Endpoints:
             ),
         )
 
-    async def _attach_or_undo(self, record: EndpointRecord, configuration: NetworkConfigurationList) -> EndpointRecord:
+    async def _attach_or_undo(self, record: EndpointRecord, configuration: NetworkConfigurationList) -> Snapshot:
         try:
             return await self._attach(record, configuration)
         except Exception:
             await self._undo(record)
             raise
 
-    async def _attach(self, record: EndpointRecord, configuration: NetworkConfigurationList) -> EndpointRecord:
+    async def _attach(self, record: EndpointRecord, configuration: NetworkConfigurationList) -> Snapshot:
         """Run the plugins and take the link out.
 
         Each plugin's result is stored before anything else happens: `firewall` does not remove its rules without it,
@@ -176,13 +178,14 @@ class Endpoints:
             host_name=host_link_name(record.id),
             altname=alternative_name(record.id),
         )
-        attached = replace(record, phase=Phase.READY, result=result.document, snapshot=snapshot.to_json())
-        await self._store.put_endpoint(attached)
+        await self._store.put_endpoint(
+            replace(record, phase=Phase.READY, result=result.document, snapshot=snapshot.to_json())
+        )
         lost = not_carried_over(snapshot)
         if lost:
             log.warning("endpoint.not_carried_over", configuration=configuration.name, lost=lost)
         log.info("endpoint.created", configuration=configuration.name)
-        return attached
+        return snapshot
 
     async def _undo(self, record: EndpointRecord) -> None:
         """Tear down where the first error matters more than that of the undo."""

@@ -152,7 +152,9 @@ def test_an_unknown_name_says_what_there_is(tmp_path: Path) -> None:
 
 def test_no_configuration_at_all(tmp_path: Path) -> None:
     """Where nothing is configured, that is what the error says."""
-    with pytest.raises(ConfigurationNotFound, match=f"^no network configuration named 'net' in {tmp_path}; there are: none$"):
+    with pytest.raises(
+        ConfigurationNotFound, match=f"^no network configuration named 'net' in {tmp_path}; there are: none$"
+    ):
         index(tmp_path).find("net")
     with pytest.raises(ConfigurationNotFound, match=f"^no network configuration in {tmp_path}; there are: none$"):
         index(tmp_path).require_any()
