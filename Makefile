@@ -44,7 +44,7 @@ fast:
 	$(BIN)/pytest tests/unit tests/contract
 
 kernel: setup
-	$(BIN)/pytest tests/kernel tests/crash
+	$(BIN)/pytest tests/kernel
 
 system: setup
 	$(BIN)/pytest tests/system

@@ -21,7 +21,7 @@ from cnm_bridge.engine import Engine
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.lifecycle import Binder, Endpoints, KeyedLocks, Networks, PluginLog, TearDown
 from cnm_bridge.settings import Settings
-from cnm_bridge.systemd import notify, take_sockets
+from cnm_bridge.systemd import take_notify, take_sockets
 from state import NetworkId, Store
 
 __all__ = ["Daemon", "assemble", "serve"]
@@ -41,6 +41,7 @@ async def serve(settings: Settings) -> None:
         Refused, OSError: The socket cannot be had.
     """
     stop = _stop_signal()
+    notify = take_notify()
     store = Store.open(settings.state_dir)
     try:
         daemon = assemble(settings, store)

@@ -2,14 +2,17 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The two things systemd and a service tell each other: sockets that are open already, and readiness.
 
-Both are no-ops outside systemd. Sources: sd_listen_fds(3), sd_notify(3).
+Both are no-ops outside systemd. What was found in the environment is removed from it, for plugins inherit it.
+Sources: sd_listen_fds(3), sd_notify(3).
 """
 
 import os
 import socket
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-__all__ = ["notify", "take_sockets"]
+__all__ = ["take_notify", "take_sockets"]
 
 _FIRST_FD: Final = 3
 
@@ -27,18 +30,19 @@ def take_sockets() -> tuple[socket.socket, ...]:
     return tuple(socket.socket(fileno=fd) for fd in fds)
 
 
-def notify(state: str) -> None:
-    """Tell systemd a state such as `READY=1` or `STOPPING=1`.
+def take_notify() -> Callable[[str], None]:
+    """Return a function that tells systemd a state such as `READY=1`, and forget where it is told.
 
-    A supervisor that does not listen is its own trouble, not ours: nothing is raised.
+    A supervisor that does not listen is its own trouble, not ours: the function raises nothing.
     """
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
-        return
+    address = os.environ.pop("NOTIFY_SOCKET", "")
     if address.startswith("@"):  # an abstract socket begins with NUL
         address = f"\0{address[1:]}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        try:
-            sock.sendto(state.encode(), address)
-        except OSError:
+
+    def notify(state: str) -> None:
+        if not address.startswith(("/", "\0")):
             return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock, suppress(OSError):
+            sock.sendto(state.encode(), address)
+
+    return notify

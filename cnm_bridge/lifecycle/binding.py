@@ -92,21 +92,27 @@ class Binder:
     async def _learn(self, network_id: NetworkId) -> None:
         pause_s = _FIRST_PAUSE_S
         try:
-            while not await self._ask(network_id):
+            while not await self._try(network_id):
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         finally:
             self._learning.pop(network_id).set()
 
+    async def _try(self, network_id: NetworkId) -> bool:
+        """Do what `_ask` does; whatever goes wrong is tried again, and does not end the daemon."""
+        try:
+            return await self._ask(network_id)
+        except EngineUnavailable as exc:
+            log.debug("engine.unavailable", network_id=network_id, error=str(exc))
+        except Exception:
+            log.exception("network.not_named", network_id=network_id)
+        return False
+
     async def _ask(self, network_id: NetworkId) -> bool:
         """Return whether nothing is left to learn: the name is stored now, or the network is gone."""
         if self._store.find_network(network_id) is None:
             return True
-        try:
-            name = await self._names.network_name(network_id)
-        except EngineUnavailable as exc:
-            log.debug("engine.unavailable", network_id=network_id, error=str(exc))
-            return False
+        name = await self._names.network_name(network_id)
         if name is None:
             return False
         async with self._locks.hold(network_id):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.systemd import notify, take_sockets
+from cnm_bridge.systemd import take_notify, take_sockets
 
 TAKE = """
 import os, sys
@@ -56,6 +56,8 @@ def test_readiness_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(path))
         monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+        notify = take_notify()
+        assert "NOTIFY_SOCKET" not in os.environ
         notify("READY=1")
         assert supervisor.recv(100) == b"READY=1"
 
@@ -65,7 +67,7 @@ def test_readiness_on_an_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> Non
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(f"\0cni-bridge-test-{os.getpid()}")
         monkeypatch.setenv("NOTIFY_SOCKET", f"@cni-bridge-test-{os.getpid()}")
-        notify("STOPPING=1")
+        take_notify()("STOPPING=1")
         assert supervisor.recv(100) == b"STOPPING=1"
 
 
@@ -73,4 +75,4 @@ def test_readiness_on_an_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     """Without a supervisor nothing happens, and nothing is raised."""
     monkeypatch.setenv("NOTIFY_SOCKET", address)
-    notify("READY=1")
+    take_notify()("READY=1")

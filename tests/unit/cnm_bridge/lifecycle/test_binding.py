@@ -54,8 +54,8 @@ async def running(store: Store, names: Names, patience_s: float = 5) -> AsyncIte
 
 
 async def test_the_name_is_stored(store: Store) -> None:
-    """An engine that knows the network only after a while, or is away at first, is asked again."""
-    names = Names(None, EngineUnavailable("booting"), None, "blue")
+    """An engine that knows the network only after a while, is away or answers nonsense, is asked again."""
+    names = Names(None, EngineUnavailable("booting"), ZeroDivisionError("a bug"), "blue")
     await store.put_network(NETWORK)
     async with running(store, names) as binder:
         binder.learn(NETWORK.id)
