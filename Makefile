@@ -12,8 +12,9 @@ READY := $(VENV)/.ready
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: venv ## install what is missing: Debian packages (needs root) and a virtual environment
+setup: ## install what is missing: Debian packages (needs root) and a virtual environment
 	@PACKAGES="$(PACKAGES)" tests/lab/install-packages
+	@$(MAKE) --no-print-directory venv
 
 venv: $(READY)
 

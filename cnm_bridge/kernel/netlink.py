@@ -38,6 +38,7 @@ __all__ = ["Netlink"]
 
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
 _ERROR: Final = struct.Struct("=i")  # what follows it in NLMSG_ERROR and NLMSG_DONE: minus errno, or 0
+_DUMP_TRIES: Final = 5  # IPv6 changes its own addresses for a moment after a link comes up
 _RECEIVE_BYTES: Final = 65536  # the kernel fills dump buffers up to 32 KiB
 
 
@@ -86,17 +87,14 @@ class Netlink:
         """Ask for everything that fits fields and attributes; arguments and errors as in `request`.
 
         Raises:
-            OSError: EINTR too: the namespace was changed while it was read, and what was read may be inconsistent.
+            OSError: EINTR too: the namespace changed each time it was read, so that what was read is inconsistent.
         """
-        self._send(kind, fields, attributes, NLM_F_DUMP)
-        messages = []
-        interrupted = False
-        for message, flags in self._receive():
-            messages.append(message)
-            interrupted = interrupted or bool(flags & NLM_F_DUMP_INTR)
-        if interrupted:
-            raise OSError(EINTR, "the namespace changed while it was read")
-        return tuple(messages)
+        for _ in range(_DUMP_TRIES):
+            self._send(kind, fields, attributes, NLM_F_DUMP)
+            answer = tuple(self._receive())
+            if not any(flags & NLM_F_DUMP_INTR for _, flags in answer):
+                return tuple(message for message, _ in answer)
+        raise OSError(EINTR, "the namespace changed while it was read")
 
     def _send(self, kind: int, fields: Mapping[str, int], attributes: Wanted, flags: int) -> None:
         self._sequence += 1
