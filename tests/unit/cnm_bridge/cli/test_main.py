@@ -100,6 +100,27 @@ def test_serve_answers_and_ends(tmp_path: Path) -> None:
     assert events == ["daemon.ready", "rpc.answered", "daemon.stopping", "daemon.stopped"]
 
 
+def test_serve_under_systemd(tmp_path: Path) -> None:
+    """A socket that systemd opened is used and stays when the daemon ends; readiness and the end are told."""
+    path = tmp_path / "given.sock"
+    with socket.socket(socket.AF_UNIX) as given, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        given.bind(str(path))
+        given.listen()
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.settimeout(START_S)
+        script = f'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<&{given.fileno()}'
+        command = ["bash", "-c", script, "bash", *COMMAND, "serve", *options(tmp_path), "--socket", f"{tmp_path}/own"]
+        env = environment(NOTIFY_SOCKET=str(tmp_path / "notify"))
+        with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL, pass_fds=[given.fileno()]) as process:
+            assert supervisor.recv(100) == b"READY=1"
+            assert b"NetworkDriver" in activate(path)
+            process.send_signal(signal.SIGTERM)
+            assert supervisor.recv(100) == b"STOPPING=1"
+            assert process.wait(timeout=START_S) == 0
+    assert path.exists()
+    assert not (tmp_path / "own").exists()
+
+
 def test_command_line_before_environment_before_file(tmp_path: Path) -> None:
     """A setting comes from the nearest place that has it."""
     by_file, by_environment, by_option = (tmp_path / name for name in ("file", "environment", "option"))
