@@ -5,57 +5,78 @@
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 from aiohttp import web
 
 from cni_invoker import ConfigurationDirectories, Limits, Runtime
 from cnm_bridge import __version__
-from cnm_bridge.api import Method, listening, make_app, network_driver
+from cnm_bridge.api import CallsUnderWay, Method, make_app, network_driver
 from cnm_bridge.engine import Engine
+from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.lifecycle import Binder, Endpoints, KeyedLocks, Networks, PluginLog, TearDown
+from cnm_bridge.lifecycle import Binder, Endpoints, KeyedLocks, Networks, OwedTearDowns, PluginLog, TearDown
 from cnm_bridge.settings import Settings
-from cnm_bridge.systemd import take_notify, take_sockets
-from state import NetworkId, Store
+from cnm_bridge.systemd import take_notify
+from state import EndpointId, NetworkId, StateError, Store
 
-__all__ = ["Daemon", "assemble", "serve"]
+__all__ = ["Daemon", "assemble", "run", "serve"]
 
 log = structlog.get_logger()
+
+_CUT_OFF_S: Final = 0.1
+"""How long a connection is waited for that has no call under way, or one that is cut off."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-async def serve(settings: Settings) -> None:
-    """Answer Docker until SIGTERM or SIGINT, then let the calls under way end.
+def run(settings: Settings, sock: socket.socket) -> None:
+    """Run the daemon until it is told to stop; see `serve`.
 
-    What an earlier life left half done is undone before the socket opens.
+    Raises:
+        Refused: It cannot start; the text says why.
+    """
+    try:
+        asyncio.run(serve(settings, sock))
+    except StateError as exc:
+        raise Refused(str(exc)) from exc
+
+
+async def serve(settings: Settings, sock: socket.socket) -> None:
+    """Answer Docker on a listening socket until SIGTERM or SIGINT, then let the calls under way end.
+
+    What an earlier life left half done is undone before the first call is answered, as far as that is done in
+    `recovery_timeout_s`; a plugin that hangs must not keep all other networks down.
 
     Raises:
         StateError: The state directory cannot be used.
-        Refused, OSError: The socket cannot be had.
     """
     stop = _stop_signal()
     notify = take_notify()
     store = Store.open(settings.state_dir)
     try:
         daemon = assemble(settings, store)
-        await daemon.endpoints.recover()
+        unfinished = daemon.owed.add_unfinished()
         async with asyncio.TaskGroup() as tasks:
-            binding = tasks.create_task(daemon.binder.run(), name="learn the names of networks")
-            with _plugin_socket(settings.socket) as sock:
-                async with _answering(make_app(daemon.methods), sock, settings.drain_timeout_s):
+            background = [tasks.create_task(daemon.binder.run()), tasks.create_task(daemon.owed.run())]
+            if unfinished:
+                log.info("daemon.recovering", endpoints=unfinished)
+                recovered = tasks.create_task(daemon.owed.wait_tried())
+                await _either(recovered, tasks.create_task(stop.wait()), settings.recovery_timeout_s)
+            if not stop.is_set():
+                async with _answering(daemon.methods, sock, settings.drain_timeout_s):
                     log.info("daemon.ready", version=__version__, socket=sock.getsockname())
                     notify("READY=1")
                     await stop.wait()
                     notify("STOPPING=1")
                     log.info("daemon.stopping")
-            binding.cancel()
+            for task in background:
+                task.cancel()
     finally:
         store.close()
     log.info("daemon.stopped")
@@ -68,12 +89,12 @@ class Daemon:
     Attributes:
         methods: The calls it answers.
         binder: Learns names in the background.
-        endpoints: Recovers what was left half done.
+        owed: Tears down in the background what could not be at once.
     """
 
     methods: tuple[Method, ...]
     binder: Binder
-    endpoints: Endpoints
+    owed: OwedTearDowns
 
 
 def assemble(settings: Settings, store: Store) -> Daemon:
@@ -89,16 +110,21 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     binder = Binder(store, engine, network_locks, settings.binding_timeout_s)
     directories = ConfigurationDirectories(settings.cni_conf_dirs)
     networks = Networks(store, directories, runtime, binder, network_locks)
+    tear_down = TearDown(store, runtime, kernel)
+    endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
+    owed = OwedTearDowns(store, tear_down, endpoint_locks)
     endpoints = Endpoints(
-        store,
-        networks,
-        runtime,
-        kernel,
-        TearDown(store, runtime, kernel),
+        store=store,
+        networks=networks,
+        runtime=runtime,
+        kernel=kernel,
+        tear_down=tear_down,
+        owed=owed,
+        locks=endpoint_locks,
         run_dir=settings.run_dir,
         boot_id=_BOOT_ID.read_text("ascii").strip(),
     )
-    return Daemon(methods=network_driver(networks, endpoints), binder=binder, endpoints=endpoints)
+    return Daemon(methods=network_driver(networks, endpoints), binder=binder, owed=owed)
 
 
 def _stop_signal() -> asyncio.Event:
@@ -109,27 +135,32 @@ def _stop_signal() -> asyncio.Event:
     return stop
 
 
-@contextmanager
-def _plugin_socket(path: Path) -> Iterator[socket.socket]:
-    """Yield the socket that systemd opened for us, else one of our own."""
-    given = take_sockets()
-    if given:
-        yield given[0]
-    else:
-        with listening(path) as sock:
-            yield sock
+async def _either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]], limit_s: float) -> None:
+    """Wait for one of two tasks, or for the time limit, and cancel what has not ended."""
+    both: tuple[asyncio.Task[object], ...] = (first, second)
+    await asyncio.wait(both, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+    for task in both:
+        task.cancel()
 
 
 @asynccontextmanager
-async def _answering(app: web.Application, sock: socket.socket, drain_timeout_s: float) -> AsyncIterator[None]:
-    """Serve `app` on `sock`; in the end take no new calls and let those under way end.
+async def _answering(methods: Iterable[Method], sock: socket.socket, drain_timeout_s: float) -> AsyncIterator[None]:
+    """Answer `methods` on `sock`; in the end take no new calls and let those under way end.
 
-    A call that is not done after `drain_timeout_s` is cancelled; its endpoint is undone at the next start.
+    A call that is not done after `drain_timeout_s` is cancelled, and said; its endpoint is undone at the next start.
     """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=drain_timeout_s, handler_cancellation=False)
+    calls = CallsUnderWay()
+    runner = web.AppRunner(
+        make_app(methods, calls), access_log=None, shutdown_timeout=_CUT_OFF_S, handler_cancellation=False
+    )
     await runner.setup()
+    site = web.SockSite(runner, sock)
     try:
-        await web.SockSite(runner, sock).start()
+        await site.start()
         yield
+        await site.stop()
+        left = await calls.wait_none(drain_timeout_s)
+        if left:
+            log.warning("daemon.cut_off", calls=left)
     finally:
         await runner.cleanup()

@@ -8,30 +8,20 @@ structlog's context variables.
 
 import logging
 import sys
-from enum import StrEnum
+from typing import Final
 
 import structlog
 from structlog.typing import Processor
 
-__all__ = ["LogFormat", "LogLevel", "configure_logging"]
+from cnm_bridge.settings import LogFormat, LogLevel
+
+__all__ = ["configure_logging"]
 
 
-class LogLevel(StrEnum):
-    """What is worth a line."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-class LogFormat(StrEnum):
-    """How a line looks."""
-
-    AUTO = "auto"
-    """TEXT on a terminal, JSON elsewhere."""
-    JSON = "json"
-    TEXT = "text"
+_TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
+    # Local variables would show configurations, and the credentials in them.
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
 
 
 def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
@@ -44,9 +34,9 @@ def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     rendering: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)]
         if text
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[*shared, *rendering],
@@ -56,8 +46,9 @@ def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
+    logging.getLogger("cni_invoker").setLevel(threshold)
     logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[handler], force=True)

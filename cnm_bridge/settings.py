@@ -1,19 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""All that can be set, with its default and unit.
+"""All settings and limits of the daemon, with defaults and units.
 
 Where a value comes from (command line, environment, file) is the business of `cnm_bridge.cli`.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["Settings"]
+__all__ = ["LogFormat", "LogLevel", "Settings"]
+
+
+class LogLevel(StrEnum):
+    """What is worth a line."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a line looks."""
+
+    AUTO = "auto"
+    """TEXT on a terminal, JSON elsewhere."""
+    JSON = "json"
+    TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The daemon's settings; docs/configuration.md has the operator's view of each.
+    """The daemon's settings. Those an operator can set are in docs/configuration.md; the others are limits.
 
     Attributes:
         socket: The plugin socket. Docker looks for drivers in `/run/docker/plugins`, by file name.
@@ -25,6 +44,7 @@ class Settings:
         plugin_timeout_s: How long one execution of a plugin may take.
         engine_timeout_s: How long one question to the engine may take.
         binding_timeout_s: How long CreateEndpoint waits for the name of a network that was made a moment ago.
+        recovery_timeout_s: How long the first answer waits for what an earlier life left half done.
         netlink_timeout_s: How long the kernel may take to answer one netlink request.
         drain_timeout_s: How long SIGTERM waits for calls under way.
     """
@@ -38,5 +58,6 @@ class Settings:
     plugin_timeout_s: float = 60.0
     engine_timeout_s: float = 2.0
     binding_timeout_s: float = 2.0
+    recovery_timeout_s: float = 10.0
     netlink_timeout_s: float = 10.0
     drain_timeout_s: float = 80.0

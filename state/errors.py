@@ -87,7 +87,10 @@ class RecordDamaged(StateError):
     """
 
     def __init__(self, key: str, reason: object) -> None:
-        super().__init__(f"stored record {key} is damaged: {reason}")
+        super().__init__(
+            f"stored record {key} is damaged: {reason}; nothing has been changed. Without its state directory "
+            "cni-bridge starts anew, and knows none of the networks and containers that exist"
+        )
         self.key = key
 
 

@@ -37,17 +37,19 @@ _NO_GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": True, "SkipIPv6": True}
 def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ...]:
     """Return every NetworkDriver call, carried out by `networks` and `endpoints`."""
 
-    def method(name: str, schema: str | None, answer: Callable[[JsonObject], Awaitable[JsonObject]]) -> Method:
+    def method(
+        name: str, schema: str | None, answer: Callable[[JsonObject], Awaitable[JsonObject]] | JsonObject
+    ) -> Method:
         return Method(name=name, schema=schema, answer=answer)
 
     # fmt: off
     return (
-        method("Plugin.Activate", None, _always(_IMPLEMENTS)),
-        method("NetworkDriver.GetCapabilities", None, _always(_CAPABILITIES)),
-        method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _always(_NO_GATEWAY_NEEDED)),
+        method("Plugin.Activate", None, _IMPLEMENTS),
+        method("NetworkDriver.GetCapabilities", None, _CAPABILITIES),
+        method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _NO_GATEWAY_NEEDED),
         # Only a swarm manager calls these two, and only for drivers of global scope.
-        method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", _always({"Options": {}})),
-        method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", _always({})),
+        method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", {"Options": {}}),
+        method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", {}),
         method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork", _done(parse_create_network, networks.create)),
         method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference", _done(parse_network_reference, networks.delete)),
         method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
@@ -55,24 +57,17 @@ def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ..
         method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
                _done(parse_endpoint_reference, endpoints.delete)),
         # Asked several times per start and, before 28.1, fatal when it fails; what it returns is never shown.
-        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", _always({"Value": {}})),
+        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", {"Value": {}}),
         method("NetworkDriver.Join", "cnm/Join", _answered(parse_join, endpoints.join, render_joined)),
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
         # Connectivity to the outside is the plugins' own, from the ADD on.
-        method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity", _always({})),
-        method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference", _always({})),
+        method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity", {}),
+        method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference", {}),
         # Nodes come and go in swarms only; nothing of this driver spans hosts.
-        method("NetworkDriver.DiscoverNew", "cnm/Discover", _always({})),
-        method("NetworkDriver.DiscoverDelete", "cnm/Discover", _always({})),
+        method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
+        method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),
     )
     # fmt: on
-
-
-def _always(reply: JsonObject) -> Callable[[JsonObject], Awaitable[JsonObject]]:
-    async def answer(body: JsonObject) -> JsonObject:  # noqa: ARG001 - checked by its schema, and that is all
-        return reply
-
-    return answer
 
 
 def _answered(

@@ -9,11 +9,14 @@ What dockerd's client (moby `pkg/plugins/client.go`) makes of it, and what follo
 * After a transport error every method is sent again, and then with an *empty body*: such a call must be refused without
   effect, because its first try may have been carried out.
 * A connection that the server closes when idle gives exactly such an error; hence `Connection: close` on every answer.
-* No call is taken back when its client goes away: what has begun to change the world runs to its end.
+* No call is taken back when its client goes away: what has begun to change the world runs to its end. A call begins
+  when its body is there.
 """
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,12 +29,15 @@ from cnm_bridge.kernel import KernelError
 from spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
 from state import StateError
 
-__all__ = ["MAX_BODY_BYTES", "Method", "make_app"]
+__all__ = ["MAX_BODY_BYTES", "CallsUnderWay", "Method", "make_app"]
 
 log = structlog.get_logger()
 
-MAX_BODY_BYTES: Final = 1 << 20
-"""dockerd's largest request is a few kilobytes: CreateEndpoint with every port of a range published."""
+MAX_BODY_BYTES: Final = 16 << 20
+"""`docker run --expose 1-65535` makes a CreateEndpoint of some two million bytes."""
+
+_READ_LIMIT_S: Final = 10.0
+"""A client that has said how much it will send, and does not send it, is not waited for."""
 
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
 
@@ -43,30 +49,60 @@ class Method:
     Attributes:
         name: Its path, e.g. `NetworkDriver.Join`.
         schema: What its body must fit, e.g. `cnm/Join`; None for a call that has no body.
-        answer: Carries it out and returns the body of the answer.
+        answer: Carries it out and returns the body of the answer; or the answer, of a call that does nothing. Such a
+            call never fails, whatever its body: an error would keep a container from starting.
     """
 
     name: str
     schema: str | None
-    answer: Callable[[JsonObject], Awaitable[JsonObject]]
+    answer: Callable[[JsonObject], Awaitable[JsonObject]] | JsonObject
 
 
-def make_app(methods: Iterable[Method]) -> web.Application:
+class CallsUnderWay:
+    """The calls that have begun and not ended."""
+
+    def __init__(self) -> None:
+        self._calls: dict[object, str] = {}
+        self._none = asyncio.Event()
+        self._none.set()
+
+    @contextmanager
+    def counted(self, call: str) -> Iterator[None]:
+        """Count a call, described by `call`, for as long as the block runs."""
+        token = object()
+        self._calls[token] = call
+        self._none.clear()
+        try:
+            yield
+        finally:
+            del self._calls[token]
+            if not self._calls:
+                self._none.set()
+
+    async def wait_none(self, limit_s: float) -> tuple[str, ...]:
+        """Wait until all have ended; return those that have not by the time limit."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._none.wait()
+        return tuple(self._calls.values())
+
+
+def make_app(methods: Iterable[Method], calls: CallsUnderWay) -> web.Application:
     """Return the application that answers `methods`; whatever else is asked gets status 404."""
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     for method in methods:
-        app.router.add_post(f"/{method.name}", _handler(method))
+        app.router.add_post(f"/{method.name}", _handler(method, calls))
     app.router.add_route("*", "/{path:.*}", _unknown)
     return app
 
 
-def _handler(method: Method) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(method: Method, calls: CallsUnderWay) -> Callable[[web.Request], Awaitable[web.Response]]:
     validate = load_validator(method.schema) if method.schema else None
 
     async def handle(request: web.Request) -> web.Response:
         with structlog.contextvars.bound_contextvars(rpc=method.name):
             started = time.monotonic()
-            reply = await _answer(method, validate, request)
+            reply = await _answer(method, validate, request, calls)
             duration_ms = round((time.monotonic() - started) * 1000, 1)
             if "Err" in reply:
                 log.warning("rpc.refused", duration_ms=duration_ms, error=reply["Err"])
@@ -77,22 +113,34 @@ def _handler(method: Method) -> Callable[[web.Request], Awaitable[web.Response]]
     return handle
 
 
-async def _answer(method: Method, validate: Validator | None, request: web.Request) -> JsonObject:
+async def _answer(method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay) -> JsonObject:
     """Return the answer, or what went wrong as `{"Err": text}`: the one place where errors become an answer."""
+    if isinstance(method.answer, Mapping):
+        return method.answer
     try:
-        body: JsonObject = {}
-        if validate:
-            body = _parse(method, validate, await request.read())
-            ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
-            structlog.contextvars.bind_contextvars(**{name: value for name, value in ids.items() if value})
-        return await method.answer(body)
+        body = _parse(method, validate, await _read(method, request)) if validate else {}
+        ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
+        known = {name: value for name, value in ids.items() if value}
+        structlog.contextvars.bind_contextvars(**known)
+        with calls.counted(" ".join((method.name, *known.values()))):
+            return await method.answer(body)
     except _EXPECTED as exc:
         return {"Err": str(exc)}
-    except web.HTTPRequestEntityTooLarge:
-        return {"Err": f"{method.name}: the request is larger than {MAX_BODY_BYTES} bytes; nothing has been done"}
     except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
         log.exception("rpc.bug")
         return {"Err": f"{method.name}: internal error in cni-bridge; its log has the details (event rpc.bug)"}
+
+
+async def _read(method: Method, request: web.Request) -> bytes:
+    try:
+        async with asyncio.timeout(_READ_LIMIT_S):
+            return await request.read()
+    except web.HTTPRequestEntityTooLarge as exc:
+        raise BadRequest(
+            f"{method.name}: the request is larger than {MAX_BODY_BYTES} bytes; nothing has been done"
+        ) from exc
+    except (web.RequestPayloadError, ConnectionError, TimeoutError) as exc:
+        raise BadRequest(f"{method.name}: the request broke off; nothing has been done") from exc
 
 
 def _parse(method: Method, validate: Validator, body: bytes) -> JsonObject:

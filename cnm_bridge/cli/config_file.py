@@ -3,33 +3,54 @@
 """The configuration file: TOML, one key per option of `cni-bridge serve`, spelled as the option."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
+from typing import assert_never
 
 from cnm_bridge.errors import BadOption
 
-__all__ = ["read_config_file"]
+__all__ = ["TomlValue", "ValueKind", "read_config_file"]
 
-TomlValue = str | int | float | bool | list[str]
+TomlValue = str | int | float | list[str]
 
 
-def read_config_file(path: Path, known: Iterable[str]) -> Mapping[str, TomlValue]:
-    """Return the values of a configuration file by option name, e.g. `{"cni-conf-dir": ["/etc/cni/net.d"]}`.
+class ValueKind(StrEnum):
+    """What the value of a key must be."""
+
+    TEXT = "a text"
+    TEXTS = "a list of texts"
+    NUMBER = "a number"
+
+
+def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str, TomlValue]:
+    """Return the values of a configuration file by option, e.g. `{"cni-conf-dir": ["/etc/cni/net.d"]}`.
 
     Args:
         path: The file.
-        known: The options there are.
+        kinds: The options there are, and what their values must be.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: It is not TOML; the text names line and column.
-        BadOption: A key is no option, or its value is a table.
+        BadOption: A key is no option, or its value is of another kind.
     """
-    names = frozenset(known)
     document = tomllib.loads(path.read_text("utf-8"))
     for key, value in document.items():
-        if key not in names:
-            raise BadOption.unknown(key, names)
-        if not isinstance(value, str | int | float | list):
-            raise BadOption(key, f"cannot be {type(value).__name__}")
+        if key not in kinds:
+            raise BadOption.unknown(key, kinds)
+        if not _is(kinds[key], value):
+            raise BadOption(key, f"must be {kinds[key].value}, not {value!r}")
     return document
+
+
+def _is(kind: ValueKind, value: object) -> bool:
+    match kind:
+        case ValueKind.TEXT:
+            return isinstance(value, str)
+        case ValueKind.TEXTS:
+            return isinstance(value, list) and value != [] and all(isinstance(item, str) for item in value)
+        case ValueKind.NUMBER:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case _:
+            assert_never(kind)

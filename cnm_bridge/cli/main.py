@@ -6,7 +6,6 @@ A setting comes from the command line, else from the environment (`CNI_BRIDGE_<O
 file, else it has its default.
 """
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Final
@@ -14,21 +13,20 @@ from typing import Final
 import click
 
 from cnm_bridge import __version__
-from cnm_bridge.cli.config_file import read_config_file
-from cnm_bridge.daemon import serve as serve_until_stopped
+from cnm_bridge.cli.config_file import ValueKind, read_config_file
+from cnm_bridge.cli.types import Directory, EngineAddress, File, Seconds
 from cnm_bridge.errors import BridgeError
-from cnm_bridge.log import LogFormat, LogLevel, configure_logging
-from cnm_bridge.settings import Settings
-from state import StateError
+from cnm_bridge.settings import LogFormat, LogLevel, Settings
+from cnm_bridge.sockets import plugin_socket
 
 __all__ = ["main"]
 
 _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _DEFAULTS: Final = Settings()
 
-_DIRECTORY = click.Path(file_okay=False, path_type=Path)
-_FILE = click.Path(dir_okay=False, path_type=Path)
-_SECONDS = click.FloatRange(min=0, min_open=True)
+_DIRECTORY: Final = Directory()
+_FILE: Final = File()
+_SECONDS: Final = Seconds()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -43,12 +41,19 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
         if not _DEFAULT_CONFIG.exists():
             return
         path = _DEFAULT_CONFIG
-    options = {option.lstrip("-"): p.name for p in context.command.params for option in p.opts if p is not parameter}
+    options = {p.opts[0].removeprefix("--"): p for p in context.command.params if p is not parameter}
     try:
-        values = read_config_file(path, options)
+        values = read_config_file(path, {name: _kind(option) for name, option in options.items()})
     except (OSError, ValueError, BridgeError) as exc:
         raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
-    context.default_map = {options[key]: value for key, value in values.items()}
+    context.default_map = {options[key].name or key: value for key, value in values.items()}
+
+
+def _kind(option: click.Parameter) -> ValueKind:
+    """Return what an option's value is in the file."""
+    if option.multiple:
+        return ValueKind.TEXTS
+    return ValueKind.NUMBER if option.type is _SECONDS else ValueKind.TEXT
 
 
 @main.command()
@@ -107,6 +112,7 @@ def _load_config(context: click.Context, parameter: click.Parameter, path: Path 
 )
 @click.option(
     "--docker-host",
+    type=EngineAddress(),
     envvar=["CNI_BRIDGE_DOCKER_HOST", "DOCKER_HOST"],
     default=_DEFAULTS.docker_host,
     show_default=True,
@@ -159,7 +165,6 @@ def serve(
     log_format: LogFormat,
 ) -> None:
     """Answer Docker as its network driver, until SIGTERM."""
-    configure_logging(log_level, log_format)
     settings = Settings(
         socket=socket.absolute(),
         cni_conf_dirs=cni_conf_dirs,
@@ -171,7 +176,13 @@ def serve(
         drain_timeout_s=drain_timeout_s,
     )
     try:
-        asyncio.run(serve_until_stopped(settings))
-    except (BridgeError, StateError, OSError) as exc:
+        with plugin_socket(settings.socket) as listener:
+            # Imported only now: it takes most of the time until the first answer, and Docker can wait meanwhile.
+            from cnm_bridge.daemon import run  # noqa: PLC0415
+            from cnm_bridge.log import configure_logging  # noqa: PLC0415
+
+            configure_logging(log_level, log_format)
+            run(settings, listener)
+    except (BridgeError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         sys.exit(1)

@@ -6,6 +6,8 @@ Background only. While dockerd boots its socket accepts and does not answer, and
 nothing that a plugin call needs may come from here.
 """
 
+import asyncio
+
 import aiohttp
 from aiodocker import Docker, DockerError
 
@@ -26,7 +28,7 @@ class Engine:
 
     def __init__(self, host: str, timeout_s: float) -> None:
         self._host = host
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._timeout_s = timeout_s
 
     async def network_name(self, network_id: str) -> str | None:
         """Return the name of a network, None if the engine does not know it (yet).
@@ -37,7 +39,7 @@ class Engine:
             EngineUnavailable: The engine does not answer.
         """
         try:
-            async with Docker(url=self._host, timeout=self._timeout) as docker:
+            async with asyncio.timeout(self._timeout_s), Docker(url=self._host) as docker:
                 network = await docker.networks.get(network_id)
                 name: str = (await network.show())["Name"]
         except DockerError as exc:

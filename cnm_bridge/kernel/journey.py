@@ -4,7 +4,7 @@
 
 Runs whole in one throw-away thread, which begins in the host namespace. Nothing is remembered from one to the next:
 where a link is, the kernel tells. It is known by an alternative name, which stays with it wherever Docker moves it and
-whatever Docker calls it; a link of the host or of a sandbox that does not have that name is never touched.
+whatever Docker calls it; a link that has neither that name nor, in the host namespace, our own, is never touched.
 """
 
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from cnm_bridge.kernel.addresses import add_addresses, remove_addresses
 from cnm_bridge.kernel.capture import capture
 from cnm_bridge.kernel.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken, attempt
 from cnm_bridge.kernel.links import (
+    Link,
     add_altname,
     delete_link,
     find_link,
@@ -92,12 +93,12 @@ class Journey:
                 raise
         return snapshot
 
-    def back(self, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None) -> Whereabouts:
+    def back(self, host_name: str, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None) -> Whereabouts:
         """Find the link, or put a veth in its place, and give it exactly `addresses`."""
         with attempt("bring back", str(self)), self._at_home(), self._netlink() as home:
             ensure_namespace(self.path, host=self.host)
             with self._in_staging() as (staging, staging_fd):
-                where = self._retrieve(home, sandbox, staging, staging_fd)
+                where = self._retrieve(home, host_name, sandbox, staging, staging_fd)
                 link = get_link(staging, self.ifname)
                 if addresses is not None:
                     if where is Whereabouts.STAGING:  # else there are none: they do not survive a move
@@ -110,9 +111,13 @@ class Journey:
     def __str__(self) -> str:
         return f"link {self.ifname} of {self.path}"
 
-    def _retrieve(self, home: Netlink, sandbox: Path | None, staging: Netlink, staging_fd: int) -> Whereabouts:
+    def _retrieve(
+        self, home: Netlink, host_name: str, sandbox: Path | None, staging: Netlink, staging_fd: int
+    ) -> Whereabouts:
         """Bring the link into staging under its name, from wherever it is."""
-        if self._fetch(home, staging, staging_fd):
+        # A container that may configure its network can take the alternative name off; the host name is ours as well.
+        at_home = find_link_by_altname(home, self.altname) or find_link(home, host_name)
+        if self._fetch(home, at_home, staging, staging_fd):
             return Whereabouts.HOST
         link = find_link_by_altname(staging, self.altname)
         if link is not None:
@@ -126,9 +131,8 @@ class Journey:
         make_veth(staging, self.ifname)
         return Whereabouts.GONE
 
-    def _fetch(self, source: Netlink, staging: Netlink, staging_fd: int) -> bool:
+    def _fetch(self, source: Netlink, link: Link | None, staging: Netlink, staging_fd: int) -> bool:
         """Move the link from the source's namespace into staging; False where it is not in the former."""
-        link = find_link_by_altname(source, self.altname)
         if link is None:
             return False
         stand_in = find_link(staging, self.ifname)
@@ -145,7 +149,7 @@ class Journey:
                     return False
                 enter(sandbox_fd, host=self.host)
                 with self._netlink() as inside:
-                    return self._fetch(inside, staging, staging_fd)
+                    return self._fetch(inside, find_link_by_altname(inside, self.altname), staging, staging_fd)
         except NamespaceMissing:
             return False
         finally:

@@ -9,7 +9,6 @@ from cnm_bridge.kernel.journey import Journey, Whereabouts
 from cnm_bridge.kernel.netns import (
     current_namespace,
     ensure_namespace,
-    is_namespace,
     namespace_id,
     remove_namespace,
 )
@@ -59,10 +58,6 @@ class Kernel:
         """
         await run_in_thread(partial(remove_namespace, path))
 
-    def is_namespace(self, path: Path) -> bool:
-        """Tell whether a live network namespace is mounted at `path`; a few microseconds."""
-        return is_namespace(path)
-
     async def take_out(self, path: Path, ifname: str, *, host_name: str, altname: str) -> Snapshot:
         """Take the snapshot of a link and move it from its staging namespace to the host's.
 
@@ -89,6 +84,7 @@ class Kernel:
         path: Path,
         ifname: str,
         *,
+        host_name: str,
         altname: str,
         sandbox: Path | None,
         addresses: tuple[IpInterface, ...] | None,
@@ -101,6 +97,7 @@ class Kernel:
         Args:
             path: The staging namespace.
             ifname: What to call the link there.
+            host_name: What `take_out` called it in the host namespace.
             altname: What `take_out` marked it with.
             sandbox: Where else to look, None where there is no sandbox; one that is gone is fine.
             addresses: What the link is to have, in the order of the CNI result; None leaves it what it has, for want of
@@ -112,7 +109,7 @@ class Kernel:
         Raises:
             KernelError: What was done stays; a later call takes up from there.
         """
-        return await run_in_thread(partial(self._journey(path, ifname, altname).back, sandbox, addresses))
+        return await run_in_thread(partial(self._journey(path, ifname, altname).back, host_name, sandbox, addresses))
 
     def _journey(self, path: Path, ifname: str, altname: str) -> Journey:
         return Journey(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

@@ -7,6 +7,7 @@ that name only after CreateNetwork has been answered; so it is asked in the back
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -14,6 +15,7 @@ import structlog
 
 from cnm_bridge.errors import EngineUnavailable, Refused
 from cnm_bridge.lifecycle.locks import KeyedLocks
+from cnm_bridge.lifecycle.retries import Retries
 from state import NetworkId, Store
 
 __all__ = ["Binder", "NetworkNames"]
@@ -34,7 +36,7 @@ class NetworkNames(Protocol):
 
 
 class Binder:
-    """Learns and stores the names of unbound networks, one task each, in `run`.
+    """Learns and stores the names of unbound networks.
 
     Args:
         store: Where names are stored.
@@ -48,14 +50,14 @@ class Binder:
         self._names = names
         self._locks = locks
         self._patience_s = patience_s
-        self._wanted: asyncio.Queue[NetworkId] = asyncio.Queue()
-        self._learning: dict[NetworkId, asyncio.Event] = {}
+        self._warned: set[NetworkId] = set()
+        self._retries: Retries[NetworkId] = Retries(
+            self._learn, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
+        )
 
     def learn(self, network_id: NetworkId) -> None:
         """Have the name of a network learned; returns at once."""
-        if network_id not in self._learning:
-            self._learning[network_id] = asyncio.Event()
-            self._wanted.put_nowait(network_id)
+        self._retries.want(network_id)
 
     async def wait(self, network_id: NetworkId) -> str:
         """Return a network's name as soon as it is stored.
@@ -63,13 +65,9 @@ class Binder:
         Raises:
             Refused: The name is not known in time.
         """
-        learned = self._learning.get(network_id)
-        if learned is not None:
-            try:
-                async with asyncio.timeout(self._patience_s):
-                    await learned.wait()
-            except TimeoutError:
-                pass
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience_s):
+                await self._retries.wait_done(network_id)
         record = self._store.find_network(network_id)
         if record is None or record.name is None:
             raise Refused(
@@ -84,35 +82,19 @@ class Binder:
         for network in self._store.networks():
             if network.configuration is None and network.name is None:
                 self.learn(network.id)
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                network_id = await self._wanted.get()
-                tasks.create_task(self._learn(network_id), name=f"learn the name of network {network_id}")
+        await self._retries.run()
 
-    async def _learn(self, network_id: NetworkId) -> None:
-        pause_s = _FIRST_PAUSE_S
-        try:
-            while not await self._try(network_id):
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        finally:
-            self._learning.pop(network_id).set()
-
-    async def _try(self, network_id: NetworkId) -> bool:
-        """Do what `_ask` does; whatever goes wrong is tried again, and does not end the daemon."""
-        try:
-            return await self._ask(network_id)
-        except EngineUnavailable as exc:
-            log.debug("engine.unavailable", network_id=network_id, error=str(exc))
-        except Exception:
-            log.exception("network.not_named", network_id=network_id)
-        return False
-
-    async def _ask(self, network_id: NetworkId) -> bool:
+    async def _learn(self, network_id: NetworkId) -> bool:
         """Return whether nothing is left to learn: the name is stored now, or the network is gone."""
         if self._store.find_network(network_id) is None:
             return True
-        name = await self._names.network_name(network_id)
+        try:
+            name = await self._names.network_name(network_id)
+        except EngineUnavailable as exc:
+            if network_id not in self._warned:  # once: while dockerd boots it does not answer, and is asked often
+                self._warned.add(network_id)
+                log.warning("network.name_unknown", network_id=network_id, error=str(exc))
+            return False
         if name is None:
             return False
         async with self._locks.hold(network_id):
@@ -120,4 +102,5 @@ class Binder:
             if record is not None:
                 await self._store.put_network(replace(record, name=name))
                 log.info("network.named", network_id=network_id, name=name)
+        self._warned.discard(network_id)
         return True

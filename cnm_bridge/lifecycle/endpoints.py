@@ -8,19 +8,25 @@ from typing import Final
 
 import structlog
 
-from cni_invoker import NetworkConfigurationList, Result, Runtime
+from cni_invoker import CniError, NetworkConfigurationList, Result, Runtime
 from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import Kernel, Snapshot
+from cnm_bridge.kernel import Kernel, KernelError, Snapshot
 from cnm_bridge.lifecycle.attachment import cni_attachment
-from cnm_bridge.lifecycle.handover import choose_interface, describe_join, not_carried_over
+from cnm_bridge.lifecycle.handover import (
+    choose_interface,
+    describe_join,
+    not_carried_over,
+    refuse_inexpressible,
+)
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_link_name, staging_path
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.options import parse_endpoint_options
+from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.teardown import TearDown
 from cnm_bridge.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 from spec import JsonObject
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkRecord, Phase, Store, WrongPhase
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkRecord, Phase, StateError, Store, WrongPhase
 
 __all__ = ["Endpoints"]
 
@@ -40,18 +46,22 @@ class Endpoints:
         runtime: Runs the plugins.
         kernel: Moves the links.
         tear_down: The one undo.
+        owed: Takes over what could not be torn down.
+        locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
         boot_id: The kernel's boot ID.
     """
 
     def __init__(
         self,
+        *,
         store: Store,
         networks: Networks,
         runtime: Runtime,
         kernel: Kernel,
         tear_down: TearDown,
-        *,
+        owed: OwedTearDowns,
+        locks: KeyedLocks[EndpointId],
         run_dir: Path,
         boot_id: str,
     ) -> None:
@@ -60,14 +70,15 @@ class Endpoints:
         self._runtime = runtime
         self._kernel = kernel
         self._tear_down = tear_down
+        self._owed = owed
+        self._locks = locks
         self._run_dir = run_dir
         self._boot_id = boot_id
-        self._locks: KeyedLocks[EndpointId] = KeyedLocks()
 
     async def create(self, request: CreateEndpoint) -> ChosenInterface:
         """Attach an endpoint and answer what Docker did not choose itself.
 
-        When it raises, nothing is left of the endpoint, but for a record in DELETING if cleaning up failed as well.
+        When it raises, nothing is left of the endpoint; if cleaning up failed as well, it goes on in the background.
 
         Raises:
             BadOption, Refused: The request asks for what is not possible; nothing has been tried.
@@ -80,12 +91,13 @@ class Endpoints:
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is None:
+                # Nothing is stored or done before this: what it finds wrong changes nothing.
                 network, configuration = await self._networks.resolve(request.network_id)
                 record = self._intend(request, network, configuration)
                 await self._store.put_endpoint(record)
                 snapshot = await self._attach_or_undo(record, configuration)
             else:
-                snapshot = _snapshot(record)
+                snapshot = _made_before(record, request)
             return choose_interface(snapshot, record.requested)
 
     async def join(self, request: Join) -> Joined:
@@ -114,22 +126,13 @@ class Endpoints:
         """Tear an endpoint down, whether it was joined, left or neither; an unknown one is gone already.
 
         Raises:
-            CniError, KernelError, StateError: As `TearDown`; Docker only logs it and forgets the endpoint.
+            CniError, KernelError, StateError: As `TearDown`, which goes on in the background. Docker logs it and
+                forgets the endpoint.
         """
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None:
-                await self._tear_down(record)
-
-    async def recover(self) -> None:
-        """Undo what an earlier life of the daemon began and did not finish.
-
-        An endpoint that cannot be torn down now stays in DELETING; the others are not kept from it.
-        """
-        for record in self._store.endpoints():
-            if record.phase not in _ATTACHED:
-                async with self._locks.hold(record.id):
-                    await self._undo(record)
+                await self._undo(record)
 
     def _intend(
         self, request: CreateEndpoint, network: NetworkRecord, configuration: NetworkConfigurationList
@@ -156,7 +159,10 @@ class Endpoints:
         try:
             return await self._attach(record, configuration)
         except Exception:
-            await self._undo(record)
+            try:
+                await self._undo(self._store.find_endpoint(record.id) or record)
+            except (CniError, KernelError, StateError) as exc:  # the first error is what the user must see
+                log.warning("endpoint.tear_down_owed", error=str(exc))
             raise
 
     async def _attach(self, record: EndpointRecord, configuration: NetworkConfigurationList) -> Snapshot:
@@ -178,27 +184,38 @@ class Endpoints:
             host_name=host_link_name(record.id),
             altname=alternative_name(record.id),
         )
+        refuse_inexpressible(snapshot, internal=record.internal)
         await self._store.put_endpoint(
             replace(record, phase=Phase.READY, result=result.document, snapshot=snapshot.to_json())
         )
-        lost = not_carried_over(snapshot)
+        lost = not_carried_over(snapshot, internal=record.internal)
         if lost:
             log.warning("endpoint.not_carried_over", configuration=configuration.name, lost=lost)
         log.info("endpoint.created", configuration=configuration.name)
         return snapshot
 
     async def _undo(self, record: EndpointRecord) -> None:
-        """Tear down where the first error matters more than that of the undo."""
+        """Tear down; what fails now is tried again in the background, for Docker does not ask twice."""
         try:
-            await self._tear_down(self._store.find_endpoint(record.id) or record)
+            await self._tear_down(record)
         except Exception:
-            log.exception("endpoint.tear_down_failed", endpoint_id=record.id)
+            self._owed.add(record.id)
+            raise
 
 
 def _snapshot(record: EndpointRecord) -> Snapshot:
     if record.snapshot is None or record.phase not in _ATTACHED:
         raise WrongPhase(record.id, record.phase, Phase.JOINED)
     return Snapshot.from_json(record.snapshot)
+
+
+def _made_before(record: EndpointRecord, request: CreateEndpoint) -> Snapshot:
+    """Return the snapshot of an endpoint that is asked for again."""
+    if record.network_id != request.network_id:
+        raise Refused(f"endpoint {record.id} exists already, on network {record.network_id}")
+    if record.phase not in _ATTACHED:
+        raise Refused(f"endpoint {record.id} exists already, and is being torn down")
+    return _snapshot(record)
 
 
 def _capability_args(request: CreateEndpoint) -> JsonObject:

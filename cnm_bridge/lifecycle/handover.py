@@ -11,21 +11,21 @@ removes the prefix's route from the kernel.
 """
 
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, IPv6Network, ip_network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network, ip_network
 from typing import Final, TypeVar
 
+from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import MAIN_TABLE, SCOPE_LINK, UNICAST, IpAddress, IpInterface, IpNetwork, Route, Snapshot
 from cnm_bridge.wire import ChosenInterface, Joined, StaticRoute
 from state import RequestedInterface
 
-__all__ = ["choose_interface", "describe_join", "not_carried_over"]
+__all__ = ["choose_interface", "describe_join", "not_carried_over", "refuse_inexpressible"]
 
 A = TypeVar("A", IPv4Interface, IPv6Interface)
-G = TypeVar("G", IPv4Address, IPv6Address)
 
-IPV4: Final = 4
-IPV6: Final = 6
-IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
+_DEFAULT_IPV4: Final = IPv4Network("0.0.0.0/0")
+_DEFAULT_IPV6: Final = IPv6Network("::/0")
+_IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
 
 _WITHOUT_OWN_MAC: Final = frozenset({"ipvlan"})
 """Kinds that share their parent's MAC; libnetwork's attempt to set it would fail."""
@@ -54,39 +54,53 @@ def describe_join(snapshot: Snapshot, link: str, *, internal: bool) -> Joined:
         link: Name of the link in the host namespace.
         internal: The network has no gateway: default routes are left out.
     """
-    implied = {address.network for address in _addresses(snapshot)}
-    routes = [route for route in _expressible(snapshot) if route.gateway or route.destination not in implied]
-    if internal:
-        routes = [route for route in routes if not _is_default(route)]
-    gateways = [route.gateway for route in sorted(routes, key=_metric) if _is_default(route) and route.gateway]
-    connected = _unique(route.destination for route in routes if route.gateway is None)
-    next_hops = {
-        route.destination: route.gateway for route in routes if route.gateway is not None and not _is_default(route)
-    }
-    gateway, gateway_ipv6 = _first(gateways, IPv4Address), _first(gateways, IPv6Address)
-    needed = [hop for hop in (gateway, gateway_ipv6, *next_hops.values()) if hop is not None]
-    missing = _unique(_host(hop) for hop in needed if not _is_reached(hop, (*implied, *connected)))
+    implied = _implied(snapshot)
+    routes = _chosen_routes(snapshot, internal=internal)
+    hops = {route.destination: route.gateway for route in routes if route.gateway is not None}
+    connected = tuple(route.destination for route in routes if route.gateway is None)
+    reached = (*implied, *connected)
+    missing = dict.fromkeys(ip_network(hop) for hop in hops.values() if not _is_reached(hop, reached))
+    gateway, gateway_ipv6 = hops.pop(_DEFAULT_IPV4, None), hops.pop(_DEFAULT_IPV6, None)
     return Joined(
         link=link,
-        gateway=gateway,
-        gateway_ipv6=gateway_ipv6,
+        gateway=gateway if isinstance(gateway, IPv4Address) else None,
+        gateway_ipv6=gateway_ipv6 if isinstance(gateway_ipv6, IPv6Address) else None,
         routes=(
             *(StaticRoute(destination=destination) for destination in (*missing, *connected)),
-            *(StaticRoute(destination=destination, next_hop=hop) for destination, hop in next_hops.items()),
+            *(StaticRoute(destination=destination, next_hop=hop) for destination, hop in hops.items()),
         ),
     )
 
 
-def not_carried_over(snapshot: Snapshot) -> tuple[str, ...]:
+def refuse_inexpressible(snapshot: Snapshot, *, internal: bool) -> None:
+    """Refuse what the sandbox would lack so much that it would not work.
+
+    Raises:
+        Refused: Only IPv6 has a gateway. Before Engine 28 libnetwork shows such a gateway, and does not program it.
+    """
+    has_gateway = any(route.destination == _DEFAULT_IPV6 for route in _chosen_routes(snapshot, internal=internal))
+    if has_gateway and _address(snapshot, IPv4Interface) is None:
+        raise Refused(
+            "the CNI configuration gives an IPv6 gateway and no IPv4 address; IPv6-only networks are not possible yet. "
+            "Add an IPv4 range, or make the network with --internal"
+        )
+
+
+def not_carried_over(snapshot: Snapshot, *, internal: bool) -> tuple[str, ...]:
     """Return, in words, what the sandbox will lack: libnetwork has no way to say it."""
     kept = {address.ip for address in _addresses(snapshot)}
-    lost_addresses = [address for address in _global_addresses(snapshot) if address.ip not in kept]
-    lost_routes = [route for route in snapshot.routes if route.type == UNICAST and route.table != MAIN_TABLE]
-    lost_metrics = [route for route in _expressible(snapshot) if route.mtu or route.advmss]
+    chosen = _chosen_routes(snapshot, internal=internal)
+    expected = set(_implied(snapshot)) | {_IPV6_LINK_LOCAL} | ({_DEFAULT_IPV4, _DEFAULT_IPV6} if internal else set())
+    lost = [
+        route
+        for route in snapshot.routes
+        if route.type == UNICAST and route not in chosen and not (_is_plain(route) and route.destination in expected)
+    ]
+    bent = [route for route in chosen if route.mtu or route.advmss or (route.source and route.source not in kept)]
     return (
-        *(f"address {address}" for address in lost_addresses),
-        *(f"route to {route.destination} in table {route.table}" for route in lost_routes),
-        *(f"mtu and advmss of the route to {route.destination}" for route in lost_metrics),
+        *(f"address {address}" for address in _global_addresses(snapshot) if address.ip not in kept),
+        *(f"route to {_describe(route)}" for route in lost),
+        *(f"mtu, advmss or source of the route to {_describe(route)}" for route in bent),
     )
 
 
@@ -94,7 +108,8 @@ def _global_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     """Return the addresses that plugins gave, in their order."""
     given = [a.address for a in snapshot.addresses if a.scope != SCOPE_LINK and a.is_permanent]
     # The kernel lists IPv4 addresses as they were added, and IPv6 addresses the other way round.
-    return (*(a for a in given if a.version == IPV4), *(a for a in reversed(given) if a.version == IPV6))
+    ipv6 = reversed([a for a in given if isinstance(a, IPv6Interface)])
+    return (*(a for a in given if isinstance(a, IPv4Interface)), *ipv6)
 
 
 def _address(snapshot: Snapshot, family: type[A]) -> A | None:
@@ -115,39 +130,51 @@ def _addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     return tuple(address for address in chosen if address is not None)
 
 
+def _implied(snapshot: Snapshot) -> tuple[IpNetwork, ...]:
+    """Return the networks whose routes the kernel makes by itself, with the addresses."""
+    return tuple(address.network for address in _addresses(snapshot))
+
+
 def _expressible(snapshot: Snapshot) -> tuple[Route, ...]:
-    """Return the routes that libnetwork can program; those of link-local addresses the kernel makes by itself."""
+    """Return the routes that libnetwork could program; those of link-local addresses the kernel makes by itself."""
     return tuple(
         route
         for route in snapshot.routes
         if route.table == MAIN_TABLE
         and route.type == UNICAST
         and (route.gateway is None or route.gateway.version == route.destination.version)
-        and not (route.gateway is None and route.destination == IPV6_LINK_LOCAL)
+        and not (route.gateway is None and route.destination == _IPV6_LINK_LOCAL)
     )
 
 
-def _is_default(route: Route) -> bool:
-    return route.destination.prefixlen == 0
+def _chosen_routes(snapshot: Snapshot, *, internal: bool) -> tuple[Route, ...]:
+    """Return the routes that Join tells, default routes included: to each destination the preferred one.
+
+    libnetwork adds each route exclusively: a second one to a destination, also to one that an address brings along,
+    fails the start of the container.
+    """
+    taken = set(_implied(snapshot)) | ({_DEFAULT_IPV4, _DEFAULT_IPV6} if internal else set())
+    best: dict[IpNetwork, Route] = {}
+    for route in sorted(_expressible(snapshot), key=_metric):
+        if route.destination not in taken:
+            best.setdefault(route.destination, route)
+    return tuple(route for route in snapshot.routes if best.get(route.destination) is route)
 
 
 def _metric(route: Route) -> int:
     return route.metric
 
 
-def _first(gateways: Iterable[IpAddress], family: type[G]) -> G | None:
-    return next((gateway for gateway in gateways if isinstance(gateway, family)), None)
+def _is_plain(route: Route) -> bool:
+    """Tell whether a route is as the kernel makes it for a prefix, or as a default route is that is left out."""
+    return route.table == MAIN_TABLE and (route.gateway is None or route.destination.prefixlen == 0)
 
 
 def _is_reached(hop: IpAddress, networks: Iterable[IpNetwork]) -> bool:
-    """Return whether a next hop is on one of the networks that are directly reached."""
+    """Tell whether a next hop is on one of the networks that are directly reached."""
     return any(hop in network for network in networks if network.prefixlen)
 
 
-def _host(address: IpAddress) -> IpNetwork:
-    return ip_network(address)
-
-
-def _unique(networks: Iterable[IpNetwork]) -> tuple[IpNetwork, ...]:
-    """Return the networks, each once: libnetwork fails on a route that exists."""
-    return tuple(dict.fromkeys(networks))
+def _describe(route: Route) -> str:
+    via = f" via {route.gateway}" if route.gateway else ""
+    return f"{route.destination}{via}, metric {route.metric}, table {route.table}"

@@ -6,7 +6,13 @@ from typing import Final
 
 import structlog
 
-from cni_invoker import ConfigurationDirectories, ConfigurationNotFound, NetworkConfigurationList, Runtime
+from cni_invoker import (
+    ConfigurationDirectories,
+    ConfigurationIndex,
+    ConfigurationNotFound,
+    NetworkConfigurationList,
+    Runtime,
+)
 from cnm_bridge.errors import Refused
 from cnm_bridge.lifecycle.binding import Binder
 from cnm_bridge.lifecycle.locks import KeyedLocks
@@ -46,6 +52,7 @@ class Networks:
         self._runtime = runtime
         self._binder = binder
         self._locks = locks
+        self._seen: ConfigurationIndex | None = None
 
     async def create(self, request: CreateNetwork) -> None:
         """Store a network after checking all that can be known now; the same request again changes nothing.
@@ -94,18 +101,29 @@ class Networks:
                 "remove the Docker network and create it again"
             )
         if network.configuration is not None:
-            return network, self._directories.index().find(network.configuration)
+            return network, self._index().find(network.configuration)
         name = network.name or await self._binder.wait(network.id)
         try:
-            return network, self._directories.index().find(name)
+            return network, self._index().find(name)
         except ConfigurationNotFound as exc:
             raise Refused(
                 f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
                 f"{exc}. Add one of that name, or make the network again with -o cni.network=NAME"
             ) from exc
 
-    def _check(self, configuration: str | None) -> None:
+    def _index(self) -> ConfigurationIndex:
+        """Return the configurations as they are now; what cannot be used is said once after each change."""
         index = self._directories.index()
+        if index is not self._seen:
+            self._seen = index
+            for problem in index.problems:
+                log.warning("configuration.unusable", problem=str(problem))
+            for shadowed in index.shadowed:
+                log.warning("configuration.shadowed", name=shadowed.name, file=str(shadowed.file), by=str(shadowed.by))
+        return index
+
+    def _check(self, configuration: str | None) -> None:
+        index = self._index()
         if configuration is None:
             index.require_any()
         else:

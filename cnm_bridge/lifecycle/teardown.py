@@ -15,8 +15,8 @@ import structlog
 from cni_invoker import NetworkConfigurationList, Result, Runtime
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.lifecycle.attachment import cni_attachment
-from cnm_bridge.lifecycle.naming import alternative_name
-from state import EndpointRecord, Phase, Store
+from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
+from state import EndpointRecord, Phase, StateError, StateUnusable, Store
 
 __all__ = ["TearDown"]
 
@@ -40,22 +40,26 @@ class TearDown:
     async def __call__(self, record: EndpointRecord) -> None:
         """Undo all that was done for `record`, whatever its phase; the caller holds the endpoint's lock.
 
-        The record is gone when this returns. When it raises, the record is in DELETING, and calling again goes on.
+        The record is gone when this returns. When it raises, it is still there, and calling again goes on.
 
         Raises:
             CniError: A plugin's DEL failed twice.
             KernelError: The link or the namespace cannot be had.
-            StateError: The record cannot be written.
+            StateError: The record cannot be written; all else is undone.
         """
+        unwritten: StateError | None = None
         if record.phase is not Phase.DELETING:
-            record = replace(record, phase=Phase.DELETING)
-            await self._store.put_endpoint(record)
+            try:
+                await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
+            except StateUnusable as exc:  # a full disk must not keep the address and the link
+                unwritten = exc
         attachment = record.attachment
         staging = Path(attachment.netns)
         result = Result.from_document(record.result) if record.result is not None else None
         found = await self._kernel.bring_back(
             staging,
             attachment.ifname,
+            host_name=host_link_name(record.id),
             altname=alternative_name(record.id),
             sandbox=Path(record.sandbox_key) if record.sandbox_key else None,
             addresses=result.addresses_of(attachment.ifname) if result else None,
@@ -63,5 +67,7 @@ class TearDown:
         configuration = NetworkConfigurationList.from_document(attachment.configuration)
         await self._runtime.delete(configuration, cni_attachment(record), result)
         await self._kernel.remove_staging(staging)
+        if unwritten is not None:
+            raise unwritten
         await self._store.remove_endpoint(record.id)
         log.info("endpoint.torn_down", endpoint_id=record.id, link=found.value)

@@ -39,7 +39,9 @@ async def bring_back(
     addresses: tuple[IpInterface, ...] | None = ADDRESSES,
 ) -> Whereabouts:
     """Bring `eth0` back."""
-    return await kernel.bring_back(staging.path, "eth0", altname=ALTNAME, sandbox=sandbox, addresses=addresses)
+    return await kernel.bring_back(
+        staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME, sandbox=sandbox, addresses=addresses
+    )
 
 
 def assert_back(host: Namespace, staging: Namespace) -> None:
@@ -65,6 +67,15 @@ async def test_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespa
 async def test_from_the_host_under_whatever_name(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """It is known by its alternative name."""
     host.ip(f"link set {HOST_NAME} name renamed")
+    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert_back(host, taken_out)
+
+
+async def test_from_the_host_without_its_alternative_name(
+    kernel: Kernel, host: Namespace, taken_out: Namespace
+) -> None:
+    """A container that may configure its network took it off; our name in the host namespace is enough."""
+    host.ip(f"link property del dev {HOST_NAME} altname {ALTNAME}")
     assert await bring_back(kernel, taken_out) is Whereabouts.HOST
     assert_back(host, taken_out)
 
@@ -172,7 +183,9 @@ async def test_links_of_others_are_left_alone(
 async def test_a_link_of_that_ordinary_name_is_left_alone(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
     """The kernel finds links by either kind of name; ours have it as an alternative."""
     host.ip("link add marked up type veth peer name other")
-    found = await kernel.bring_back(veth.path, "eth0", altname="marked", sandbox=None, addresses=ADDRESSES)
+    found = await kernel.bring_back(
+        veth.path, "eth0", host_name=HOST_NAME, altname="marked", sandbox=None, addresses=ADDRESSES
+    )
     assert found is Whereabouts.STAGING
     assert host.links() == {"outside", "marked", "other"}
     host.ip("link delete marked")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.kernel.netns import is_namespace
 from tests.kernel.namespace import Namespace
 
 
@@ -29,9 +30,9 @@ def inode(path: Path) -> int:
     return path.stat().st_ino
 
 
-async def test_a_new_namespace_is_ready_for_plugins(kernel: Kernel, staging: Namespace) -> None:
+async def test_a_new_namespace_is_ready_for_plugins(staging: Namespace) -> None:
     """It is mounted, `lo` is up, nothing detects duplicate addresses, and it is for root alone."""
-    assert kernel.is_namespace(staging.path)
+    assert is_namespace(staging.path)
     assert inode(staging.path) != inode(Path("/proc/self/ns/net"))
     assert staging.is_up("lo")
     assert staging.setting("net/ipv6/conf/default/accept_dad") == "0"
@@ -68,7 +69,7 @@ async def test_a_stale_file_is_mounted_over(kernel: Kernel, tmp_path: Path) -> N
     path = tmp_path / "endpoint"
     path.touch()
     await kernel.create_staging(path)
-    assert kernel.is_namespace(path)
+    assert is_namespace(path)
     await kernel.remove_staging(path)
 
 
@@ -131,13 +132,13 @@ async def test_removing_a_namespace_that_is_mounted_twice(kernel: Kernel, host: 
     assert not path.exists()
 
 
-async def test_what_is_no_network_namespace(kernel: Kernel, tmp_path: Path) -> None:
+async def test_what_is_no_network_namespace(tmp_path: Path) -> None:
     """A missing path, a plain file, a directory and a namespace of another kind are none."""
     plain = tmp_path / "plain"
     plain.touch()
     for path in (tmp_path / "missing", plain / "below", plain, tmp_path, Path("/proc/self/ns/mnt")):
-        assert not kernel.is_namespace(path)
-    assert kernel.is_namespace(Path("/proc/self/ns/net"))
+        assert not is_namespace(path)
+    assert is_namespace(Path("/proc/self/ns/net"))
 
 
 async def test_many_at_once(kernel: Kernel, tmp_path: Path) -> None:

@@ -4,8 +4,9 @@
 
 import json
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
-from spec import JsonObject, as_object, get_object, get_str
+from spec import JsonObject, as_object, get_object, get_str, parse_json
 from tests.lab import DAEMON_COMMAND, PLUGIN_SOCKET, Lab
 from tests.lab.unix_http import request
 from tests.system.scene import Scene, bridge
@@ -128,6 +129,91 @@ def test_same_network_with_other_options(scene: Scene) -> None:
     create_network(lab, first)
     assert "exists already" in get_str(create_network(lab, second), "Err")
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_two_equal_creates_at_once(scene: Scene) -> None:
+    """Two calls for one endpoint at the same time attach it once, and both have the same answer."""
+    lab = scene.lab
+    scene.plugin("slow", f'{{ [ "$CNI_COMMAND" = ADD ] && sleep 0.5; }}; {COUNT}; {PASS}')
+    create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "slow"}]))
+    before = lab.state()
+    with ThreadPoolExecutor() as threads:
+        first, second = threads.map(lambda _: create_endpoint(lab), range(2))
+    assert get_object(first, "Interface") == get_object(second, "Interface")
+    assert lab.read("/run/count").split() == ["ADD"]
+    lab.remove("/run/count")
+    call(lab, "DeleteEndpoint", BOTH)
+    assert lab.wait_clean(before) == ""
+    lab.remove("/run/count")
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_delete_during_create(scene: Scene) -> None:
+    """A DeleteEndpoint that comes while the plugins still run waits for them, and then undoes their work."""
+    lab = scene.lab
+    scene.plugin("slow", f'[ "$CNI_COMMAND" = ADD ] && {{ touch /run/adding; sleep 0.5; }}; {PASS}')
+    create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "slow"}]))
+    before = lab.state()
+    with ThreadPoolExecutor() as threads:
+        created = threads.submit(create_endpoint, lab)
+        lab.run("sh", "-c", "for i in $(seq 100); do [ -e /run/adding ] && exit 0; sleep 0.05; done; exit 1")
+        assert call(lab, "DeleteEndpoint", BOTH) == {}
+        assert get_object(created.result(), "Interface")
+    lab.remove("/run/adding")
+    assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_delete_with_the_link_still_in_the_sandbox(scene: Scene) -> None:
+    """Where Docker did not move the link back, it is fetched from the sandbox that Join named."""
+    lab = scene.lab
+    create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
+    before = lab.state()
+    create_endpoint(lab)
+    lab.run("ip", "netns", "add", "box")
+    call(lab, "Join", {**BOTH, "SandboxKey": "/run/netns/box", "Options": {}})
+    lab.run("ip", "link", "set", f"cnib{ENDPOINT[:11]}", "netns", "box", "name", "eth0")
+    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    assert "eth0" not in lab.run("ip", "-n", "box", "link").stdout
+    lab.run("ip", "netns", "del", "box")
+    assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_the_mac_that_docker_chose_is_offered_to_the_plugins(scene: Scene) -> None:
+    """A plugin that declares the capability is told."""
+    lab = scene.lab
+    scene.plugin("curious", "tee /run/stdin | " + PASS)
+    create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "curious", "capabilities": {"mac": True}}]))
+    interface = {"Address": "", "AddressIPv6": "", "MacAddress": "02:00:00:00:0b:01"}
+    created = call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
+    assert "MacAddress" not in get_object(created, "Interface")
+    told = get_object(as_object(parse_json(lab.read("/run/stdin").encode()), "stdin"), "runtimeConfig")
+    assert told == {"mac": "02:00:00:00:0b:01"}
+    call(lab, "DeleteEndpoint", BOTH)
+    lab.remove("/run/stdin")
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_a_del_that_fails_is_owed(scene: Scene) -> None:
+    """Docker is told, and forgets; the tear down goes on in the background until the plugin is well again."""
+    lab = scene.lab
+    scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
+    create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "moody"}]))
+    before = lab.state()
+    create_endpoint(lab)
+    lab.write("/run/bad-mood", "")
+    assert '"moody" failed (delete)' in get_str(call(lab, "DeleteEndpoint", BOTH), "Err")
+    assert "being torn down" in get_str(create_endpoint(lab), "Err")
+    lab.remove("/run/bad-mood")
+    assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
+"""The rest of a plugin that passes the result on; for DEL it prints the same, which nobody reads."""
+
+COUNT = 'echo "$CNI_COMMAND" >>/run/count'
 
 
 def test_only_root_can_connect(lab: Lab) -> None:

@@ -24,7 +24,7 @@ def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signal
     lab.start_daemon()
     assert reaches(container, subnet.gateway)
     lab.docker("stop", "-t", "0", container.name)
-    assert lab.wait_clean(before).startswith(f"containers: {container.name}")
+    assert lab.wait_clean(before, timeout_s=1) == f"containers: {container.name}"
     lab.docker("start", container.name)
     assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)
@@ -102,9 +102,75 @@ def test_sigterm_lets_a_create_finish(private_scene: Scene) -> None:
     lab.remove("/run/slow-stdin")
 
 
-PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["prevResult"]))'"""
+def test_what_is_owed_is_done_at_the_next_start(private_scene: Scene) -> None:
+    """A DEL that failed, in a daemon that was killed then, is done by the next one before it answers."""
+    lab = private_scene.lab
+    private_scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
+    network = private_scene.network(
+        private_scene.configure([*bridge(private_scene.subnet(), ipv6=True), {"type": "moody"}])
+    )
+    before = lab.state()
+    container = private_scene.run(network)
+    lab.write("/run/bad-mood", "")
+    lab.docker("rm", "-f", container.name)
+    assert "reservation" in lab.wait_clean(before, timeout_s=1)
+    lab.stop_daemon(signal.SIGKILL)
+    lab.remove("/run/bad-mood")
+    lab.start_daemon()
+    assert lab.wait_clean(before, timeout_s=0) == ""
+
+
+def test_a_plugin_that_hangs_keeps_no_other_network_down(private_scene: Scene) -> None:
+    """Recovery waits a while for what it owes, then answers Docker and goes on in the background."""
+    lab = private_scene.lab
+    private_scene.plugin("stuck", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/stuck ] && sleep 600; {PASS}')
+    healthy, subnet = private_scene.bridge_network()
+    network = private_scene.network(private_scene.configure([*bridge(private_scene.subnet()), {"type": "stuck"}]))
+    before = lab.state()
+    container = private_scene.run(network)
+    lab.write("/run/stuck", "")
+    removal = lab.spawn("docker", "rm", "-f", container.name)
+    wait_for(lab, "[ -n \"$(busybox ps | grep 'sleep 600' | grep -v grep)\" ]")
+    lab.stop_daemon(signal.SIGKILL)
+    lab.start_daemon(timeout_s=20)
+    assert reaches(private_scene.run(healthy), subnet.gateway)
+    lab.remove("/run/stuck")
+    lab.restart_daemon(signal.SIGTERM)
+    assert removal.wait(60) == 0
+    for name in lab.docker("ps", "-q").split():
+        lab.docker("rm", "-f", name)
+    lab.run("sh", "-c", "kill $(busybox ps | awk '/sleep 600/ && !/awk/ {print $1}')", check=False)
+    assert lab.wait_clean(before) == ""
+
+
+def test_sigterm_cuts_off_what_takes_too_long(private_scene: Scene) -> None:
+    """A call that is not done in `--drain-timeout` is given up, said, and undone at the next start."""
+    lab = private_scene.lab
+    lab.stop_daemon(signal.SIGTERM)
+    lab.start_daemon("--drain-timeout", "1")
+    private_scene.plugin("slow", '[ "$CNI_COMMAND" = ADD ] || exit 0; echo $$ >/run/slow-began; exec sleep 600')
+    network = private_scene.network(private_scene.configure([*bridge(private_scene.subnet()), {"type": "slow"}]))
+    before = lab.state()
+    start = lab.spawn("docker", "run", "--rm", "--net", network, "busybox", "true")
+    wait_for(lab, "[ -s /run/slow-began ]")
+    daemon = lab.daemon
+    assert daemon is not None
+    assert lab.stop_daemon(signal.SIGTERM, timeout_s=5) == 0
+    assert "daemon.cut_off" in daemon.log()
+    lab.start_daemon()
+    assert start.wait(60) != 0
+    lab.remove("/run/slow-began")
+    assert lab.wait_clean(before) == ""
+
+
+PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
 
 
 def wait_for_file(lab: Lab, path: str) -> None:
     """Wait until a plugin has begun."""
-    lab.run("sh", "-c", f"for i in $(seq 200); do [ -e {path} ] && exit 0; sleep 0.05; done; exit 1")
+    wait_for(lab, f"[ -s {path} ]")
+
+
+def wait_for(lab: Lab, condition: str) -> None:
+    """Wait until a condition of the shell holds."""
+    lab.run("sh", "-c", f"for i in $(seq 200); do {condition} && exit 0; sleep 0.05; done; exit 1")

@@ -3,6 +3,8 @@
 """The store keeps records over restarts, allows only legal steps, and belongs to one process."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -149,6 +151,44 @@ def test_files_that_are_no_database(tmp_path: Path) -> None:
 
 
 def test_state_is_private(tmp_path: Path) -> None:
-    """Configurations may hold credentials: only the owner can look."""
+    """Configurations may hold credentials: only the owner can look, also where the directory was there before."""
+    (tmp_path / "state").mkdir(mode=0o755)
     Store.open(tmp_path / "state").close()
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+
+
+def test_what_is_written_after_a_failure_is_kept(tmp_path: Path) -> None:
+    """A write that failed half-way, as on a full disk, takes nothing with it that is acknowledged later."""
+    directory = tmp_path / "state"
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, directory], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["StateUnusable", "stored"], done.stderr
+    store = Store.open(directory)
+    assert [network.id for network in store.networks()] == ["1" * 64, "3" * 64]
+    store.close()
+
+
+FULL_DISK = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+from state import NetworkRecord, StateUnusable, Store
+
+def network(name, options):
+    return NetworkRecord(id=name, configuration=None, name=None, internal=False, options=options)
+
+async def main():
+    store = Store.open(Path(sys.argv[1]))
+    await store.put_network(network("1" * 64, {}))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, unlimited[1]))  # a write ends in the middle, as without space
+    try:
+        await store.put_network(network("2" * 64, {"x": "y" * 100_000}))
+    except StateUnusable:
+        print("StateUnusable")
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    await store.put_network(network("3" * 64, {}))
+    print("stored")
+    store.close()
+
+asyncio.run(main())
+"""

@@ -3,7 +3,8 @@
 """Docker's plugin protocol: every answer is one that dockerd's client takes, and an error changes nothing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from io import BytesIO
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient
 
 from cni_invoker import BadConfiguration
-from cnm_bridge.api import MAX_BODY_BYTES, Method, make_app
+from cnm_bridge.api import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
 from cnm_bridge.errors import Refused
 from spec import JsonObject, JsonValue
 from state import RecordNotFound
@@ -22,7 +23,7 @@ NETWORK = "a1" * 32
 BODY = {"NetworkID": NETWORK}
 
 Client = TestClient[web.Request, web.Application]
-Answer = Callable[[JsonObject], Awaitable[JsonObject]]
+Answer = Callable[[JsonObject], Awaitable[JsonObject]] | JsonObject
 
 
 class Recorder:
@@ -42,7 +43,8 @@ class Recorder:
 
 async def serve(aiohttp_client: AiohttpClient, answer: Answer, schema: str | None = "cnm/NetworkReference") -> Client:
     """Return a client of an application with one method."""
-    return await aiohttp_client(make_app([Method(name="NetworkDriver.Test", schema=schema, answer=answer)]))
+    methods = [Method(name="NetworkDriver.Test", schema=schema, answer=answer)]
+    return await aiohttp_client(make_app(methods, CallsUnderWay()))
 
 
 async def call(client: Client, data: bytes | BytesIO | None = None, json: JsonValue = None) -> JsonObject:
@@ -135,9 +137,17 @@ async def test_unknown_methods_do_not_exist(aiohttp_client: AiohttpClient) -> No
         assert "RequestPool" in (await response.json())["Err"]
 
 
+async def test_a_call_that_does_nothing_never_fails(aiohttp_client: AiohttpClient) -> None:
+    """An error from it, even to a repetition without body, would keep a container from starting."""
+    client = await serve(aiohttp_client, {"Value": {}})
+    for body in (b"", b"nonsense", b'{"NetworkID": 7}'):
+        assert await call(client, data=body) == {"Value": {}}
+
+
 async def test_a_client_that_goes_away_stops_nothing(tmp_path: Path) -> None:
-    """What has begun to change the world runs to its end, and the server's end waits for it."""
+    """What has begun to change the world runs to its end, and is waited for."""
     begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    calls = CallsUnderWay()
 
     async def answer(body: JsonObject) -> JsonObject:
         begun.set()
@@ -145,17 +155,40 @@ async def test_a_client_that_goes_away_stops_nothing(tmp_path: Path) -> None:
         ended.set()
         return body
 
-    app = make_app([Method(name="NetworkDriver.Test", schema=None, answer=answer)])
-    runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=10)
-    await runner.setup()
-    await web.UnixSite(runner, tmp_path / "s").start()
-    async with ClientSession(connector=UnixConnector(str(tmp_path / "s"))) as session:
+    async with (
+        _served(tmp_path / "s", answer, calls),
+        ClientSession(connector=UnixConnector(f"{tmp_path}/s")) as session,
+    ):
         with pytest.raises(TimeoutError):
-            await session.post("http://x/NetworkDriver.Test", timeout=ClientTimeout(total=0.2))
-    assert begun.is_set()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(runner.cleanup())
-        await asyncio.sleep(0)
-        assert not ended.is_set()
+            await session.post("http://x/NetworkDriver.Test", json=BODY, timeout=ClientTimeout(total=0.2))
+        assert begun.is_set()
+        assert await calls.wait_none(0.01) == (f"NetworkDriver.Test {NETWORK}",)
         go_on.set()
-    assert ended.is_set()
+        assert await calls.wait_none(10) == ()
+        assert ended.is_set()
+
+
+async def test_half_a_request_is_no_call(tmp_path: Path) -> None:
+    """A client that breaks off in the middle of its body has begun nothing, and is no bug of ours."""
+    calls = CallsUnderWay()
+    recorder = Recorder()
+    async with _served(tmp_path / "s", recorder, calls):
+        reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+        writer.write(b'POST /NetworkDriver.Test HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{"NetworkID"')
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        assert await calls.wait_none(0.01) == ()
+        writer.close()
+        await writer.wait_closed()
+        assert await reader.read() == b""
+    assert not recorder.bodies
+
+
+@asynccontextmanager
+async def _served(path: Path, answer: Answer, calls: CallsUnderWay) -> AsyncIterator[None]:
+    app = make_app([Method(name="NetworkDriver.Test", schema="cnm/NetworkReference", answer=answer)], calls)
+    runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, path).start()
+    yield
+    await runner.cleanup()

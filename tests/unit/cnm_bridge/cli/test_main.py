@@ -66,11 +66,11 @@ def wait_for(path: Path) -> bytes:
     return answer
 
 
-def refused(where: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+def refused(*arguments: str) -> str:
     """Return what `cni-bridge serve` says when it does not start."""
     done = subprocess.run(
-        [*COMMAND, "serve", *options(where), *arguments],
-        env=env or environment(),
+        [*COMMAND, "serve", *arguments],
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=START_S,
@@ -78,7 +78,7 @@ def refused(where: Path, *arguments: str, env: Mapping[str, str] | None = None) 
     )
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
-    return done.stderr
+    return " ".join(done.stderr.split())
 
 
 def test_version() -> None:
@@ -142,23 +142,49 @@ def test_command_line_before_environment_before_file(tmp_path: Path) -> None:
     [
         ("socet = '/x'", "option socet: unknown to cni-bridge; did you mean socket?"),
         ("socket = nothing", "line 1, column"),
-        ("[socket]\npath = 1", "option socket: cannot be dict"),
+        ("[socket]\npath = 1", "option socket: must be a text"),
+        ("socket = 5", "option socket: must be a text, not 5"),
+        ("socket = ''", "is empty"),
+        ("cni-conf-dir = '/x'", "option cni-conf-dir: must be a list of texts"),
+        ("cni-conf-dir = [1]", "option cni-conf-dir: must be a list of texts"),
+        ("cni-conf-dir = []", "option cni-conf-dir: must be a list of texts"),
+        ("plugin-timeout = true", "option plugin-timeout: must be a number"),
         ("plugin-timeout = -1", "plugin-timeout"),
+        ("plugin-timeout = nan", "not a time"),
+        ("plugin-timeout = inf", "not a time"),
         ("log-level = 'loud'", "loud"),
+        ("docker-host = 'nonsense'", "--docker-host"),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, content: str, says: str) -> None:
     """A mistake in the file is named and nothing is started."""
     config = tmp_path / "config.toml"
     config.write_text(content)
-    error = " ".join(refused(tmp_path, "--config", str(config), "--socket", str(tmp_path / "s")).split())
+    config.write_text(content)
+    with_socket = [] if content.startswith("socket") else ["--socket", str(tmp_path / "s")]
+    error = refused("--config", str(config), *with_socket)
     assert says in error
     assert not (tmp_path / "state").exists()
 
 
+def test_a_socket_that_cannot_be(tmp_path: Path) -> None:
+    """A path that is taken, or too long for the kernel, is named, and nothing is changed."""
+    taken = tmp_path / "taken"
+    taken.write_text("precious")
+    assert "is no socket" in refused(*options(tmp_path), "--socket", str(taken))
+    assert taken.read_text() == "precious"
+    assert "too long" in refused(*options(tmp_path), "--socket", str(tmp_path / ("x" * 120)))
+    assert not (tmp_path / "state").exists()
+
+
+def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
+    """An empty variable does not stand for the working directory."""
+    assert "is empty" in refused("--state-dir", "", "--socket", str(tmp_path / "s"))
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """A file that was named must be there."""
-    assert "No such file" in refused(tmp_path, "--config", str(tmp_path / "none.toml"))
+    assert "No such file" in refused("--config", str(tmp_path / "none.toml"))
 
 
 def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
@@ -166,7 +192,7 @@ def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with serving(tmp_path, "--socket", str(path), env=environment()) as first:
         wait_for(path)
-        error = refused(tmp_path, "--socket", str(tmp_path / "other"))
+        error = refused(*options(tmp_path), "--socket", str(tmp_path / "other"))
         assert f"in use by process {first.pid}" in error
         assert activate(path)
 

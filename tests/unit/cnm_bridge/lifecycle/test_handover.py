@@ -7,8 +7,9 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip
 
 import pytest
 
+from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import MAIN_TABLE, SCOPE_LINK, UNICAST, Address, LinkState, Route, Snapshot
-from cnm_bridge.lifecycle.handover import choose_interface, describe_join, not_carried_over
+from cnm_bridge.lifecycle.handover import choose_interface, describe_join, not_carried_over, refuse_inexpressible
 from cnm_bridge.wire import Joined, RouteType, StaticRoute, render_joined
 from state import RequestedInterface
 
@@ -209,13 +210,59 @@ def test_the_first_address_given_is_told() -> None:
     assert chosen.address_ipv6 is not None
     assert chosen.address.ip == IPv4Address("10.22.0.2")
     assert chosen.address_ipv6.ip == IPv6Address("fd00:22::2")
-    assert not_carried_over(several) == ("address 10.22.0.3/16", "address fd00:22::3/64")
+    assert not_carried_over(several, internal=False) == ("address 10.22.0.3/16", "address fd00:22::3/64")
+
+
+def test_of_several_routes_the_preferred_one_is_told() -> None:
+    """A second route to a destination would fail the start: the lowest metric is told, the others are named."""
+    best = route("10.99.0.0/16", "10.22.0.8", metric=10)
+    spare = route("10.99.0.0/16", "10.22.0.9", metric=200)
+    for order in ((best, spare), (spare, best)):
+        assert joined(*BRIDGE, *order).routes == (
+            StaticRoute(destination=ip_network("10.99.0.0/16"), next_hop=ip_address("10.22.0.8")),
+        )
+        lost = not_carried_over(snapshot(*BRIDGE, *order), internal=False)
+        assert lost == ("route to 10.99.0.0/16 via 10.22.0.9, metric 200, table 254",)
+
+
+def test_a_route_to_the_own_prefix_is_not_told_again() -> None:
+    """The kernel makes the route of the prefix itself; a second one would fail the start of the container."""
+    reply = joined(*BRIDGE, route("10.22.0.0/16", "10.22.0.1", metric=200))
+    assert reply.routes == ()
+
+
+def test_ipv6_only() -> None:
+    """Before Engine 28 such a container would have no default route, though Docker shows a gateway: refused."""
+    only = snapshot(*BRIDGE_IPV6)
+    with pytest.raises(Refused, match="IPv6-only"):
+        refuse_inexpressible(only, internal=False)
+    refuse_inexpressible(only, internal=True)
+    refuse_inexpressible(snapshot(*BRIDGE, *BRIDGE_IPV6), internal=False)
+    refuse_inexpressible(snapshot(), internal=False)
+
+
+@pytest.mark.parametrize("case", [BRIDGE, (*BRIDGE, *BRIDGE_IPV6), PTP, CALICO])
+@pytest.mark.parametrize("internal", [False, True])
+def test_ordinary_lists_lose_nothing(case: tuple[Address | Route, ...], *, internal: bool) -> None:
+    """What the usual plugins make is carried over whole; that an internal network has no gateway is no loss."""
+    assert not_carried_over(snapshot(*case), internal=internal) == ()
 
 
 def test_what_is_lost_is_said() -> None:
-    """Policy tables and route metrics cannot be told to libnetwork; they are named."""
-    assert not_carried_over(snapshot(*BRIDGE)) == ()
-    assert not_carried_over(snapshot(*PTP)) == ()
-    assert not_carried_over(
-        snapshot(*BRIDGE, route("0.0.0.0/0", "10.22.0.1", table=100), route("10.99.0.0/16", "10.22.0.9", mtu=1400))
-    ) == ("route to 0.0.0.0/0 in table 100", "mtu and advmss of the route to 10.99.0.0/16")
+    """What cannot be told to libnetwork is named: other tables, metrics, sources, next hops of the other family."""
+    lost = not_carried_over(
+        snapshot(
+            *BRIDGE,
+            route("0.0.0.0/0", "10.22.0.1", table=100),
+            route("10.99.0.0/16", "10.22.0.9", mtu=1400),
+            route("10.97.0.0/16", "fe80::9"),
+            replace(route("10.98.0.0/16", "10.22.0.9"), source=ip_address("10.22.0.3")),
+        ),
+        internal=False,
+    )
+    assert lost == (
+        "route to 0.0.0.0/0 via 10.22.0.1, metric 0, table 100",
+        "route to 10.97.0.0/16 via fe80::9, metric 0, table 254",
+        "mtu, advmss or source of the route to 10.99.0.0/16 via 10.22.0.9, metric 0, table 254",
+        "mtu, advmss or source of the route to 10.98.0.0/16 via 10.22.0.9, metric 0, table 254",
+    )

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The plugin socket: a Unix socket that only root can use."""
+"""The plugin socket: a Unix socket that only root can use.
+
+It is the first thing that is opened: what Docker calls while the rest starts waits, and does not fail.
+"""
 
 import os
 import socket
@@ -11,11 +14,23 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.errors import Refused
+from cnm_bridge.systemd import take_sockets
 
-__all__ = ["listening"]
+__all__ = ["listening", "plugin_socket"]
 
 _UMASK: Final = 0o177  # srw-------: whoever can talk to it can have plugins run as root
 _BACKLOG: Final = 128
+
+
+@contextmanager
+def plugin_socket(path: Path) -> Iterator[socket.socket]:
+    """Give the socket that systemd opened for us, else listen at `path`; errors as in `listening`."""
+    given = take_sockets()
+    if given:
+        yield given[0]
+    else:
+        with listening(path) as sock:
+            yield sock
 
 
 @contextmanager
@@ -51,10 +66,14 @@ def _clear(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise Refused(f"{path} exists and is no socket; remove it, or give --socket another path")
+    served = f"{path} is served by another process; stop that one, or give --socket another path"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        probe.setblocking(False)
         try:
             probe.connect(str(path))
         except ConnectionRefusedError:
             path.unlink()
+        except BlockingIOError:  # its backlog is full
+            raise Refused(served) from None
         else:
-            raise Refused(f"{path} is served by another process; stop that one, or give --socket another path")
+            raise Refused(served)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.api import listening
 from cnm_bridge.errors import Refused
+from cnm_bridge.sockets import listening
 
 
 def test_only_the_owner_can_connect(tmp_path: Path) -> None:
@@ -38,6 +38,17 @@ def test_a_living_socket_is_left_alone(tmp_path: Path) -> None:
             pass
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
+
+
+def test_a_living_socket_that_does_not_answer(tmp_path: Path) -> None:
+    """A process that has stopped accepting still has its place, and finding out does not hang."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
+        busy.bind(str(path))
+        busy.listen(0)
+        waiting.connect(str(path))
+        with pytest.raises(Refused, match="served by another process"), listening(path):
+            pass
 
 
 def test_a_file_is_not_removed(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Tear downs that are owed: begun, or due, and not done. Docker has forgotten such an endpoint; we have not."""
+
+import structlog
+
+from cni_invoker import CniError
+from cnm_bridge.kernel import KernelError
+from cnm_bridge.lifecycle.locks import KeyedLocks
+from cnm_bridge.lifecycle.retries import Retries
+from cnm_bridge.lifecycle.teardown import TearDown
+from state import EndpointId, Phase, StateError, Store
+
+__all__ = ["OwedTearDowns"]
+
+log = structlog.get_logger()
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+_UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
+
+
+class OwedTearDowns:
+    """Tears down what is owed, until it is done.
+
+    Args:
+        store: The records.
+        tear_down: The one undo.
+        locks: The locks of endpoints.
+    """
+
+    def __init__(self, store: Store, tear_down: TearDown, locks: KeyedLocks[EndpointId]) -> None:
+        self._store = store
+        self._tear_down = tear_down
+        self._locks = locks
+        self._retries: Retries[EndpointId] = Retries(
+            self._attempt, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
+        )
+
+    def add(self, endpoint_id: EndpointId) -> None:
+        """Owe the tear down of an endpoint; returns at once."""
+        self._retries.want(endpoint_id)
+
+    def add_unfinished(self) -> int:
+        """Owe the tear downs of all that an earlier life of the daemon did not finish; return how many."""
+        unfinished = [record.id for record in self._store.endpoints() if record.phase in _UNFINISHED]
+        for endpoint_id in unfinished:
+            self.add(endpoint_id)
+        return len(unfinished)
+
+    async def wait_tried(self) -> None:
+        """Wait until each tear down that is owed now has been tried once."""
+        await self._retries.wait_tried()
+
+    async def run(self) -> None:
+        """Tear down for as long as it is not cancelled."""
+        await self._retries.run()
+
+    async def _attempt(self, endpoint_id: EndpointId) -> bool:
+        async with self._locks.hold(endpoint_id):
+            record = self._store.find_endpoint(endpoint_id)
+            if record is None:
+                return True
+            try:
+                await self._tear_down(record)
+            except (CniError, KernelError, StateError) as exc:
+                log.warning("endpoint.tear_down_owed", endpoint_id=endpoint_id, error=str(exc))
+                return False
+        return True

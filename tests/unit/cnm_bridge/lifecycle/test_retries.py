@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What does not succeed at once is tried again, each thing by itself, until it does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from cnm_bridge.lifecycle.retries import Retries
+
+
+@asynccontextmanager
+async def running(attempt: Callable[[str], Awaitable[bool]]) -> AsyncIterator[Retries[str]]:
+    """Run retries with short pauses."""
+    retries: Retries[str] = Retries(attempt, first_pause_s=0.001, longest_pause_s=0.004)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(retries.run())
+        yield retries
+        task.cancel()
+
+
+async def test_until_it_succeeds() -> None:
+    """An attempt that is not done, and one that raises, is followed by another; one that is done, by none."""
+    outcomes: list[bool | Exception] = [False, ZeroDivisionError("a bug"), False, True]
+    attempts = 0
+
+    async def attempt(key: str) -> bool:
+        nonlocal attempts
+        assert key == "a"
+        outcome = outcomes[attempts]
+        attempts += 1
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async with running(attempt) as retries:
+        retries.want("a")
+        await retries.wait_done("a")
+        assert attempts == 4
+        await retries.wait_done("a")
+        await retries.wait_tried()
+
+
+async def test_one_that_hangs_keeps_no_other() -> None:
+    """Each key has a task of its own; waiting for the first attempts ends when all have had theirs."""
+    hanging = asyncio.Event()
+
+    async def attempt(key: str) -> bool:
+        if key == "slow":
+            await hanging.wait()
+        return key != "failing"
+
+    async with running(attempt) as retries:
+        for key in ("slow", "failing", "quick"):
+            retries.want(key)
+        await retries.wait_done("quick")
+        tried = asyncio.timeout(0.05)
+        try:
+            async with tried:
+                await retries.wait_tried()
+        except TimeoutError:
+            pass
+        assert tried.expired()
+        hanging.set()
+        await retries.wait_tried()
+
+
+async def test_a_key_under_way_is_not_doubled() -> None:
+    """Wanting the same twice is wanting it once."""
+    attempts = 0
+    go_on = asyncio.Event()
+
+    async def attempt(key: str) -> bool:  # noqa: ARG001
+        nonlocal attempts
+        attempts += 1
+        await go_on.wait()
+        return True
+
+    async with running(attempt) as retries:
+        retries.want("a")
+        retries.want("a")
+        go_on.set()
+        await retries.wait_done("a")
+        await asyncio.sleep(0.01)
+    assert attempts == 1
