@@ -169,15 +169,15 @@ async def test_a_sandbox_that_is_none(
 async def test_links_of_others_are_left_alone(
     kernel: Kernel, host: Namespace, taken_out: Namespace, sandbox: Namespace
 ) -> None:
-    """The names of ours are not enough, neither in the host namespace nor in the sandbox."""
-    host.ip(f"link delete {HOST_NAME}", f"link add {HOST_NAME} up type veth peer name other")
+    """The name of ours in staging is not enough, neither in the host namespace nor in the sandbox."""
+    host.ip(f"link delete {HOST_NAME}", "link add eth0 up type veth peer name other")
     sandbox.ip("link add eth0 up type veth peer name peer")
     assert await bring_back(kernel, taken_out, sandbox.path) is Whereabouts.GONE
-    assert host.links() == {HOST_NAME, "other"}
-    assert host.is_up(HOST_NAME)
+    assert host.links() == {"eth0", "other"}
+    assert host.is_up("eth0")
     assert sandbox.links() == {"eth0", "peer"}
     assert sandbox.is_up("eth0")
-    host.ip(f"link delete {HOST_NAME}")
+    host.ip("link delete eth0")
 
 
 async def test_a_link_of_that_ordinary_name_is_left_alone(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
