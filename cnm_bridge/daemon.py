@@ -3,6 +3,7 @@
 """The composition root: settings → objects → socket → until told to stop."""
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterable
@@ -61,6 +62,8 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
     store = Store.open(settings.state_dir)
     try:
         daemon = assemble(settings, store)
+        if os.geteuid() != 0:
+            log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
         unfinished = daemon.owed.add_unfinished()
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(daemon.binder.run()), tasks.create_task(daemon.owed.run())]
