@@ -7,8 +7,9 @@ file, else it has its default.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -20,6 +21,8 @@ from cnm_bridge.settings import LogFormat, LogLevel, Settings
 from cnm_bridge.sockets import plugin_socket
 
 __all__ = ["main"]
+
+F = TypeVar("F", bound=Callable[..., object])
 
 _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _DEFAULTS: Final = Settings()
@@ -56,6 +59,29 @@ def _kind(option: click.Parameter) -> ValueKind:
     return ValueKind.NUMBER if option.type is _SECONDS else ValueKind.TEXT
 
 
+def _setting(
+    name: str,
+    *names: str,
+    type: click.ParamType[Any],  # noqa: A002 - click's word
+    default: object,
+    fallback: str | None = None,
+    multiple: bool = False,
+    help: str | None = None,  # noqa: A002 - click's word
+) -> Callable[[F], F]:
+    """Declare an option that also comes from the environment, as `CNI_BRIDGE_<NAME>`, else from `fallback`."""
+    variable = f"CNI_BRIDGE_{name.replace('-', '_').upper()}"
+    return click.option(
+        f"--{name}",
+        *names,
+        type=type,
+        multiple=multiple,
+        default=default,
+        envvar=[variable, fallback] if fallback else variable,
+        show_default=True,
+        help=help,
+    )
+
+
 @main.command()
 @click.option(
     "--config",
@@ -66,89 +92,51 @@ def _kind(option: click.Parameter) -> ValueKind:
     callback=_load_config,
     help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
 )
-@click.option(
-    "--socket",
-    type=_FILE,
-    envvar="CNI_BRIDGE_SOCKET",
-    default=_DEFAULTS.socket,
-    show_default=True,
-    help="The plugin socket; its file name is the driver's name in Docker.",
-)
-@click.option(
-    "--cni-conf-dir",
+@_setting("socket", type=_FILE, default=_DEFAULTS.socket, help="The plugin socket; its name is the driver's in Docker.")
+@_setting(
+    "cni-conf-dir",
     "cni_conf_dirs",
     type=_DIRECTORY,
     multiple=True,
-    envvar="CNI_BRIDGE_CNI_CONF_DIR",
     default=_DEFAULTS.cni_conf_dirs,
-    show_default=True,
     help="Directory of CNI network configurations. Repeatable; the first that has a name wins.",
 )
-@click.option(
-    "--cni-bin-dir",
+@_setting(
+    "cni-bin-dir",
     "cni_bin_dirs",
     type=_DIRECTORY,
     multiple=True,
-    envvar="CNI_BRIDGE_CNI_BIN_DIR",
     default=_DEFAULTS.cni_bin_dirs,
-    show_default=True,
     help="Directory of CNI plugins. Repeatable; the first that has a plugin wins.",
 )
-@click.option(
-    "--state-dir",
-    type=_DIRECTORY,
-    envvar="CNI_BRIDGE_STATE_DIR",
-    default=_DEFAULTS.state_dir,
-    show_default=True,
-    help="What must survive a reboot.",
-)
-@click.option(
-    "--run-dir",
-    type=_DIRECTORY,
-    envvar="CNI_BRIDGE_RUN_DIR",
-    default=_DEFAULTS.run_dir,
-    show_default=True,
-    help="What need not: the staging namespaces.",
-)
-@click.option(
-    "--docker-host",
+@_setting("state-dir", type=_DIRECTORY, default=_DEFAULTS.state_dir, help="What must survive a reboot.")
+@_setting("run-dir", type=_DIRECTORY, default=_DEFAULTS.run_dir, help="What need not: the staging namespaces.")
+@_setting(
+    "docker-host",
     type=EngineAddress(),
-    envvar=["CNI_BRIDGE_DOCKER_HOST", "DOCKER_HOST"],
+    fallback="DOCKER_HOST",
     default=_DEFAULTS.docker_host,
-    show_default=True,
     help="The Docker Engine API, asked in the background for the names of networks.",
 )
-@click.option(
-    "--plugin-timeout",
+@_setting(
+    "plugin-timeout",
     "plugin_timeout_s",
     type=_SECONDS,
-    envvar="CNI_BRIDGE_PLUGIN_TIMEOUT",
     default=_DEFAULTS.plugin_timeout_s,
-    show_default=True,
     help="Seconds that one execution of a plugin may take.",
 )
-@click.option(
-    "--drain-timeout",
+@_setting(
+    "drain-timeout",
     "drain_timeout_s",
     type=_SECONDS,
-    envvar="CNI_BRIDGE_DRAIN_TIMEOUT",
     default=_DEFAULTS.drain_timeout_s,
-    show_default=True,
     help="Seconds that SIGTERM waits for calls under way.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(LogLevel, case_sensitive=False),
-    envvar="CNI_BRIDGE_LOG_LEVEL",
-    default=LogLevel.INFO,
-    show_default=True,
-)
-@click.option(
-    "--log-format",
+@_setting("log-level", type=click.Choice(LogLevel, case_sensitive=False), default=LogLevel.INFO)
+@_setting(
+    "log-format",
     type=click.Choice(LogFormat, case_sensitive=False),
-    envvar="CNI_BRIDGE_LOG_FORMAT",
     default=LogFormat.AUTO,
-    show_default=True,
     help="auto is text on a terminal and JSON elsewhere.",
 )
 def serve(
