@@ -38,6 +38,7 @@ from cni_invoker.errors import (
 from cni_invoker.limits import Limits
 from cni_invoker.result import Dns, Interface, IpAssignment, Result, Route, parse_result
 from cni_invoker.runtime import ExecutionObserver, Runtime
+from cni_invoker.strays import end_strays
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
@@ -69,6 +70,7 @@ __all__ = [
     "ShadowedConfiguration",
     "Verb",
     "VersionUnsupported",
+    "end_strays",
     "parse_configuration",
     "parse_result",
     "read_configuration",

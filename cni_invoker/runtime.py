@@ -7,6 +7,7 @@ it, the result; serializes the operations on one container; and makes and remove
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
@@ -15,7 +16,7 @@ from typing import Protocol
 
 from cni_invoker.attachment import Attachment
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.errors import BadResult, PluginFailed, PluginTimeout
+from cni_invoker.errors import BadResult, PluginError, PluginFailed, PluginTimeout
 from cni_invoker.execute import Output, execute
 from cni_invoker.limits import Limits
 from cni_invoker.plugins import find_plugin
@@ -26,6 +27,8 @@ from cni_invoker.verbs import Verb
 from cni_invoker.versions import is_at_least, require_supported
 
 __all__ = ["ExecutionObserver", "Runtime"]
+
+log = logging.getLogger(__name__)
 
 
 class ExecutionObserver(Protocol):
@@ -110,29 +113,49 @@ class Runtime:
         assert result is not None  # noqa: S101  # a list has at least one plugin
         return result
 
-    async def delete(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
+    async def delete(
+        self,
+        network: NetworkConfigurationList,
+        attachment: Attachment,
+        result: Result | None,
+        *,
+        answered: int | None = None,
+    ) -> None:
         """Delete a container from a network (CNI SPEC "Deleting an attachment").
 
         The plugins run in reverse order. One that fails is tried once more, because some fail at what is missing
         already and are done then; if it fails again, those before it do not run: they would free the address while
         rules for it are still there. It may be repeated, and should be until it succeeds.
 
+        A plugin whose ADD has not come to its end is asked as well, but may refuse: one that cannot run at all must not
+        keep the others from undoing what they did.
+
         Args:
             network: The list that was used for ADD, not the one that may be on disk now.
             attachment: What was given to ADD.
             result: What ADD returned, or the last that it told on its way; None if no plugin came to its end.
+            answered: How many plugins came to the end of their ADD, None for all.
 
         Raises:
             PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: About one plugin; those before it in the list
                 have not run.
         """
         prev_result = result if is_at_least(network.cni_version, "0.4.0") else None
-        for plugin in reversed(network.plugins):
+        must = len(network.plugins) if answered is None else answered
+        for index, plugin in reversed(tuple(enumerate(network.plugins))):
             request = self._request(Verb.DEL, network, plugin, attachment, prev_result)
             try:
-                await self._execute(request, nullcontext())
-            except PluginFailed:
-                await self._execute(request, nullcontext())
+                await self._delete(request)
+            except PluginError as exc:
+                if index < must:
+                    raise
+                log.warning("plugin.delete_failed", extra={"plugin": plugin.type, "error": str(exc)})
+
+    async def _delete(self, request: Request) -> None:
+        try:
+            await self._execute(request, nullcontext())
+        except PluginFailed:
+            await self._execute(request, nullcontext())
 
     async def _add(
         self,

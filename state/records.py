@@ -88,7 +88,8 @@ class EndpointRecord:
         internal: The network was internal when the endpoint was made.
         requested: What Docker had chosen already.
         attachment: What was, or is to be, attached.
-        result: The CNI result, None before ADD has ended.
+        answered: How many plugins have come to the end of their ADD.
+        result: The last one's CNI result, None before the first.
         snapshot: What the plugins left in the staging namespace (`state/snapshot`), None before ADD has ended.
         sandbox_key: Path of the sandbox's namespace, None unless joined once.
     """
@@ -100,6 +101,7 @@ class EndpointRecord:
     internal: bool
     requested: RequestedInterface
     attachment: AttachmentRecord
+    answered: int = 0
     result: JsonObject | None = None
     snapshot: JsonObject | None = None
     sandbox_key: str | None = None

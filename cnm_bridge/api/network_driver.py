@@ -14,6 +14,7 @@ from cnm_bridge.wire import (
     parse_create_endpoint,
     parse_create_network,
     parse_endpoint_reference,
+    parse_external_connectivity,
     parse_join,
     parse_network_reference,
     render_interface,
@@ -60,8 +61,8 @@ def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ..
         method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", {"Value": {}}),
         method("NetworkDriver.Join", "cnm/Join", _answered(parse_join, endpoints.join, render_joined)),
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
-        # Connectivity to the outside is the plugins' own, from the ADD on.
-        method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity", {}),
+        method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
+               _done(parse_external_connectivity, endpoints.connect_outside)),
         method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference", {}),
         # Nodes come and go in swarms only; nothing of this driver spans hosts.
         method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),

@@ -50,7 +50,7 @@ class Binder:
         self._names = names
         self._locks = locks
         self._patience_s = patience_s
-        self._warned: set[NetworkId] = set()
+        self._unanswered: dict[NetworkId, str] = {}
         self._retries: Retries[NetworkId] = Retries(
             self._learn, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
         )
@@ -70,9 +70,10 @@ class Binder:
                 await self._retries.wait_done(network_id)
         record = self._store.find_network(network_id)
         if record is None or record.name is None:
+            why = self._unanswered.get(network_id, "the Docker Engine does not know the network")
             raise Refused(
                 f"network {network_id} is not bound to a CNI configuration yet: it was made without -o cni.network, "
-                "and the Docker Engine has not told its name; see that --docker-host is right, "
+                f"and its name could not be learned ({why}); see that --docker-host is right, "
                 "or make the network with -o cni.network=NAME"
             )
         return record.name
@@ -91,8 +92,8 @@ class Binder:
         try:
             name = await self._names.network_name(network_id)
         except EngineUnavailable as exc:
-            if network_id not in self._warned:  # once: while dockerd boots it does not answer, and is asked often
-                self._warned.add(network_id)
+            if network_id not in self._unanswered:  # once: while dockerd boots it does not answer, and is asked often
+                self._unanswered[network_id] = str(exc)
                 log.warning("network.name_unknown", network_id=network_id, error=str(exc))
             return False
         if name is None:
@@ -102,5 +103,5 @@ class Binder:
             if record is not None:
                 await self._store.put_network(replace(record, name=name))
                 log.info("network.named", network_id=network_id, name=name)
-        self._warned.discard(network_id)
+        self._unanswered.pop(network_id, None)
         return True

@@ -10,7 +10,7 @@ import structlog
 
 from cni_invoker import CniError, NetworkConfigurationList, Result, Runtime
 from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import Kernel, KernelError, Snapshot
+from cnm_bridge.kernel import Kernel, KernelError, LinkMissing, Snapshot
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from cnm_bridge.lifecycle.handover import (
     choose_interface,
@@ -24,7 +24,14 @@ from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.options import parse_endpoint_options
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.teardown import TearDown
-from cnm_bridge.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
+from cnm_bridge.wire import (
+    ChosenInterface,
+    CreateEndpoint,
+    EndpointReference,
+    Join,
+    Joined,
+    ProgramExternalConnectivity,
+)
 from spec import JsonObject
 from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkRecord, Phase, StateError, Store, WrongPhase
 
@@ -112,6 +119,20 @@ class Endpoints:
             await self._store.put_endpoint(replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key))
             return describe_join(snapshot, host_link_name(record.id), internal=record.internal)
 
+    async def connect_outside(self, request: ProgramExternalConnectivity) -> None:
+        """Let an endpoint be its container's way to the outside; the plugins have done all for it already.
+
+        Only this endpoint is asked to publish ports: on another network of the container it may be possible.
+
+        Raises:
+            Refused: Ports are to be published.
+        """
+        if request.publishes_ports:
+            raise Refused(
+                "publishing ports (-p, -P) is not possible yet where a cni-bridge network is the container's way out; "
+                "run without them, or let a network of Docker's own be the gateway"
+            )
+
     async def leave(self, request: EndpointReference) -> None:
         """Take an endpoint back from its sandbox; one that was not joined, or is not known, has left already.
 
@@ -174,20 +195,26 @@ class Endpoints:
         staging = Path(record.attachment.netns)
 
         async def remember(result: Result) -> None:
-            await self._store.put_endpoint(replace(record, result=result.document))
+            nonlocal record
+            record = replace(record, answered=record.answered + 1, result=result.document)
+            await self._store.put_endpoint(record)
 
         await self._kernel.create_staging(staging)
-        result = await self._runtime.add(configuration, cni_attachment(record), on_result=remember)
-        snapshot = await self._kernel.take_out(
-            staging,
-            record.attachment.ifname,
-            host_name=host_link_name(record.id),
-            altname=alternative_name(record.id),
-        )
+        await self._runtime.add(configuration, cni_attachment(record), on_result=remember)
+        try:
+            snapshot = await self._kernel.take_out(
+                staging,
+                record.attachment.ifname,
+                host_name=host_link_name(record.id),
+                altname=alternative_name(record.id),
+            )
+        except LinkMissing as exc:
+            raise Refused(
+                f"CNI configuration {configuration.name} made no link for the container, there is only "
+                f"{', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge, ptp or macvlan"
+            ) from exc
         refuse_inexpressible(snapshot, internal=record.internal)
-        await self._store.put_endpoint(
-            replace(record, phase=Phase.READY, result=result.document, snapshot=snapshot.to_json())
-        )
+        await self._store.put_endpoint(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
         lost = not_carried_over(snapshot, internal=record.internal)
         if lost:
             log.warning("endpoint.not_carried_over", configuration=configuration.name, lost=lost)
@@ -224,8 +251,6 @@ def _capability_args(request: CreateEndpoint) -> JsonObject:
 
 def _refuse_impossible(request: CreateEndpoint) -> None:
     """Refuse what would otherwise be ignored in silence."""
-    if request.publishes_ports:
-        raise Refused("publishing ports (-p, -P) is not possible on a cni-bridge network yet; run without them")
     chosen = request.requested.address or request.requested.address_ipv6
     if chosen:
         raise Refused(

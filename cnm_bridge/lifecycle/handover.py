@@ -19,7 +19,7 @@ from cnm_bridge.kernel import MAIN_TABLE, SCOPE_LINK, UNICAST, IpAddress, IpInte
 from cnm_bridge.wire import ChosenInterface, Joined, StaticRoute
 from state import RequestedInterface
 
-__all__ = ["choose_interface", "describe_join", "not_carried_over", "refuse_inexpressible"]
+__all__ = ["choose_interface", "describe_join", "given_addresses", "not_carried_over", "refuse_inexpressible"]
 
 A = TypeVar("A", IPv4Interface, IPv6Interface)
 
@@ -98,13 +98,13 @@ def not_carried_over(snapshot: Snapshot, *, internal: bool) -> tuple[str, ...]:
     ]
     bent = [route for route in chosen if route.mtu or route.advmss or (route.source and route.source not in kept)]
     return (
-        *(f"address {address}" for address in _global_addresses(snapshot) if address.ip not in kept),
+        *(f"address {address}" for address in given_addresses(snapshot) if address.ip not in kept),
         *(f"route to {_describe(route)}" for route in lost),
         *(f"mtu, advmss or source of the route to {_describe(route)}" for route in bent),
     )
 
 
-def _global_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
+def given_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     """Return the addresses that plugins gave, in their order."""
     given = [a.address for a in snapshot.addresses if a.scope != SCOPE_LINK and a.is_permanent]
     # The kernel lists IPv4 addresses as they were added, and IPv6 addresses the other way round.
@@ -118,7 +118,7 @@ def _address(snapshot: Snapshot, family: type[A]) -> A | None:
     Where the plugins removed the route of its prefix, the prefix becomes that of a single host: else the kernel would
     add that route again.
     """
-    address = next((a for a in _global_addresses(snapshot) if isinstance(a, family)), None)
+    address = next((a for a in given_addresses(snapshot) if isinstance(a, family)), None)
     if address is None:
         return None
     on_link = any(route.destination == address.network and not route.gateway for route in _expressible(snapshot))

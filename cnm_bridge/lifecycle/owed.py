@@ -4,7 +4,7 @@
 
 import structlog
 
-from cni_invoker import CniError
+from cni_invoker import CniError, end_strays
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.retries import Retries
@@ -17,6 +17,7 @@ log = structlog.get_logger()
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
+_STRAY_LIMIT_S = 2.0
 _UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
 
 
@@ -42,8 +43,14 @@ class OwedTearDowns:
         self._retries.want(endpoint_id)
 
     def add_unfinished(self) -> int:
-        """Owe the tear downs of all that an earlier life of the daemon did not finish; return how many."""
+        """Owe the tear downs of all that an earlier life of the daemon did not finish; return how many.
+
+        A killed daemon leaves the plugins it was waiting for behind; those at work for such an endpoint are ended.
+        """
         unfinished = [record.id for record in self._store.endpoints() if record.phase in _UNFINISHED]
+        strays = end_strays(unfinished, limit_s=_STRAY_LIMIT_S)
+        if strays:
+            log.warning("plugins.ended", pids=strays)
         for endpoint_id in unfinished:
             self.add(endpoint_id)
         return len(unfinished)

@@ -13,8 +13,9 @@ from pathlib import Path
 import structlog
 
 from cni_invoker import NetworkConfigurationList, Result, Runtime
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.kernel import IpInterface, Kernel, Snapshot
 from cnm_bridge.lifecycle.attachment import cni_attachment
+from cnm_bridge.lifecycle.handover import given_addresses
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
 from state import EndpointRecord, Phase, StateError, StateUnusable, Store
 
@@ -62,12 +63,24 @@ class TearDown:
             host_name=host_link_name(record.id),
             altname=alternative_name(record.id),
             sandbox=Path(record.sandbox_key) if record.sandbox_key else None,
-            addresses=result.addresses_of(attachment.ifname) if result else None,
+            addresses=_addresses(record, result),
         )
         configuration = NetworkConfigurationList.from_document(attachment.configuration)
-        await self._runtime.delete(configuration, cni_attachment(record), result)
+        await self._runtime.delete(configuration, cni_attachment(record), result, answered=record.answered)
         await self._kernel.remove_staging(staging)
         if unwritten is not None:
             raise unwritten
         await self._store.remove_endpoint(record.id)
         log.info("endpoint.torn_down", endpoint_id=record.id, link=found.value)
+
+
+def _addresses(record: EndpointRecord, result: Result | None) -> tuple[IpInterface, ...] | None:
+    """Return the addresses that the link must have for DEL, None for those it has.
+
+    They are the result's; but the last plugin of a chain may print a result without any, and the masquerading of the
+    first is found by what it gave.
+    """
+    told = result.addresses_of(record.attachment.ifname) if result else ()
+    if told or record.snapshot is None:
+        return told or None
+    return given_addresses(Snapshot.from_json(record.snapshot))

@@ -21,9 +21,11 @@ __all__ = [
     "EndpointReference",
     "Join",
     "NetworkReference",
+    "ProgramExternalConnectivity",
     "parse_create_endpoint",
     "parse_create_network",
     "parse_endpoint_reference",
+    "parse_external_connectivity",
     "parse_join",
     "parse_network_reference",
 ]
@@ -75,14 +77,12 @@ class CreateEndpoint:
         endpoint_id: Docker's ID.
         requested: What Docker has chosen already; it must not be answered again.
         options: The keys the user gave with `driver-opt`.
-        publishes_ports: Whether ports are to be published with `-p` or `-P`.
     """
 
     network_id: NetworkId
     endpoint_id: EndpointId
     requested: RequestedInterface
     options: Mapping[str, str]
-    publishes_ports: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +98,21 @@ class Join:
     network_id: NetworkId
     endpoint_id: EndpointId
     sandbox_key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramExternalConnectivity:
+    """An endpoint that becomes its container's way to the outside.
+
+    Attributes:
+        network_id: Its network.
+        endpoint_id: Docker's ID.
+        publishes_ports: Whether ports are to be published with `-p` or `-P`.
+    """
+
+    network_id: NetworkId
+    endpoint_id: EndpointId
+    publishes_ports: bool
 
 
 def parse_network_reference(body: JsonObject) -> NetworkReference:
@@ -135,7 +150,6 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
         endpoint_id=_endpoint_id(body),
         requested=_parse_requested(find_object(body, "Interface") or {}),
         options={key: get_str(options, key) for key in users},
-        publishes_ports=bool(get_list(options, _PORT_MAP)),
     )
 
 
@@ -145,6 +159,15 @@ def parse_join(body: JsonObject) -> Join:
         network_id=_network_id(body),
         endpoint_id=_endpoint_id(body),
         sandbox_key=get_str(body, "SandboxKey"),
+    )
+
+
+def parse_external_connectivity(body: JsonObject) -> ProgramExternalConnectivity:
+    """Return ProgramExternalConnectivity's request."""
+    return ProgramExternalConnectivity(
+        network_id=_network_id(body),
+        endpoint_id=_endpoint_id(body),
+        publishes_ports=bool(get_list(find_object(body, "Options") or {}, _PORT_MAP)),
     )
 
 

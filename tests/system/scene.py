@@ -170,6 +170,13 @@ class Scene:
         self.lab.docker("run", "-d", "--name", name, "--net", network, *options, "busybox", "sleep", "3600")
         return self.lab.container(name)
 
+    def create(self, network: str, *options: str) -> str:
+        """Make a container that is not started yet; give its name."""
+        name = f"box{next(_numbers)}"
+        self._containers.append(name)
+        self.lab.docker("create", "--name", name, "--net", network, *options, "busybox", "sleep", "3600")
+        return name
+
     def refusal(self, *command: str) -> str:
         """Run a docker command that must fail; give what it says."""
         done = self.lab.run("docker", *command, check=False)

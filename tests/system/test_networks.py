@@ -123,9 +123,33 @@ def test_dockers_own_ipam(scene: Scene) -> None:
 
 
 def test_ports_are_refused(scene: Scene) -> None:
-    """A port that nobody would publish is an error, not a silence."""
+    """A port that nobody would publish is an error, not a silence, and leaves nothing."""
     network, _ = scene.bridge_network()
+    before = scene.lab.state()
     assert "publishing ports" in scene.run_refusal(network, "-p", "8080:80")
+    assert scene.lab.wait_clean(before) == ""
+
+
+@pytest.mark.parametrize("cni", ["aaa", "zzz"])
+def test_ports_beside_a_builtin_network(scene: Scene, cni: str) -> None:
+    """With a network of Docker's own beside, the gateway publishes: Docker's does, ours refuses; nothing is silent."""
+    network = scene.network(scene.configure(bridge(scene.subnet())), name=cni)
+    builtin = scene.builtin_network()
+    name = scene.create(builtin, "-p", "8080:80")
+    scene.lab.docker("network", "connect", network, name)
+    done = scene.lab.run("docker", "start", name, check=False)
+    if done.returncode == 0:
+        assert "8080" in scene.lab.docker("port", name)
+    else:
+        assert "publishing ports" in done.stderr
+
+
+def test_no_link(scene: Scene) -> None:
+    """A list that makes no link for the container says so, by name."""
+    name = scene.configure([{"type": "loopback"}])
+    said = scene.run_refusal(scene.network(name))
+    assert f"{name} made no link" in said
+    assert "only lo" in said
 
 
 def test_failing_plugin(scene: Scene) -> None:
@@ -144,4 +168,32 @@ def test_failing_plugin(scene: Scene) -> None:
     said = scene.run_refusal(network)
     for part in ('"grumpy" failed (add)', "no carrier", "117", "port 3", "the cable is not in"):
         assert part in said
+    assert scene.lab.wait_clean(before) == ""
+
+
+@pytest.mark.parametrize("how", ["refuses", "cannot be executed"])
+def test_a_plugin_that_refuses_its_undo_as_well(scene: Scene, how: str) -> None:
+    """What a plugin never did, it cannot keep the others from undoing."""
+    if how == "refuses":
+        scene.plugin("stubborn", """echo '{"code": 100, "msg": "never"}'; exit 1""")
+    else:
+        scene.file("../../../opt/cni/bin/stubborn", "no program")
+        scene.lab.run("chmod", "755", "/opt/cni/bin/stubborn")
+    before = scene.lab.state()
+    network = scene.network(
+        scene.configure([*bridge(scene.subnet(), ipv6=True), {"type": "stubborn"}, {"type": "firewall"}])
+    )
+    assert "stubborn" in scene.run_refusal(network)
+    scene.lab.docker("network", "rm", network)
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_a_plugin_whose_result_has_no_addresses(scene: Scene) -> None:
+    """The masquerading of `bridge` is undone, though the last result of the chain tells no addresses."""
+    scene.plugin("mute", """[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion": "1.0.0"}'; exit 0""")
+    network = scene.network(scene.configure([bridge(scene.subnet(), ipv6=True)[0], {"type": "mute"}]))
+    before = scene.lab.state()
+    container = scene.run(network)
+    assert len(container.link().addresses) == 2
+    scene.lab.docker("rm", "-f", container.name)
     assert scene.lab.wait_clean(before) == ""

@@ -11,6 +11,7 @@ from cnm_bridge.wire import (
     parse_create_endpoint,
     parse_create_network,
     parse_endpoint_reference,
+    parse_external_connectivity,
     parse_join,
     parse_network_reference,
 )
@@ -70,15 +71,14 @@ def test_create_network_without_options(options: JsonObject | None) -> None:
 
 
 def test_create_endpoint_with_nothing_chosen() -> None:
-    """Empty strings mean that Docker leaves the choice to the driver; exposed ports are not published ones."""
+    """Empty strings mean that Docker leaves the choice to the driver."""
     request = parse_create_endpoint(create_endpoint())
     assert request.requested == RequestedInterface()
     assert request.options == {}
-    assert not request.publishes_ports
 
 
 def test_create_endpoint_with_wishes() -> None:
-    """Addresses, MAC, driver-opts and published ports are read."""
+    """Addresses, MAC and driver-opts are read."""
     request = parse_create_endpoint(
         create_endpoint(
             Interface={"Address": "10.1.2.3/24", "AddressIPv6": "fd00::3/64", "MacAddress": "02:00:00:00:00:01"},
@@ -93,7 +93,22 @@ def test_create_endpoint_with_wishes() -> None:
         address=IPv4Interface("10.1.2.3/24"), address_ipv6=IPv6Interface("fd00::3/64"), mac="02:00:00:00:00:01"
     )
     assert request.options == {"cni.ips": "10.1.2.3"}
-    assert request.publishes_ports
+
+
+@pytest.mark.parametrize(
+    ("options", "publishes"),
+    [
+        (None, False),
+        ({"com.docker.network.endpoint.exposedports": [{"Proto": 6, "Port": 80}]}, False),
+        ({"com.docker.network.portmap": []}, False),
+        ({"com.docker.network.portmap": [{"Proto": 6, "Port": 80, "HostPort": 8080}]}, True),
+    ],
+)
+def test_published_ports(options: JsonObject | None, *, publishes: bool) -> None:
+    """Ports that are exposed are not published."""
+    body = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "Options": options}
+    request = parse_external_connectivity(load_validator("cnm/ProgramExternalConnectivity")(body))
+    assert request.publishes_ports is publishes
 
 
 @pytest.mark.parametrize("absent", [{"Interface": None}, {"Options": None}, {"Interface": {}, "Options": {}}])
