@@ -45,6 +45,7 @@ fast:
 	$(BIN)/pytest tests/unit tests/contract
 
 kernel: setup
+	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
 	$(BIN)/pytest tests/kernel
 
 system: setup

@@ -5,7 +5,7 @@
 ```python
 directories = ConfigurationDirectories([Path("/etc/cni/net.d")])
 runtime = Runtime([Path("/opt/cni/bin")], Limits())
-network = directories.index().find("my-network")
+network = await runtime.negotiate(directories.index().find("my-network"))
 attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
 result = await runtime.add(network, attachment)
 await runtime.delete(network, attachment, result)
@@ -14,8 +14,11 @@ await runtime.delete(network, attachment, result)
 It needs a running asyncio event loop and Linux 5.3.
 """
 
-from cni_invoker.attachment import Attachment
+from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.cache import AttachmentCache, CachedAttachment, MemoryCache
+from cni_invoker.cached import CachedRuntime
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration, parse_configuration
+from cni_invoker.convert import convert_result
 from cni_invoker.directory import (
     ConfigurationDirectories,
     ConfigurationIndex,
@@ -23,55 +26,90 @@ from cni_invoker.directory import (
     read_configuration,
 )
 from cni_invoker.errors import (
+    AttachmentExists,
     BadConfiguration,
-    BadResult,
+    CacheDamaged,
+    CacheError,
     CniError,
     ConfigurationNotFound,
+    GcFailed,
     InvalidParameter,
+    NetworkBusy,
+    NoCommonVersion,
+    VerbUnsupported,
+    VersionUnsupported,
+)
+from cni_invoker.executions import ExecutionObserver
+from cni_invoker.file_cache import DEFAULT_CACHE_DIR, FileCache
+from cni_invoker.limits import Limits
+from cni_invoker.plugin_errors import (
+    BadResult,
     PluginError,
     PluginFailed,
     PluginNotFound,
     PluginNotStarted,
     PluginTimeout,
-    VersionUnsupported,
 )
-from cni_invoker.limits import Limits
+from cni_invoker.preflight import PluginFinding, Preflight, Role, run_preflight
 from cni_invoker.result import Dns, Interface, IpAssignment, Result, Route, parse_result
-from cni_invoker.runtime import ExecutionObserver, Runtime
+from cni_invoker.runtime import Collecting, Runtime
 from cni_invoker.strays import end_strays
+from cni_invoker.trace import TraceContext
 from cni_invoker.verbs import Verb
-from cni_invoker.versions import SUPPORTED_VERSIONS
+from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo
 
 __all__ = [
+    "DEFAULT_CACHE_DIR",
     "SUPPORTED_VERSIONS",
     "Attachment",
+    "AttachmentCache",
+    "AttachmentExists",
+    "AttachmentKey",
     "BadConfiguration",
     "BadResult",
+    "CacheDamaged",
+    "CacheError",
+    "CachedAttachment",
+    "CachedRuntime",
     "CniError",
+    "Collecting",
     "ConfigurationDirectories",
     "ConfigurationIndex",
     "ConfigurationNotFound",
     "Dns",
     "ExecutionObserver",
+    "FileCache",
+    "GcFailed",
     "Interface",
     "InvalidParameter",
     "IpAssignment",
     "Limits",
+    "MemoryCache",
+    "NetworkBusy",
     "NetworkConfigurationList",
+    "NoCommonVersion",
     "PluginConfiguration",
     "PluginError",
     "PluginFailed",
+    "PluginFinding",
     "PluginNotFound",
     "PluginNotStarted",
     "PluginTimeout",
+    "Preflight",
     "Result",
+    "Role",
     "Route",
     "Runtime",
     "ShadowedConfiguration",
+    "TraceContext",
     "Verb",
+    "VerbUnsupported",
+    "VersionInfo",
     "VersionUnsupported",
+    "convert_result",
     "end_strays",
     "parse_configuration",
     "parse_result",
     "read_configuration",
+    "run_preflight",
 ]

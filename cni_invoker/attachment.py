@@ -7,14 +7,34 @@ from dataclasses import dataclass, field
 from cni_invoker.names import check_argument, check_container_id, check_ifname, check_netns
 from spec import JsonObject
 
-__all__ = ["Attachment"]
+__all__ = ["Attachment", "AttachmentKey"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AttachmentKey:
+    """What identifies an attachment (CNI SPEC "CNI operations").
+
+    Attributes:
+        container_id: The container's ID.
+        ifname: Name of the interface inside the container.
+
+    Raises:
+        InvalidParameter: A value is not allowed by CNI.
+    """
+
+    container_id: str
+    ifname: str
+
+    def __post_init__(self) -> None:
+        check_container_id(self.container_id)
+        check_ifname(self.ifname)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """What a container brings along for ADD, and again, unchanged, for every later verb.
 
-    It is identified by (container ID, ifname), CNI SPEC "CNI operations". DEL must be given the same `args` and
+    It is identified by its `key`. DEL must be given the same `args` and
     `capability_args` as ADD: without them `portmap`, for one, leaves its rules behind and reports success.
 
     Attributes:
@@ -41,3 +61,8 @@ class Attachment:
         check_netns(self.netns)
         for key, value in self.args:
             check_argument(key, value)
+
+    @property
+    def key(self) -> AttachmentKey:
+        """What identifies it."""
+        return AttachmentKey(container_id=self.container_id, ifname=self.ifname)

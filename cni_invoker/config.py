@@ -6,13 +6,14 @@ The document is the truth: it is kept whole, unknown keys and all, and is what p
 DEL. The typed view beside it has what the runtime itself must know.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
 from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupported
 from cni_invoker.names import check_network_name, check_plugin_type
-from cni_invoker.versions import select_version
+from cni_invoker.versions import offered_versions
 from spec import (
     JsonError,
     JsonObject,
@@ -27,13 +28,26 @@ from spec import (
     parse_json,
 )
 
-__all__ = ["LIST_SUFFIX", "PLUGIN_SUFFIXES", "NetworkConfigurationList", "PluginConfiguration", "parse_configuration"]
+__all__ = [
+    "FURTHER_SUFFIX",
+    "LIST_SUFFIX",
+    "PLUGIN_SUFFIXES",
+    "NetworkConfigurationList",
+    "PluginConfiguration",
+    "parse_configuration",
+    "parse_further_plugin",
+]
 
 LIST_SUFFIX: Final = ".conflist"
 """A file of this suffix is a network configuration list."""
 
 PLUGIN_SUFFIXES: Final = (".conf", ".json")
 """A file of these suffixes is the configuration of a single plugin, as it was before CNI 0.3.0."""
+
+FURTHER_SUFFIX: Final = ".conf"
+"""A file of this suffix, in a sub-directory called after a network, is a further plugin of its list."""
+
+_ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,22 +74,34 @@ class NetworkConfigurationList:
     Attributes:
         name: Name of the network.
         cni_version: The version that its plugins are spoken to in.
+        cni_versions: The versions that it offers, newest first; what `cni_version` may become by negotiation.
         plugins: At least one.
         disable_check: CHECK must not be run.
-        document: The whole list, as it was read; `from_document` makes the same list of it again.
+        disable_gc: GC must not be run.
+        document: The whole list, as it was read and with all plugins in it; `from_document` makes the same list of it
+            again. Numbers, the order of keys, and unknown keys are as they were written.
         source: The file it was read from, None if it comes from elsewhere.
     """
 
     name: str
     cni_version: str
+    cni_versions: tuple[str, ...]
     plugins: tuple[PluginConfiguration, ...]
     disable_check: bool
+    disable_gc: bool
     document: JsonObject = field(hash=False)
     source: Path | None = None
 
     @classmethod
-    def from_document(cls, document: JsonValue, *, source: Path | None = None) -> Self:
+    def from_document(
+        cls, document: JsonValue, *, source: Path | None = None, further: Sequence[JsonObject] = ()
+    ) -> Self:
         """Return the list that `document` describes, fresh from a file or from where it was stored.
+
+        Args:
+            document: The list.
+            source: The file it was read from.
+            further: Plugins from other files, which come after its own.
 
         Raises:
             BadConfiguration: The document is no network configuration list.
@@ -84,17 +110,23 @@ class NetworkConfigurationList:
             found = load_validator("cni/list")(document)
             name = get_str(found, "name")
             check_network_name(name)
-            plugins = get_objects(found, "plugins")
+            _require_plugins(found)
+            plugins = (*get_objects(found, "plugins"), *further)
             if not plugins:
-                raise BadConfiguration("no plugins in list", file=source)
+                raise BadConfiguration("no plugin configs found", file=source)
+            if further:
+                found = {**found, _ONLY_INLINED: True, "plugins": list(plugins)}
+            offered = offered_versions(
+                find_str(found, "cniVersion") or "",
+                get_strings(found, "cniVersions") if "cniVersions" in found else None,
+            )
             return cls(
                 name=name,
-                cni_version=select_version(
-                    find_str(found, "cniVersion") or "",
-                    get_strings(found, "cniVersions") if "cniVersions" in found else None,
-                ),
-                plugins=tuple(_parse_plugin(plugin) for plugin in plugins),
+                cni_version=offered[0],
+                cni_versions=offered,
+                plugins=tuple(map(_parse_plugin, plugins)),
                 disable_check=_flag(found, "disableCheck"),
+                disable_gc=_flag(found, "disableGC"),
                 document=found,
                 source=source,
             )
@@ -116,20 +148,87 @@ class NetworkConfigurationList:
         named = {key: found[key] for key in ("cniVersion", "name") if key in found}
         return cls.from_document({**named, "plugins": [found]}, source=source)
 
+    @property
+    def plugin_types(self) -> tuple[str, ...]:
+        """The names of all executables it needs, each plugin's before that of its IPAM plugin."""
+        return tuple(name for plugin in self.plugins for name in (plugin.type, plugin.ipam_type) if name)
 
-def parse_configuration(data: bytes, file: Path) -> NetworkConfigurationList:
+    def with_version(self, version: str) -> Self:
+        """Return the list as it is when its plugins are spoken to in `version`.
+
+        Its document offers nothing else: read again from where it was stored, it is of that version.
+        """
+        if (version,) == self.cni_versions:
+            return self
+        others = {key: value for key, value in self.document.items() if key != "cniVersions"}
+        return replace(self, cni_version=version, cni_versions=(version,), document={**others, "cniVersion": version})
+
+
+def _none(_: str) -> Sequence[JsonObject]:
+    return ()
+
+
+def parse_configuration(
+    data: bytes, file: Path, find_further: Callable[[str], Sequence[JsonObject]] = _none
+) -> NetworkConfigurationList:
     """Return the list that a file's content describes; the file's suffix tells whether it is one plugin's or a list.
+
+    Args:
+        data: The content.
+        file: The file.
+        find_further: Is called with the name of a list that is not complete by itself (`loadOnlyInlinedPlugins`), and
+            returns the plugins that come after its own.
 
     Raises:
         BadConfiguration: It is not JSON, with line and column, or no network configuration.
     """
+    document = _parse_document(data, file)
+    if not file.name.endswith(LIST_SUFFIX):
+        return NetworkConfigurationList.from_plugin_document(document, source=file)
+    name = _find_incomplete(document)
+    further = () if name is None else find_further(name)
+    return NetworkConfigurationList.from_document(document, source=file, further=further)
+
+
+def _parse_document(data: bytes, file: Path) -> JsonValue:
     try:
-        document = parse_json(data)
+        return parse_json(data)
     except JsonSyntaxError as exc:
         raise BadConfiguration(exc.reason, file=file, line=exc.line, column=exc.column) from exc
-    if file.name.endswith(LIST_SUFFIX):
-        return NetworkConfigurationList.from_document(document, source=file)
-    return NetworkConfigurationList.from_plugin_document(document, source=file)
+
+
+def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
+    """Return the plugin that a file beside a list adds to it.
+
+    Raises:
+        BadConfiguration: It is not JSON, with line and column, or no plugin configuration.
+    """
+    try:
+        document = load_validator("cni/plugin")(_parse_document(data, file))
+        _parse_plugin(document)
+    except (JsonError, InvalidParameter) as exc:
+        raise BadConfiguration(str(exc), file=file) from exc
+    return document
+
+
+def _find_incomplete(document: JsonValue) -> str | None:
+    """Return the name of a list that may have plugins in other files; None if it has not, or is broken anyway."""
+    try:
+        found = load_validator("cni/list")(document)
+        name = get_str(found, "name")
+        check_network_name(name)  # it becomes a part of a path
+        return None if _flag(found, _ONLY_INLINED) else name
+    except (JsonError, InvalidParameter):
+        return None
+
+
+def _require_plugins(document: JsonObject) -> None:
+    """Raise `JsonError` in libcni's words if a list has no plugins."""
+    only_inlined = _flag(document, _ONLY_INLINED)
+    if "plugins" in document and not get_objects(document, "plugins"):
+        raise JsonError("no plugins in list")
+    if "plugins" not in document and only_inlined:
+        raise JsonError(f"`{_ONLY_INLINED}` is true, and no 'plugins' key")
 
 
 def _parse_plugin(document: JsonObject) -> PluginConfiguration:

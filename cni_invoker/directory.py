@@ -6,16 +6,24 @@ One broken file never hides another. Files are read when they change, not when t
 """
 
 import os
-import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from cni_invoker.config import LIST_SUFFIX, PLUGIN_SUFFIXES, NetworkConfigurationList, parse_configuration
+from cni_invoker.config import (
+    FURTHER_SUFFIX,
+    LIST_SUFFIX,
+    PLUGIN_SUFFIXES,
+    NetworkConfigurationList,
+    parse_configuration,
+    parse_further_plugin,
+)
 from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
+from spec import JsonObject
 
 __all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]
 
@@ -26,9 +34,12 @@ _SETTLED_NS: Final = 50_000_000
 """Time stamps of files are as coarse as the kernel's tick, up to 10 ms: a file that was read so soon after a change may
 have changed once more without showing it, and is read again."""
 
-_Signature = tuple[int, int, int, int, int] | int | None
-"""A file as it was: device, inode, size, time of modification and of change; or the errno of looking at it; or None,
-which is like no other, for a file that has not settled."""
+_Stat = tuple[int, int, int, int, int] | int
+"""A file as it was: device, inode, size, time of modification and of change; or the errno of looking at it."""
+
+_Signature = tuple[_Stat, tuple[tuple[str, _Stat], ...]] | None
+"""All that a list was made of: its file, and the files with further plugins beside it; or None, which is like no other,
+where one of them has not settled."""
 
 _Outcome = NetworkConfigurationList | BadConfiguration
 
@@ -103,7 +114,8 @@ class ConfigurationDirectories:
 
     In each directory all `.conflist` files come first, then all `.conf` and `.json` files, both in the order of their
     names (libcni's `LoadNetworkConf`); an earlier directory comes before a later one. The first file that describes a
-    network is used. A directory that is not there is empty.
+    network is used. A directory that is not there is empty. Sub-directories hold no networks, only further plugins of
+    lists (`read_configuration`).
 
     Args:
         directories: The directories, in order of precedence.
@@ -133,44 +145,97 @@ class ConfigurationDirectories:
         """Give the path and the signature of each configuration file, in order of precedence."""
         for directory in self._directories:
             try:
-                names = sorted(os.listdir(directory))  # noqa: PTH208  # the hot path: no Path object per name
+                with os.scandir(directory) as scan:
+                    entries = sorted(scan, key=attrgetter("name"))
             except FileNotFoundError:
                 continue
             except OSError as exc:
-                yield str(directory), exc.errno
+                yield str(directory), (exc.errno or 0, ())
                 continue
-            lists = [name for name in names if name.endswith(LIST_SUFFIX)]
-            singles = [name for name in names if name.endswith(PLUGIN_SUFFIXES)]
-            for name in (*lists, *singles):
-                path = f"{directory}/{name}"
-                try:
-                    status = os.stat(path)  # noqa: PTH116  # as above
-                except OSError as exc:
-                    yield path, exc.errno
-                    continue
-                if not stat.S_ISDIR(status.st_mode):
-                    yield path, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            files, folders = _split(entries)
+            further = tuple(file for folder in folders for file in _scan_further(folder))
+            for entry in files:
+                if entry.name.endswith(LIST_SUFFIX):
+                    yield entry.path, (_stat(entry.path), further)
+            for entry in files:
+                if entry.name.endswith(PLUGIN_SUFFIXES):
+                    yield entry.path, (_stat(entry.path), ())
 
     def _get(self, path: str, signature: _Signature, now_ns: int) -> tuple[_Signature, _Outcome]:
         known = self._read.get(path)
         if known is not None and known[0] == signature:
             return known
-        if isinstance(signature, int):
-            return signature, BadConfiguration(f"error reading it: {os.strerror(signature)}", file=Path(path))
+        if signature is not None and isinstance(signature[0], int):
+            return signature, BadConfiguration(f"error reading it: {os.strerror(signature[0])}", file=Path(path))
         try:
             outcome: _Outcome = read_configuration(Path(path))
         except BadConfiguration as exc:
             outcome = exc
-        settled = signature is not None and now_ns - signature[-1] > _SETTLED_NS
-        return signature if settled else None, outcome
+        return signature if _has_settled(signature, now_ns) else None, outcome
+
+
+def _split(entries: Iterable[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+    """Return files and directories apart."""
+    files: list[os.DirEntry[str]] = []
+    folders: list[os.DirEntry[str]] = []
+    for entry in entries:
+        (folders if entry.is_dir() else files).append(entry)
+    return files, folders
+
+
+def _scan_further(folder: os.DirEntry[str]) -> Iterator[tuple[str, _Stat]]:
+    """Give the files of a sub-directory that may belong to a list, whose name is only known when it is read."""
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208  # the hot path: no Path object per name
+    except OSError as exc:
+        yield folder.path, exc.errno or 0
+        return
+    for name in names:
+        if name.endswith(FURTHER_SUFFIX):
+            path = f"{folder.path}/{name}"
+            yield path, _stat(path)
+
+
+def _stat(path: str) -> _Stat:
+    try:
+        status = os.stat(path)  # noqa: PTH116  # as above
+    except OSError as exc:
+        return exc.errno or 0
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _has_settled(signature: _Signature, now_ns: int) -> bool:
+    if signature is None:
+        return False
+    file, further = signature
+    changes = (stat[-1] for stat in (file, *(stat for _, stat in further)) if isinstance(stat, tuple))
+    return now_ns - max(changes, default=0) > _SETTLED_NS
 
 
 def read_configuration(file: Path) -> NetworkConfigurationList:
-    """Return the list that one file describes.
+    """Return the list that one file describes, and the files with further plugins beside it.
+
+    A list that does not say `loadOnlyInlinedPlugins` goes on in the files `NAME/*.conf` of its directory, NAME being
+    the network's, in the order of their names (CNI SPEC §1, libcni's `NetworkConfFromFile`).
 
     Raises:
-        BadConfiguration: It cannot be read, or is no network configuration.
+        BadConfiguration: One of them cannot be read, or is no configuration.
     """
+    return parse_configuration(_read(file), file, lambda name: _read_further(file.parent / name))
+
+
+def _read_further(directory: Path) -> list[JsonObject]:
+    try:
+        files = sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as exc:
+        raise BadConfiguration(f"error reading it: {exc.strerror}", file=directory) from exc
+    chosen = (file for file in files if file.name.endswith(FURTHER_SUFFIX) and not file.is_dir())
+    return [parse_further_plugin(_read(file), file) for file in chosen]
+
+
+def _read(file: Path) -> bytes:
     try:
         # A FIFO would wait for a writer for ever, and a device may never end.
         if file.exists() and not file.is_file():
@@ -181,4 +246,4 @@ def read_configuration(file: Path) -> NetworkConfigurationList:
         raise BadConfiguration(f"error reading it: {exc.strerror}", file=file) from exc
     if len(data) > _FILE_BYTES:
         raise BadConfiguration(f"it has more than {_FILE_BYTES} bytes", file=file)
-    return parse_configuration(data, file)
+    return data

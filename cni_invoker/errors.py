@@ -6,9 +6,16 @@
 CniError
 ├── InvalidParameter       a container ID, name, path or argument that CNI does not allow
 ├── VersionUnsupported     a CNI version that this runtime does not speak
+│   └── NoCommonVersion    no version that a list offers is spoken by all of its plugins
+├── VerbUnsupported        an operation that the list's version does not have
+├── NetworkBusy            others worked on the network or the container for too long
+├── GcFailed               what went wrong in a garbage collection, which went on all the same
 ├── BadConfiguration       a file or document that is no network configuration
 ├── ConfigurationNotFound  no configuration of that name, or none at all
 ├── BadResult              a document, or what a plugin printed, that is no result
+├── AttachmentExists       an ADD of what has been added already
+├── CacheError             the attachment cache cannot be read or written
+│   └── CacheDamaged       what was kept of an attachment cannot be understood any more
 └── PluginError            something about one plugin
     ├── PluginNotFound     not in any plugin directory
     ├── PluginNotStarted   there, but the kernel does not execute it
@@ -17,26 +24,33 @@ CniError
 ```
 
 Every error has the `code` of the CNI specification's table ("Error", well-known codes); 999 stands for what has none
-there, as in the reference implementation. Messages are written for the operator who has to repair it.
+there, as in the reference implementation. Messages are written for the operator who has to repair it. Those about
+plugins are in `plugin_errors`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Final
 
 __all__ = [
+    "TRY_AGAIN_LATER",
+    "AttachmentExists",
     "BadConfiguration",
-    "BadResult",
+    "CacheDamaged",
+    "CacheError",
     "CniError",
     "ConfigurationNotFound",
+    "GcFailed",
     "InvalidParameter",
-    "PluginError",
-    "PluginFailed",
-    "PluginNotFound",
-    "PluginNotStarted",
-    "PluginTimeout",
+    "NetworkBusy",
+    "NoCommonVersion",
+    "VerbUnsupported",
     "VersionUnsupported",
 ]
+
+TRY_AGAIN_LATER: Final = 11
+"""The code of what may succeed if it is tried again."""
 
 
 class CniError(Exception):
@@ -80,6 +94,83 @@ class VersionUnsupported(CniError):
         super().__init__(f"unsupported CNI version {version}; supported are {', '.join(supported)}")
         self.version = version
         self.supported = tuple(supported)
+
+
+class NoCommonVersion(VersionUnsupported):
+    """No version that a list offers is spoken by all of its plugins; nothing but VERSION has been executed.
+
+    Attributes:
+        network: Name of the list.
+        offered: The versions that it offers.
+        plugins: The versions that each of its plugins speaks, those for IPAM included, by type.
+    """
+
+    def __init__(
+        self, network: str, offered: Sequence[str], plugins: Mapping[str, Sequence[str]], supported: Sequence[str]
+    ) -> None:
+        super().__init__(", ".join(offered), supported)
+        self.network = network
+        self.offered = tuple(offered)
+        self.plugins = {plugin: tuple(versions) for plugin, versions in plugins.items()}
+
+    def __str__(self) -> str:
+        speakers = {f"plugin {plugin}": versions for plugin, versions in self.plugins.items()}
+        speakers["this runtime"] = self.supported
+        spoken = "; ".join(f"{speaker} supports {', '.join(versions)}" for speaker, versions in speakers.items())
+        return f"no CNI version fits network {self.network}: its configuration offers {self.version}; {spoken}"
+
+
+class VerbUnsupported(CniError):
+    """An operation that the list's version does not have; nothing has been executed.
+
+    Attributes:
+        verb: The operation.
+        version: The list's version.
+        since: The first version that has it.
+    """
+
+    code = 1
+
+    def __init__(self, verb: str, version: str, since: str) -> None:
+        # The words of libcni up to the semicolon.
+        super().__init__(
+            f'configuration version "{version}" does not support the {verb} command; versions from {since} on do'
+        )
+        self.verb = verb
+        self.version = version
+        self.since = since
+
+
+class NetworkBusy(CniError):
+    """Others worked on the network or the container for too long; nothing has been executed. Trying again may help.
+
+    Attributes:
+        network: Name of the network.
+        waited_s: How long it was waited, in seconds.
+    """
+
+    code = TRY_AGAIN_LATER
+
+    def __init__(self, network: str, *, waited_s: float) -> None:
+        super().__init__(
+            f"network {network} or the container was still worked on by another operation after {waited_s:g} s"
+        )
+        self.network = network
+        self.waited_s = waited_s
+
+
+class GcFailed(CniError):
+    """What went wrong in a garbage collection, which went on all the same.
+
+    Attributes:
+        network: Name of the network.
+        errors: What went wrong, in order.
+    """
+
+    def __init__(self, network: str, errors: Sequence[CniError]) -> None:
+        super().__init__(f"garbage collection of network {network}: {'; '.join(map(str, errors))}")
+        self.network = network
+        self.errors = tuple(errors)
 
 
 class BadConfiguration(CniError):
@@ -138,143 +229,39 @@ class ConfigurationNotFound(CniError):
         super().__init__(text)
 
 
-class PluginError(CniError):
-    """Something about one plugin.
+class AttachmentExists(CniError):
+    """An ADD of what has been added already, and not been deleted since; nothing has been executed.
 
     Attributes:
-        plugin: The plugin's type, e.g. `bridge`.
+        network: Name of the network.
+        container_id: The container's ID.
+        ifname: Name of the interface.
     """
 
-    def __init__(self, text: str, *, plugin: str) -> None:
-        super().__init__(text)
-        self.plugin = plugin
+    def __init__(self, network: str, container_id: str, ifname: str) -> None:
+        super().__init__(f"{ifname} of {container_id} is attached to {network} already, or owed a DEL; delete it first")
+        self.network = network
+        self.container_id = container_id
+        self.ifname = ifname
 
 
-class PluginNotFound(PluginError):
-    """A plugin is in none of the plugin directories; nothing has been executed.
-
-    Attributes:
-        directories: Where it was looked for.
-        not_executable: Files of that name that are there, but may not be executed.
-    """
-
-    def __init__(self, *, plugin: str, directories: Sequence[Path], not_executable: Sequence[Path] = ()) -> None:
-        text = f'failed to find plugin "{plugin}" in path [{", ".join(map(str, directories))}]'
-        if not_executable:
-            text += f"; found but not executable: {', '.join(map(str, not_executable))}"
-        super().__init__(text, plugin=plugin)
-        self.directories = tuple(directories)
-        self.not_executable = tuple(not_executable)
-
-
-class PluginNotStarted(PluginError):
-    """The kernel does not execute a plugin; nothing of it has run.
+class CacheError(CniError):
+    """The attachment cache cannot be read or written.
 
     Attributes:
-        verb: What it was to do.
-        path: The executable.
-        reason: The kernel's own words.
+        place: What is affected, e.g. the path of a file.
+        reason: What is wrong with it.
     """
 
     code = 5
 
-    def __init__(self, *, plugin: str, verb: str, path: Path, reason: str) -> None:
-        super().__init__(f"{_failed(plugin, verb)}: cannot execute {path}: {reason}", plugin=plugin)
-        self.verb = verb
-        self.path = path
+    def __init__(self, place: Path | str, reason: str) -> None:
+        super().__init__(f"attachment cache: {place}: {reason}")
+        self.place = place
         self.reason = reason
 
 
-class PluginTimeout(PluginError):
-    """A plugin did not end in time; it and all it started in its session have been killed.
-
-    Attributes:
-        verb: What it was to do.
-        timeout_s: The time it had, in seconds.
-        started: False if it was still waiting for its turn, and has not run at all.
-        stderr_tail: The last lines of its standard error.
-    """
-
-    def __init__(
-        self, *, plugin: str, verb: str, timeout_s: float, started: bool, stderr_tail: Sequence[str] = ()
-    ) -> None:
-        what = "was killed, having not ended" if started else "did not get its turn, with too many others running,"
-        text = f"{_failed(plugin, verb)}: it {what} within {timeout_s:g} s"
-        super().__init__(text + _shown(stderr_tail), plugin=plugin)
-        self.verb = verb
-        self.timeout_s = timeout_s
-        self.started = started
-        self.stderr_tail = tuple(stderr_tail)
-
-
-class PluginFailed(PluginError):
-    """A plugin ended with an error.
-
-    Attributes:
-        verb: What it was to do.
-        path: The executable.
-        msg: The plugin's own message, or what is known without one.
-        details: The plugin's own details, empty if it gave none.
-        exit_status: Its exit status, None if a signal ended it.
-        signal: The signal that ended it, e.g. `SIGSEGV`.
-        stderr_tail: The last lines of its standard error.
-        duration_s: How long it ran, in seconds.
-    """
-
-    def __init__(
-        self,
-        *,
-        plugin: str,
-        verb: str,
-        path: Path,
-        code: int,
-        msg: str,
-        details: str = "",
-        exit_status: int | None,
-        signal: str | None,
-        stderr_tail: Sequence[str] = (),
-        duration_s: float,
-    ) -> None:
-        message = f"{msg}; {details}" if details else msg
-        end = f"exit status {exit_status}" if signal is None else f"killed by {signal}"
-        facts = f"code {code}, {end} after {duration_s:.3f} s, {path}"
-        super().__init__(f"{_failed(plugin, verb)}: {message} ({facts}){_shown(stderr_tail)}", plugin=plugin)
-        self.verb = verb
-        self.path = path
-        self.code = code
-        self.msg = msg
-        self.details = details
-        self.exit_status = exit_status
-        self.signal = signal
-        self.stderr_tail = tuple(stderr_tail)
-        self.duration_s = duration_s
-
-
-class BadResult(CniError):
-    """What should be a CNI result is none. If a plugin has just printed it, it has done its work: a DEL is owed.
-
-    Attributes:
-        reason: What is wrong with the result.
-        plugin: The type of the plugin that printed it, None for a document from elsewhere.
-        stderr_tail: The last lines of that plugin's standard error.
-    """
+class CacheDamaged(CacheError):
+    """What was kept of an attachment cannot be understood any more."""
 
     code = 6
-
-    def __init__(
-        self, reason: str, *, plugin: str | None = None, verb: str = "", stderr_tail: Sequence[str] = ()
-    ) -> None:
-        origin = "" if plugin is None else f"{_failed(plugin, verb)}: "
-        super().__init__(f"{origin}bad CNI result: {reason}{_shown(stderr_tail)}")
-        self.reason = reason
-        self.plugin = plugin
-        self.stderr_tail = tuple(stderr_tail)
-
-
-def _failed(plugin: str, verb: str) -> str:
-    # The words of libcni: people search for them, and know what they mean.
-    return f'plugin type="{plugin}" failed ({"delete" if verb == "DEL" else verb.lower()})'
-
-
-def _shown(stderr_tail: Sequence[str]) -> str:
-    return f"; its last words on standard error: {' | '.join(stderr_tail)}" if stderr_tail else ""

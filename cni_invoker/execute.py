@@ -8,19 +8,24 @@ import json
 import logging
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from cni_invoker.errors import BadResult, PluginFailed, PluginNotStarted, PluginTimeout
+from cni_invoker.executable import find_obstacle
 from cni_invoker.limits import Limits
+from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginNotStarted, PluginTimeout
 from cni_invoker.process import Ended, run_program
 from cni_invoker.request import Request
+from cni_invoker.verbs import Verb
 from spec import JsonObject, SchemaError, find_str, get_str, load_validator
 
 __all__ = ["Output", "execute"]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _TEXT_BUSY_PAUSE_S: Final = 0.05
 """Copying a plugin into its place takes about this long."""
@@ -38,12 +43,23 @@ class Output:
     """What a plugin printed that ended well.
 
     Attributes:
+        plugin: The plugin's type.
+        verb: What it was asked to do.
         stdout: All of its standard output.
         stderr_tail: The last lines of its standard error.
     """
 
+    plugin: str
+    verb: Verb
     stdout: bytes
     stderr_tail: tuple[str, ...]
+
+    def parse(self, parse: Callable[[bytes], T]) -> T:
+        """Return what `parse` makes of the standard output; if it raises `BadResult`, the plugin is named."""
+        try:
+            return parse(self.stdout)
+        except BadResult as exc:
+            raise BadResult(exc.reason, plugin=self.plugin, verb=self.verb, stderr_tail=self.stderr_tail) from exc
 
 
 async def execute(request: Request, path: Path, *, deadline: float, limits: Limits) -> Output:
@@ -80,7 +96,7 @@ async def execute(request: Request, path: Path, *, deadline: float, limits: Limi
     if not ended.stdout_complete:
         reason = f"more than {limits.stdout_bytes} bytes on standard output"
         raise BadResult(reason, plugin=request.plugin, verb=request.verb, stderr_tail=stderr_tail)
-    return Output(stdout=ended.stdout, stderr_tail=stderr_tail)
+    return Output(plugin=request.plugin, verb=request.verb, stdout=ended.stdout, stderr_tail=stderr_tail)
 
 
 async def _run(request: Request, path: Path, deadline: float, limits: Limits) -> Ended:
@@ -99,20 +115,14 @@ async def _run(request: Request, path: Path, deadline: float, limits: Limits) ->
             )
         except OSError as exc:
             if exc.errno != errno.ETXTBSY or loop.time() + _TEXT_BUSY_PAUSE_S > patience:
-                reason = _why_not_started(exc)
+                reason = _why_not_started(exc, path)
                 raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
         await asyncio.sleep(_TEXT_BUSY_PAUSE_S)
 
 
-def _why_not_started(exc: OSError) -> str:
-    reason = os.strerror(exc.errno or 0)
-    match exc.errno:
-        case errno.ENOEXEC:
-            return f"{reason}; is it for another architecture, or a script without a first line '#!…'?"
-        case errno.ENOENT:
-            return f"{reason}; it has vanished, or the interpreter or loader it names is missing"
-        case _:
-            return reason
+def _why_not_started(exc: OSError, path: Path) -> str:
+    obstacle = find_obstacle(path) if exc.errno in {errno.ENOEXEC, errno.ENOENT} else None
+    return "; ".join(filter(None, (os.strerror(exc.errno or 0), obstacle)))
 
 
 def _failure(request: Request, path: Path, ended: Ended, stderr_tail: tuple[str, ...]) -> PluginFailed:

@@ -21,20 +21,33 @@ class Limits:
     """The limits of a `Runtime`.
 
     Attributes:
-        add_s: How long one plugin may take for ADD, in seconds, waiting for its turn included.
+        add_s: How long one plugin may take for ADD, in seconds, from when it starts.
         delete_s: The same for DEL. Each execution has a limit of its own, so that DEL has all of it after an ADD that
             used up all of its.
+        check_s: The same for CHECK.
+        gc_s: The same for GC.
+        status_s: The same for STATUS, which should not do much.
+        version_s: The same for VERSION, which should do nothing.
+        wait_s: How long an operation waits for others on the same container or for GC on the same network, and each
+            execution for its turn.
+        retry_pauses_s: The pauses after which a plugin is asked again that said "try again later" (error code 11).
         grace_s: How long a plugin has to end after SIGTERM before it gets SIGKILL; also how long a process it left
             behind may keep its output open after its end.
         text_busy_s: How long to try again to start a plugin whose file is just being written (ETXTBSY).
         stdout_bytes: How much of the standard output is kept. A result is some kilobytes; more than this is an error.
         stderr_bytes: How much of the standard error, from its end, is kept.
         stderr_lines: How many lines of that an error shows.
-        executions: How many plugins run at once.
+        executions: How many plugins run at once for DEL, and for everything else.
     """
 
     add_s: float = 60.0
     delete_s: float = 60.0
+    check_s: float = 60.0
+    gc_s: float = 60.0
+    status_s: float = 10.0
+    version_s: float = 10.0
+    wait_s: float = 120.0
+    retry_pauses_s: tuple[float, ...] = (0.1, 0.5, 2.0)
     grace_s: float = 2.0
     text_busy_s: float = 5.0
     stdout_bytes: int = 4 << 20
@@ -49,5 +62,13 @@ class Limits:
                 return self.add_s
             case Verb.DEL:
                 return self.delete_s
+            case Verb.CHECK:
+                return self.check_s
+            case Verb.GC:
+                return self.gc_s
+            case Verb.STATUS:
+                return self.status_s
+            case Verb.VERSION:
+                return self.version_s
             case _:
                 assert_never(verb)

@@ -2,22 +2,29 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What one execution of a plugin is given: its environment and its standard input; pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.attachment import Attachment
+from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.result import Result
+from cni_invoker.trace import TRACE_VARIABLES, TraceContext
 from cni_invoker.verbs import Verb
-from cni_invoker.versions import is_at_least
+from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 from spec import JsonObject, JsonValue, render_json
 
-__all__ = ["Request", "make_request"]
+__all__ = ["Request", "Requests"]
 
 _RESERVED: Final = frozenset({"prevResult", "runtimeConfig"})
 _RESERVED_PREFIX: Final = "cni.dev/"
+
+_VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
+"""The key of GC, as the text of 1.1.0 has it, and as libcni and plugins wrote it before."""
+
+_DUMMY: Final = "dummy"
+"""Says libcni to VERSION: some plugins of old ask for variables that this verb does not need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,55 +44,108 @@ class Request:
     stdin: bytes
 
 
-def make_request(
-    verb: Verb,
-    network: NetworkConfigurationList,
-    plugin: PluginConfiguration,
-    attachment: Attachment,
-    *,
-    prev_result: Result | None,
-    plugin_dirs: Sequence[Path],
-    environment: Mapping[str, str],
-) -> Request:
-    """Return the request to `plugin`, one of the plugins of `network`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Makes requests.
 
-    Args:
-        verb: What it is asked to do.
-        network: Gives name and version, whatever the plugin's own configuration says.
-        plugin: The plugin.
-        attachment: What it is asked to do it for.
-        prev_result: The result that it is told, None for none.
-        plugin_dirs: Where it may find further plugins (`CNI_PATH`).
-        environment: The environment it inherits; CNI's own variables win.
+    Attributes:
+        plugin_dirs: Where a plugin may find further plugins (`CNI_PATH`).
+        environment: The environment that plugins inherit; CNI's own variables win.
+        trace: The span they belong to; without one, the environment's variables for it stay as they are.
     """
-    return Request(
-        plugin=plugin.type,
-        verb=verb,
-        environment={
-            **environment,
-            "CNI_COMMAND": verb.value,
-            "CNI_CONTAINERID": attachment.container_id,
-            "CNI_NETNS": attachment.netns,
-            "CNI_IFNAME": attachment.ifname,
-            "CNI_ARGS": ";".join(f"{key}={value}" for key, value in attachment.args),
-            "CNI_PATH": ":".join(map(str, plugin_dirs)),
-        },
-        stdin=render_json(_document(network, plugin, attachment.capability_args, prev_result)),
-    )
+
+    plugin_dirs: tuple[Path, ...]
+    environment: Mapping[str, str] = field(hash=False)
+    trace: TraceContext | None = None
+
+    def attachment(
+        self,
+        verb: Verb,
+        network: NetworkConfigurationList,
+        plugin: PluginConfiguration,
+        attachment: Attachment,
+        prev_result: Result | None,
+    ) -> Request:
+        """Return the request for ADD, CHECK or DEL to `plugin`, one of the plugins of `network`.
+
+        `network` gives name and version, whatever the plugin's own configuration says; `prev_result` is what the
+        plugin is told of a result, None for nothing.
+        """
+        document = _document(network, plugin)
+        runtime_config = {key: value for key, value in attachment.capability_args.items() if key in plugin.capabilities}
+        if runtime_config:
+            document["runtimeConfig"] = runtime_config
+        if prev_result is not None:
+            document["prevResult"] = prev_result.document
+        return self._request(
+            verb,
+            plugin.type,
+            document,
+            container_id=attachment.container_id,
+            netns=attachment.netns,
+            ifname=attachment.ifname,
+            args=";".join(f"{key}={value}" for key, value in attachment.args),
+        )
+
+    def gc(
+        self, network: NetworkConfigurationList, plugin: PluginConfiguration, valid: Collection[AttachmentKey]
+    ) -> Request:
+        """Return the request for GC: `valid` are all attachments there are, the others may be cleaned up."""
+        attachments: list[JsonValue] = [{"containerID": key.container_id, "ifname": key.ifname} for key in valid]
+        document = {**_document(network, plugin), **dict.fromkeys(_VALID_ATTACHMENTS, attachments)}
+        return self._request(Verb.GC, plugin.type, document)
+
+    def status(self, network: NetworkConfigurationList, plugin: PluginConfiguration) -> Request:
+        """Return the request for STATUS."""
+        return self._request(Verb.STATUS, plugin.type, _document(network, plugin))
+
+    def version(self, plugin_type: str) -> Request:
+        """Return the request for VERSION."""
+        document: JsonObject = {"cniVersion": SUPPORTED_VERSIONS[-1]}
+        return self._request(Verb.VERSION, plugin_type, document, netns=_DUMMY, ifname=_DUMMY, path=_DUMMY)
+
+    def _request(
+        self,
+        verb: Verb,
+        plugin_type: str,
+        document: JsonObject,
+        *,
+        container_id: str = "",
+        netns: str = "",
+        ifname: str = "",
+        args: str = "",
+        path: str | None = None,
+    ) -> Request:
+        return Request(
+            plugin=plugin_type,
+            verb=verb,
+            environment={
+                **self._inherited(),
+                "CNI_COMMAND": verb.value,
+                "CNI_CONTAINERID": container_id,
+                "CNI_NETNS": netns,
+                "CNI_IFNAME": ifname,
+                "CNI_ARGS": args,
+                "CNI_PATH": ":".join(map(str, self.plugin_dirs)) if path is None else path,
+            },
+            stdin=render_json(document),
+        )
+
+    def _inherited(self) -> Mapping[str, str]:
+        if self.trace is None:
+            return self.environment
+        # All of one span or nothing: a TRACESTATE from elsewhere belongs to another TRACEPARENT.
+        others = {key: value for key, value in self.environment.items() if key not in TRACE_VARIABLES}
+        return {**others, **self.trace.environment}
 
 
-def _document(
-    network: NetworkConfigurationList,
-    plugin: PluginConfiguration,
-    capability_args: JsonObject,
-    prev_result: Result | None,
-) -> JsonObject:
+def _document(network: NetworkConfigurationList, plugin: PluginConfiguration) -> dict[str, JsonValue]:
     """Derive a plugin's configuration, CNI SPEC §3 "Deriving execution configuration from plugin configuration".
 
-    Keys that are the runtime's to set do not get through from the administrator's file. `capabilities` is removed from
-    1.0.0 on, whose text demands it; plugins of before may expect what libcni has always left in.
+    Keys that are the runtime's to set do not get through from the administrator's file: a `prevResult` from there would
+    be taken by the first plugin of a list for a chain that never ran. `capabilities` is removed from 1.0.0 on, whose
+    text demands it; plugins of before may expect what libcni has always left in.
     """
-    # A `prevResult` from the file would be taken by the first plugin of a list for a chain that never ran.
     document: dict[str, JsonValue] = {
         key: value
         for key, value in plugin.document.items()
@@ -95,9 +155,4 @@ def _document(
         document.pop("capabilities", None)
     document["cniVersion"] = network.cni_version
     document["name"] = network.name
-    runtime_config = {key: value for key, value in capability_args.items() if key in plugin.capabilities}
-    if runtime_config:
-        document["runtimeConfig"] = runtime_config
-    if prev_result is not None:
-        document["prevResult"] = prev_result.document
     return document

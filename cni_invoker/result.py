@@ -19,7 +19,8 @@ from ipaddress import (
 )
 from typing import Final, Self
 
-from cni_invoker.errors import BadResult
+from cni_invoker.convert import convert_result
+from cni_invoker.plugin_errors import BadResult
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 from spec import (
     JsonError,
@@ -162,6 +163,14 @@ class Result:
             )
         except ValueError as exc:
             raise BadResult(str(exc)) from exc
+
+    def converted(self, version: str) -> Self:
+        """Return the same result in another version; what that cannot say is lost (see `convert_result`).
+
+        Raises:
+            BadResult: It cannot be said in that version.
+        """
+        return self if version == self.cni_version else self.from_document(convert_result(self.document, version))
 
     def addresses_of(self, ifname: str) -> tuple[IpInterface, ...]:
         """Return the addresses of the container's interface `ifname`, in their order.

@@ -2,53 +2,51 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The runtime: carries out CNI's operations on whole lists (CNI SPEC §3, what libcni is to Go).
 
-It keeps nothing between calls. Who uses it stores, before ADD, what DEL will need (the list, the attachment) and, after
-it, the result; serializes the operations on one container; and makes and removes the network namespace.
+It keeps nothing between calls but what plugins answered to VERSION. Who uses it stores, before ADD, what DEL will need
+(the list, the attachment) and, after it, the result; and makes and removes the network namespace.
 """
 
-import asyncio
-import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
-from cni_invoker.attachment import Attachment
-from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.errors import BadResult, PluginError, PluginFailed, PluginTimeout
-from cni_invoker.execute import Output, execute
+from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.chain import Chain
+from cni_invoker.config import NetworkConfigurationList
+from cni_invoker.errors import InvalidParameter
+from cni_invoker.executions import ExecutionObserver, Executions
+from cni_invoker.gate import Gates
 from cni_invoker.limits import Limits
-from cni_invoker.plugins import find_plugin
-from cni_invoker.request import Request, make_request
-from cni_invoker.result import Result, parse_result
-from cni_invoker.shared_chains import SharedChains
-from cni_invoker.verbs import Verb
-from cni_invoker.versions import is_at_least, require_supported
+from cni_invoker.negotiation import Negotiation
+from cni_invoker.request import Requests
+from cni_invoker.result import Result
+from cni_invoker.trace import TraceContext
+from cni_invoker.versions import VersionInfo, require_supported
 
-__all__ = ["ExecutionObserver", "Runtime"]
+__all__ = ["Collecting", "Runtime"]
 
-log = logging.getLogger(__name__)
+_BAD_ENVIRONMENT: Final = 4
 
 
-class ExecutionObserver(Protocol):
-    """Learns what plugins cost. Called in the task that waits for the plugin, after each execution, good or bad."""
-
-    def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
-        """Take note that `plugin` was executed for `verb` and took `duration_s` seconds, waiting not included."""
+def _no_trace() -> TraceContext | None:
+    return None
 
 
 class Runtime:
-    """Adds containers to networks and deletes them from there.
+    """Adds containers to networks, checks them and deletes them from there; and looks after the networks.
 
-    One per host: it bounds the number of plugins that run at once, and keeps the first users of shared iptables chains
-    apart. It may be used by many tasks at once.
+    One per host: it bounds the number of plugins that run at once, keeps operations on one container apart, and GC on a
+    network from everything else on it; and it lets the first users of shared iptables chains go one by one. It may be
+    used by many tasks at once.
 
     Args:
         plugin_dirs: Where plugins are looked for; the first directory that has one wins.
         limits: Times, sizes and numbers.
         observer: Is told of every execution.
         environment: The environment that plugins inherit.
+        find_trace: Is asked before each execution for the span that it belongs to.
     """
 
     def __init__(
@@ -58,13 +56,15 @@ class Runtime:
         *,
         observer: ExecutionObserver | None = None,
         environment: Mapping[str, str] = os.environ,
+        find_trace: Callable[[], TraceContext | None] = _no_trace,
     ) -> None:
-        self._plugin_dirs = tuple(plugin_dirs)
-        self._limits = limits
-        self._observer = observer
-        self._environment = environment
-        self._slots = asyncio.Semaphore(limits.executions)
-        self._shared_chains = SharedChains()
+        def make_requests() -> Requests:
+            return Requests(plugin_dirs=tuple(plugin_dirs), environment=environment, trace=find_trace())
+
+        self._executions = Executions(plugin_dirs, limits, observer)
+        self._negotiation = Negotiation(self._executions, make_requests)
+        self._chain = Chain(self._executions, make_requests, self._negotiation)
+        self._gates = Gates(limits.wait_s)
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
         """Return every executable that `network` needs, those for IPAM included, in its order.
@@ -76,8 +76,38 @@ class Runtime:
             VersionUnsupported: The list is of a CNI version this runtime does not speak.
         """
         require_supported(network.cni_version)
-        types = (name for plugin in network.plugins for name in (plugin.type, plugin.ipam_type) if name)
-        return tuple(find_plugin(name, self._plugin_dirs) for name in types)
+        return tuple(map(self._executions.find, network.plugin_types))
+
+    def find_plugin(self, plugin_type: str) -> Path:
+        """Return the executable that would be run for a plugin.
+
+        Raises:
+            PluginNotFound: There is none.
+        """
+        return self._executions.find(plugin_type)
+
+    async def version(self, plugin_type: str) -> VersionInfo:
+        """Return the versions that a plugin speaks (CNI SPEC §3 "VERSION").
+
+        It is asked once, and again when its file has changed.
+
+        Raises:
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: It does not tell.
+        """
+        return await self._negotiation.version(plugin_type)
+
+    async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
+        """Return `network` in the newest version that it offers, and that all its plugins and this runtime speak.
+
+        The plugins for IPAM are plugins too. Those that cannot tell what they speak are let pass where the list offers
+        no choice: ADD will show.
+
+        Raises:
+            NoCommonVersion: There is none; it says who speaks what.
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: A plugin is missing, or does not
+                tell.
+        """
+        return await self._negotiation.negotiate(network)
 
     async def add(
         self,
@@ -93,25 +123,39 @@ class Runtime:
         or have not run at all.
 
         Args:
-            network: The list.
+            network: The list, best as `negotiate` returned it.
             attachment: The container.
             on_result: Is awaited with each plugin's result before the next one runs, so that it can be stored: a DEL
                 that follows a failure, or a crash, needs the last one. What it raises ends the ADD.
 
         Raises:
-            PluginNotFound, VersionUnsupported: Nothing has been executed.
+            PluginNotFound, VersionUnsupported, InvalidParameter, NetworkBusy: Nothing has been executed.
             PluginNotStarted, PluginFailed, PluginTimeout, BadResult: About one plugin; those after it have not run.
         """
-        require_supported(network.cni_version)
-        for plugin in network.plugins:
-            find_plugin(plugin.type, self._plugin_dirs)
-        result: Result | None = None
-        for plugin in network.plugins:
-            result = await self._add(network, plugin, attachment, result)
-            if on_result is not None:
-                await on_result(result)
-        assert result is not None  # noqa: S101  # a list has at least one plugin
-        return result
+        self.find_plugins(network)
+        _require_netns(attachment)
+        async with self._gates.attachment(network.name, attachment.container_id):
+            return await self._chain.add(network, attachment, on_result)
+
+    async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
+        """See whether an attachment is still as ADD left it (CNI SPEC "Checking an attachment").
+
+        The plugins run in their order, up to the first that finds something. Nothing runs if the list forbids it.
+
+        Args:
+            network: The list that was used for ADD.
+            attachment: What was given to ADD.
+            result: What ADD returned.
+
+        Raises:
+            VerbUnsupported: The list's version has no CHECK.
+            BadResult: The result cannot be told in the list's version.
+            InvalidParameter, NetworkBusy: Nothing has been executed.
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: About one plugin.
+        """
+        _require_netns(attachment)
+        async with self._gates.attachment(network.name, attachment.container_id):
+            await self._chain.check(network, attachment, result)
 
     async def delete(
         self,
@@ -133,80 +177,79 @@ class Runtime:
         Args:
             network: The list that was used for ADD, not the one that may be on disk now.
             attachment: What was given to ADD.
-            result: What ADD returned, or the last that it told on its way; None if no plugin came to its end.
+            result: What ADD returned, or the last that it told on its way; None if no plugin came to its end. One that
+                cannot be told in the list's version is not told.
             answered: How many plugins came to the end of their ADD, None for all.
 
         Raises:
+            NetworkBusy: Nothing has been executed.
             PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: About one plugin; those before it in the list
                 have not run.
         """
-        prev_result = result if is_at_least(network.cni_version, "0.4.0") else None
-        must = len(network.plugins) if answered is None else answered
-        for index, plugin in reversed(tuple(enumerate(network.plugins))):
-            request = self._request(Verb.DEL, network, plugin, attachment, prev_result)
-            try:
-                await self._delete(request)
-            except PluginError as exc:
-                if index < must:
-                    raise
-                log.warning("plugin.delete_failed", extra={"plugin": plugin.type, "error": str(exc)})
+        async with self._gates.attachment(network.name, attachment.container_id):
+            await self._chain.delete(network, attachment, result, answered)
 
-    async def _delete(self, request: Request) -> None:
-        try:
-            await self._execute(request, nullcontext())
-        except PluginFailed:
-            await self._execute(request, nullcontext())
+    async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+        """Have the plugins of a network clean up all that belongs to no attachment (CNI SPEC "Garbage collection").
 
-    async def _add(
-        self,
-        network: NetworkConfigurationList,
-        plugin: PluginConfiguration,
-        attachment: Attachment,
-        prev_result: Result | None,
-    ) -> Result:
-        request = self._request(Verb.ADD, network, plugin, attachment, prev_result)
-        output = await self._execute(request, self._shared_chains.first_alone(plugin, attachment, prev_result))
-        try:
-            return parse_result(output.stdout, network.cni_version)
-        except BadResult as exc:
-            raise BadResult(exc.reason, plugin=plugin.type, verb=Verb.ADD, stderr_tail=output.stderr_tail) from exc
+        Nothing else happens on the network meanwhile. It is no substitute for `delete`.
 
-    def _request(
-        self,
-        verb: Verb,
-        network: NetworkConfigurationList,
-        plugin: PluginConfiguration,
-        attachment: Attachment,
-        prev_result: Result | None,
-    ) -> Request:
-        return make_request(
-            verb,
-            network,
-            plugin,
-            attachment,
-            prev_result=prev_result,
-            plugin_dirs=self._plugin_dirs,
-            environment=self._environment,
-        )
+        Args:
+            network: The list.
+            valid: All attachments there are on the network. Whoever is not in it loses what he has: where attachments
+                come and go, find out what is valid inside `collecting`.
 
-    async def _execute(self, request: Request, alone: AbstractAsyncContextManager[None]) -> Output:
-        """Carry out a request as soon as it is its turn; `alone` is held meanwhile."""
-        path = find_plugin(request.plugin, self._plugin_dirs)
-        loop = asyncio.get_running_loop()
-        timeout_s = self._limits.timeout_s(request.verb)
-        deadline = loop.time() + timeout_s
-        async with AsyncExitStack() as turn:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await turn.enter_async_context(alone)
-                    await turn.enter_async_context(self._slots)
-            except TimeoutError as exc:
-                raise PluginTimeout(
-                    plugin=request.plugin, verb=request.verb, timeout_s=timeout_s, started=False
-                ) from exc
-            started = loop.time()
-            try:
-                return await execute(request, path, deadline=deadline, limits=self._limits)
-            finally:
-                if self._observer is not None:
-                    self._observer.on_execution(request.plugin, request.verb, loop.time() - started)
+        Raises:
+            GcFailed: Plugins failed; all the others have run.
+            NetworkBusy: Nothing has been executed.
+        """
+        async with self.collecting(network) as collecting:
+            await collecting.gc(valid)
+
+    @asynccontextmanager
+    async def collecting(self, network: NetworkConfigurationList) -> AsyncIterator["Collecting"]:
+        """Keep everybody else off a network, to find out what is valid, delete what is not, and then let GC run.
+
+        In the body only what it yields can be used on that network; the other methods of the runtime would wait for
+        the body's end.
+
+        Raises:
+            NetworkBusy: Others did not end in time; the body has not run.
+        """
+        async with self._gates.alone(network.name):
+            yield Collecting(self._chain, self._gates, network)
+
+    async def status(self, network: NetworkConfigurationList) -> None:
+        """See whether a network can take containers (CNI SPEC "Status").
+
+        Plugins that do not speak the list's version are not asked, and none is before 1.1.0.
+
+        Raises:
+            PluginFailed: The first plugin that cannot, with code 50 or 51.
+            PluginNotFound, PluginNotStarted, PluginTimeout, BadResult: A plugin does not tell.
+        """
+        await self._chain.status(network)
+
+
+class Collecting:
+    """What may be done to a network while everybody else is kept off it; made by `Runtime.collecting`."""
+
+    def __init__(self, chain: Chain, gates: Gates, network: NetworkConfigurationList) -> None:
+        self._chain = chain
+        self._gates = gates
+        self._network = network
+
+    async def delete(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
+        """Delete a container that is not valid any more, as `Runtime.delete`; `network` is the list of its ADD."""
+        async with self._gates.container(self._network.name, attachment.container_id):
+            await self._chain.delete(network, attachment, result)
+
+    async def gc(self, valid: Collection[AttachmentKey]) -> None:
+        """Have the plugins clean up all that belongs to no attachment, as `Runtime.gc`."""
+        await self._chain.gc(self._network, valid)
+
+
+def _require_netns(attachment: Attachment) -> None:
+    """Refuse what only DEL may be asked for: a container without a network namespace."""
+    if not attachment.netns:
+        raise InvalidParameter("network namespace", "", "it is empty", code=_BAD_ENVIRONMENT)

@@ -12,3 +12,7 @@ class Verb(StrEnum):
 
     ADD = "ADD"
     DEL = "DEL"
+    CHECK = "CHECK"
+    GC = "GC"
+    STATUS = "STATUS"
+    VERSION = "VERSION"

@@ -1,14 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Versions of the CNI specification: which there are, which is newer, and which one a list is spoken in."""
+"""Versions of the CNI specification: which there are, which is newer, and who speaks which."""
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cni_invoker.errors import InvalidParameter, VersionUnsupported
+from cni_invoker.plugin_errors import BadResult
+from spec import JsonError, as_object, find_str, get_strings, parse_json
 
-__all__ = ["SUPPORTED_VERSIONS", "is_at_least", "parse_version", "require_supported", "select_version"]
+__all__ = [
+    "ONLY_THE_FIRST",
+    "SUPPORTED_VERSIONS",
+    "VersionInfo",
+    "is_at_least",
+    "offered_versions",
+    "parse_version",
+    "parse_version_info",
+    "require_supported",
+]
 
 SUPPORTED_VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 """The versions this runtime speaks, oldest first."""
@@ -44,11 +56,12 @@ def require_supported(version: str) -> None:
         raise VersionUnsupported(version, SUPPORTED_VERSIONS)
 
 
-def select_version(cni_version: str, cni_versions: Sequence[str] | None) -> str:
-    """Return the version a network configuration list asks for, without asking its plugins what they speak.
+def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the versions a network configuration list may be spoken in, as far as it decides, newest first.
 
-    With `cniVersions` it is the newest of both keys that this runtime speaks too; without, `cniVersion` as it is, even
-    if nobody knows it (CNI SPEC §1 "Version considerations", and libcni's `NetworkConfFromBytes`).
+    With `cniVersions` these are all of both keys that are not newer than what this runtime speaks; without,
+    `cniVersion` as it is, even if nobody knows it (CNI SPEC §1 "Version considerations", and libcni's
+    `NetworkConfFromBytes`, which takes the first of them).
 
     Args:
         cni_version: The key `cniVersion`, empty if there is none.
@@ -58,12 +71,50 @@ def select_version(cni_version: str, cni_versions: Sequence[str] | None) -> str:
         InvalidParameter: One of them is no version.
         VersionUnsupported: All that `cniVersions` offers is newer than what this runtime speaks.
     """
-    offered = [version for version in (*(cni_versions or ()), cni_version) if version]
+    offered = [version for version in dict.fromkeys((*(cni_versions or ()), cni_version)) if version]
     numbers = {version: parse_version(version) for version in offered}
     if cni_versions is None or not offered:
-        return cni_version or _IMPLIED
+        return (cni_version or _IMPLIED,)
     newest = parse_version(SUPPORTED_VERSIONS[-1])
     spoken = [version for version in offered if numbers[version] <= newest]
     if not spoken:
         raise VersionUnsupported(", ".join(offered), SUPPORTED_VERSIONS)
-    return max(spoken, key=parse_version)
+    return tuple(sorted(spoken, key=parse_version, reverse=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionInfo:
+    """What a plugin answers to VERSION.
+
+    Attributes:
+        cni_version: The version of the answer.
+        supported: The versions it speaks, in its own order.
+    """
+
+    cni_version: str
+    supported: tuple[str, ...]
+
+
+ONLY_THE_FIRST: Final = VersionInfo(cni_version=_IMPLIED, supported=(_IMPLIED,))
+"""What a plugin speaks that does not know VERSION: it came with 0.2.0."""
+
+
+def parse_version_info(stdout: bytes) -> VersionInfo:
+    """Return what a plugin has printed for VERSION (CNI SPEC §5 "VERSION Success").
+
+    Raises:
+        BadResult: It is no answer to VERSION.
+    """
+    try:
+        answer = as_object(parse_json(stdout), "it")
+        cni_version = find_str(answer, "cniVersion")
+        supported = get_strings(answer, "supportedVersions")
+    except JsonError as exc:
+        raise BadResult(f"decoding version info: {exc}") from exc
+    if not cni_version:
+        raise BadResult("decoding version info: missing field cniVersion")
+    if not supported and cni_version == "0.2.0":  # whose text had not named the field yet
+        supported = (_IMPLIED, cni_version)
+    if not supported:
+        raise BadResult("decoding version info: missing field supportedVersions")
+    return VersionInfo(cni_version=cni_version, supported=supported)

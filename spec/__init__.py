@@ -4,6 +4,7 @@
 
 from spec.jsontypes import (
     JsonError,
+    JsonNumber,
     JsonObject,
     JsonSyntaxError,
     JsonValue,
@@ -25,6 +26,7 @@ from spec.validate import SchemaError, Validator, load_schema, load_validator, s
 
 __all__ = [
     "JsonError",
+    "JsonNumber",
     "JsonObject",
     "JsonSyntaxError",
     "JsonValue",

@@ -9,10 +9,13 @@ types, instead of a `KeyError` from somewhere in the middle.
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
 from typing import Final, Never, TypeVar
 
 __all__ = [
     "JsonError",
+    "JsonNumber",
     "JsonObject",
     "JsonSyntaxError",
     "JsonValue",
@@ -31,7 +34,25 @@ __all__ = [
     "render_json",
 ]
 
-JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+
+@dataclass(frozen=True, slots=True, repr=False)
+class JsonNumber:
+    """A number as it was written, where Python would write it differently.
+
+    Such as `1.10`, `1e3`, or one with more digits than a float holds: it belongs to somebody else's document, and goes
+    on as it came.
+
+    Attributes:
+        text: The number.
+    """
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+JsonValue = None | bool | int | float | JsonNumber | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 JsonObject = Mapping[str, JsonValue]
 
 T = TypeVar("T")
@@ -40,10 +61,14 @@ _TYPE_NAMES: Final = {
     bool: "a boolean",
     int: "a number",
     float: "a number",
+    JsonNumber: "a number",
     str: "a string",
     list: "an array",
     dict: "an object",
 }
+
+_LEVELS: Final = 200
+"""How deeply a document may be nested: no real one is, and writing one takes some of Python's stack per level."""
 
 
 class JsonError(ValueError):
@@ -67,7 +92,7 @@ class JsonSyntaxError(JsonError):
 
 
 def parse_json(data: bytes) -> JsonValue:
-    """Return the value that a JSON text (UTF-8) stands for.
+    """Return the value that a JSON text (UTF-8) stands for; `render_json` writes it again with nothing lost.
 
     `NaN` and `Infinity`, which Python would let through, are no JSON. A number too large to be held, and a document
     nested too deeply to be read, are refused as well: they could not be written again.
@@ -90,6 +115,8 @@ def parse_json(data: bytes) -> JsonValue:
         if isinstance(exc, JsonError):
             raise
         raise JsonSyntaxError(str(exc), 1, 1) from exc
+    if data.count(b"{") + data.count(b"[") > _LEVELS and _is_deep(value):
+        raise JsonSyntaxError("nested too deeply", 1, 1)
     return value
 
 
@@ -97,11 +124,23 @@ def _refuse_constant(name: str) -> Never:
     raise JsonSyntaxError(f"{name} is not JSON", 1, 1)
 
 
-def _parse_float(text: str) -> float:
+def _parse_float(text: str) -> float | JsonNumber:
     number = float(text)
     if math.isinf(number):
         raise JsonSyntaxError(f"the number {text} is too large", 1, 1)
-    return number
+    return number if repr(number) == text else JsonNumber(text)
+
+
+def _is_deep(value: JsonValue) -> bool:
+    level: list[JsonValue] = [value]
+    for _ in range(_LEVELS):
+        containers = [part for part in level if isinstance(part, dict | list)]
+        level = [item for part in containers for item in (part.values() if isinstance(part, dict) else part)]
+    return bool(level)
+
+
+class _WrittenNumber(Exception):
+    """A value holds a `JsonNumber`, which Python's encoder cannot write."""
 
 
 def render_json(value: JsonValue) -> bytes:
@@ -110,7 +149,30 @@ def render_json(value: JsonValue) -> bytes:
     Raises:
         ValueError: The value holds NaN or an infinity.
     """
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+    try:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_interrupt)
+    except _WrittenNumber:
+        text = _render(value)
+    return text.encode("ascii")
+
+
+def _interrupt(value: object) -> Never:
+    if isinstance(value, JsonNumber):
+        raise _WrittenNumber
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _render(value: JsonValue) -> str:
+    """Do what Python's encoder does, at a fifth of its speed, and write numbers as they were."""
+    match value:
+        case JsonNumber():
+            return value.text
+        case dict():
+            return f"{{{','.join(f'{encode_basestring_ascii(key)}:{_render(item)}' for key, item in value.items())}}}"
+        case list() | tuple():
+            return f"[{','.join(map(_render, value))}]"
+        case _:
+            return json.dumps(value, allow_nan=False, default=_interrupt)
 
 
 def as_object(value: JsonValue, what: str) -> JsonObject:

@@ -60,7 +60,7 @@ class Networks:
         Raises:
             BadOption: An option is unknown.
             Refused: Docker's IPAM has chosen a pool, or the ID is known with other options.
-            CniError: There is no such configuration, or none at all, or a plugin of it is missing.
+            CniError: There is no such configuration, or none at all; or a plugin of it is missing, or too old.
         """
         configuration = parse_network_options(request.options)
         _refuse_pools(request.pools)
@@ -76,7 +76,7 @@ class Networks:
             if known is not None:
                 _refuse_difference(known, record)
                 return
-            self._check(configuration)
+            await self._check(configuration)
             await self._store.put_network(record)
         if configuration is None:
             self._binder.learn(record.id)
@@ -88,11 +88,11 @@ class Networks:
             await self._store.remove_network(request.network_id)
 
     async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
-        """Return a network and the list it is bound to, as it is on disk now.
+        """Return a network and the list it is bound to, as it is on disk now, in the version its plugins speak.
 
         Raises:
             Refused: The network is unknown, its name is not known in time, or there is no list of that name.
-            CniError: The list named with `-o cni.network` is not there any more.
+            CniError: The list named with `-o cni.network` is not there any more, or its plugins do not fit it.
         """
         network = self._store.find_network(network_id)
         if network is None:
@@ -101,15 +101,16 @@ class Networks:
                 "remove the Docker network and create it again"
             )
         if network.configuration is not None:
-            return network, self._index().find(network.configuration)
+            return network, await self._runtime.negotiate(self._index().find(network.configuration))
         name = network.name or await self._binder.wait(network.id)
         try:
-            return network, self._index().find(name)
+            configuration = self._index().find(name)
         except ConfigurationNotFound as exc:
             raise Refused(
                 f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
                 f"{exc}. Add one of that name, or make the network again with -o cni.network=NAME"
             ) from exc
+        return network, await self._runtime.negotiate(configuration)
 
     def _index(self) -> ConfigurationIndex:
         """Return the configurations as they are now; what cannot be used is said once after each change."""
@@ -122,12 +123,12 @@ class Networks:
                 log.warning("configuration.shadowed", name=shadowed.name, file=str(shadowed.file), by=str(shadowed.by))
         return index
 
-    def _check(self, configuration: str | None) -> None:
+    async def _check(self, configuration: str | None) -> None:
         index = self._index()
         if configuration is None:
             index.require_any()
         else:
-            self._runtime.find_plugins(index.find(configuration))
+            await self._runtime.negotiate(index.find(configuration))
 
 
 def _refuse_pools(pools: tuple[str, ...]) -> None:

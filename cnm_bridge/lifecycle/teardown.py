@@ -65,7 +65,8 @@ class TearDown:
             sandbox=Path(record.sandbox_key) if record.sandbox_key else None,
             addresses=_addresses(record, result),
         )
-        configuration = NetworkConfigurationList.from_document(attachment.configuration)
+        stored = NetworkConfigurationList.from_document(attachment.configuration)
+        configuration = stored.with_version(attachment.cni_version)
         await self._runtime.delete(configuration, cni_attachment(record), result, answered=record.answered)
         await self._kernel.remove_staging(staging)
         if unwritten is not None:

@@ -7,6 +7,8 @@ Each round does the same attachment three ways, one after the other, so that all
 * *bare*: the plugin's ADD and DEL, run by a shell;
 * *moves*: what the kernel takes to move such a link out of a namespace and back;
 * *ours*: CreateEndpoint, Join, Leave and DeleteEndpoint through the plugin socket.
+
+Before that, `executions` measures the execution of a plugin alone.
 """
 
 import argparse
@@ -26,6 +28,7 @@ from typing import Final
 from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.netns import current_namespace, enter, namespace_id, open_namespace
 from spec import JsonObject
+from tests.bench.executions import measure_executions
 from tests.bench.statistics import Series, render_table
 
 SOCKET: Final = "/run/docker/plugins/cni-bridge.sock"
@@ -212,6 +215,7 @@ def main() -> None:
     rounds: int = parser.parse_args().rounds
     if not os.environ.get("CNI_BRIDGE_LAB"):
         sys.exit("benchmarks run in a lab: make bench")
+    measure_executions(4 * rounds)  # before there is a daemon, which would compete
     CONFIGURATIONS.mkdir(parents=True, exist_ok=True)
     daemon = start_daemon()
     try:

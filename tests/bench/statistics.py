@@ -40,9 +40,11 @@ class Series:
         return quantiles(self.samples, n=20, method="inclusive")[-1]
 
 
-def render_table(title: str, rows: Mapping[str, Series]) -> str:
-    """Give a table of medians and 95th percentiles."""
+def render_table(title: str, rows: Mapping[str, Series], *, digits: int = 1) -> str:
+    """Give a table of medians and 95th percentiles, with so many digits behind the point."""
     width = max(len(name) for name in rows)
     head = f"{'':{width}}  {'median':>8}  {'p95':>8}   (ms)"
-    lines: Sequence[str] = [f"{name:{width}}  {s.median_ms:8.1f}  {s.p95_ms:8.1f}" for name, s in rows.items()]
+    lines: Sequence[str] = [
+        f"{name:{width}}  {s.median_ms:8.{digits}f}  {s.p95_ms:8.{digits}f}" for name, s in rows.items()
+    ]
     return "\n".join([title, head, *lines])

@@ -15,13 +15,14 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, TypedDict
+from typing import Final, NoReturn, TypedDict
 
 
 class Behaviour(TypedDict, total=False):
     """How to behave in one call; what is there is carried out in this order.
 
-    Without anything that prints, an empty result of the version that was asked in is printed.
+    Without anything that prints, an empty result of the version that was asked in is printed; for VERSION, that all
+    versions are supported.
 
     Attributes:
         read_stdin: False: leave the standard input unread.
@@ -30,6 +31,7 @@ class Behaviour(TypedDict, total=False):
         stderr: Text for the standard error.
         stderr_bytes: So much more of it, in lines of 100 characters.
         sleep_s: Wait so long.
+        delegate: True: become the plugin in `ipam.type`, found in CNI_PATH; what follows does not happen.
         result: Print this result.
         passthrough: True: print prevResult.
         inject_dns: Print prevResult with this as its `dns`.
@@ -47,6 +49,7 @@ class Behaviour(TypedDict, total=False):
     stderr: str
     stderr_bytes: int
     sleep_s: float
+    delegate: bool
     result: object
     passthrough: bool
     inject_dns: object
@@ -58,6 +61,8 @@ class Behaviour(TypedDict, total=False):
     exit: int
 
 
+VERSIONS: Final = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
+
 PRINTS: Final = frozenset(
     {"result", "passthrough", "inject_dns", "supportedVersions", "error", "stdout", "stdout_bytes"}
 )
@@ -67,7 +72,7 @@ def choose(path: Path, verb: str, log: Path) -> Behaviour:
     """Return how to behave in this call."""
     file = path.with_name(f"{path.name}.json")
     behaviours: Mapping[str, Behaviour | list[Behaviour]] = json.loads(file.read_text()) if file.exists() else {}
-    wanted = behaviours.get(verb, {})
+    wanted = behaviours.get(verb, {"supportedVersions": VERSIONS} if verb == "VERSION" else {})
     if not isinstance(wanted, list):
         return wanted
     earlier = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
@@ -90,6 +95,19 @@ def leave_behind(seconds: float) -> int:
         time.sleep(seconds)
         os._exit(0)
     return child
+
+
+def delegate(asked: Mapping[str, object]) -> NoReturn:
+    """Become the IPAM plugin, with the same input and environment (CNI SPEC section 4)."""
+    ipam = asked.get("ipam")
+    plugin_type = str(ipam["type"]) if isinstance(ipam, dict) else ""
+    paths = (Path(directory, plugin_type) for directory in os.environ["CNI_PATH"].split(":"))
+    found = next(path for path in paths if path.is_file())
+    stdin = os.memfd_create("stdin")
+    os.write(stdin, json.dumps(asked).encode())
+    os.lseek(stdin, 0, os.SEEK_SET)
+    os.dup2(stdin, 0)
+    os.execv(found, (found,))  # noqa: S606  # no shell is wanted
 
 
 def say(value: object) -> None:
@@ -142,6 +160,8 @@ def main() -> None:
     sys.stderr.write(("x" * 99 + "\n") * (behaviour.get("stderr_bytes", 0) // 100))
     sys.stderr.flush()
     time.sleep(behaviour.get("sleep_s", 0))
+    if behaviour.get("delegate"):
+        delegate(asked)
     status = answer(behaviour, asked)
     if "signal" in behaviour:
         os.kill(os.getpid(), behaviour["signal"])

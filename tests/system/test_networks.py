@@ -6,7 +6,14 @@ from ipaddress import ip_network
 
 import pytest
 
+from spec import JsonObject
 from tests.system.scene import LISTS, Scene, bridge, reaches
+
+OLD_PLUGIN = """
+if [ "$CNI_COMMAND" = VERSION ]; then echo '{"cniVersion": "0.4.0", "supportedVersions": ["0.4.0"]}'; exit; fi
+exec /usr/lib/cni/host-local
+"""
+"""Real as can be, but for what it says of itself."""
 
 
 def test_bound_by_option(scene: Scene) -> None:
@@ -48,6 +55,24 @@ def test_a_removed_configuration_does_not_keep_containers(scene: Scene) -> None:
     scene.lab.docker("rm", "-f", container.name)
     assert scene.lab.wait_clean(before) == ""
     assert f"no network configuration named '{name}'" in scene.run_refusal(network)
+
+
+def test_a_configuration_that_offers_more_than_its_plugins_speak(scene: Scene) -> None:
+    """The newest version that all plugins speak is used; where there is none, it is said who speaks which."""
+    subnet = scene.subnet()
+    offer: JsonObject = {"name": "offer", "cniVersions": ["0.4.0", "1.1.0"], "plugins": list(bridge(subnet))}
+    scene.plugin("host-local", OLD_PLUGIN)
+    scene.file("offer.conflist", offer)
+    network = scene.network("offer")
+    before = scene.lab.state()
+    container = scene.run(network)
+    assert reaches(container, subnet.gateway)
+    scene.lab.docker("rm", "-f", container.name)
+    assert scene.lab.wait_clean(before) == ""
+    scene.file("offer.conflist", {**offer, "cniVersions": ["1.1.0", "0.3.1"]})
+    said = scene.creation_refusal("--ipam-driver", "null", "-o", "cni.network=offer")
+    assert "its configuration offers 1.1.0, 0.3.1" in said
+    assert "plugin host-local supports 0.4.0;" in said
 
 
 def test_network_with_containers_is_not_removed(scene: Scene) -> None:

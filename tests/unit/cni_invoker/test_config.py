@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """From JSON documents to network configuration lists."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cni_invoker import BadConfiguration, NetworkConfigurationList, parse_configuration
-from spec import JsonObject, JsonValue
+from spec import JsonObject, JsonValue, get_objects, render_json
 
 LIST: JsonObject = {
     "name": "some-network",
@@ -77,9 +78,71 @@ def test_booleans_may_be_strings(written: JsonValue, meant: bool) -> None:
     assert NetworkConfigurationList.from_document({**LIST, "disableCheck": written}).disable_check is meant
 
 
-def test_versions_are_selected() -> None:
-    """The newest of `cniVersions` is what the plugins are spoken to in."""
-    assert NetworkConfigurationList.from_document({**LIST, "cniVersions": ["1.0.0", "0.3.1"]}).cni_version == "1.0.0"
+def test_gc_may_be_disabled() -> None:
+    """`disableGC` is read as `disableCheck` is."""
+    assert NetworkConfigurationList.from_document({**LIST, "disableGC": "TRUE"}).disable_gc is True
+    assert NetworkConfigurationList.from_document(LIST).disable_gc is False
+
+
+def test_versions_are_offered() -> None:
+    """The newest of `cniVersions` is what the plugins are spoken to in, unless they speak only an older one."""
+    network = NetworkConfigurationList.from_document({**LIST, "cniVersions": ["1.0.0", "0.3.1"]})
+    assert (network.cni_version, network.cni_versions) == ("1.0.0", ("1.0.0", "0.4.0", "0.3.1"))
+
+
+def test_a_list_in_one_version() -> None:
+    """A list that was negotiated offers nothing else, also when it is read from where it was stored."""
+    network = NetworkConfigurationList.from_document({**LIST, "cniVersions": ["1.0.0", "0.3.1"]})
+    chosen = network.with_version("0.4.0")
+    assert (chosen.cni_version, chosen.cni_versions) == ("0.4.0", ("0.4.0",))
+    assert chosen.document == LIST
+    assert NetworkConfigurationList.from_document(chosen.document) == chosen
+    assert chosen.with_version("0.4.0") is chosen
+
+
+def test_plugins_of_other_files() -> None:
+    """They come after the list's own, and are part of its document, which says that there are no more."""
+    further: JsonObject = {"type": "tuning", "key": 1}
+    network = NetworkConfigurationList.from_document(LIST, further=[further])
+    assert [plugin.type for plugin in network.plugins] == ["bridge", "portmap", "tuning"]
+    assert network.document["plugins"] == [*get_objects(LIST, "plugins"), further]
+    assert network.document["loadOnlyInlinedPlugins"] is True
+    assert NetworkConfigurationList.from_document(network.document) == network
+
+
+def test_a_list_of_nothing_but_plugins_of_other_files() -> None:
+    """A list need not have plugins itself; but one that says it has none is a mistake."""
+    network = NetworkConfigurationList.from_document({"name": "net"}, further=[{"type": "tuning"}])
+    assert network.plugin_types == ("tuning",)
+    with pytest.raises(BadConfiguration, match="no plugins in list"):
+        NetworkConfigurationList.from_document({"name": "net", "plugins": []}, further=[{"type": "tuning"}])
+
+
+def test_who_is_asked_for_plugins_of_other_files() -> None:
+    """A list that is not complete by itself; never for a name that is no part of a path."""
+
+    def read(document: JsonValue, name: str = "a.conflist") -> list[str]:
+        asked: list[str] = []
+
+        def find(network: str) -> list[JsonObject]:
+            asked.append(network)
+            return [{"type": "tuning"}]
+
+        with suppress(BadConfiguration):
+            parse_configuration(render_json(document), Path(name), find)
+        return asked
+
+    assert read(LIST) == ["some-network"]
+    assert read({**LIST, "loadOnlyInlinedPlugins": "false"}) == ["some-network"]
+    assert read({**LIST, "loadOnlyInlinedPlugins": True}) == []
+    assert read({**LIST, "loadOnlyInlinedPlugins": "junk"}) == []
+    assert read({**LIST, "name": "../etc"}) == []
+    assert read({"name": "net", "type": "bridge"}, "a.conf") == []
+
+
+def test_all_plugin_types() -> None:
+    """Every executable is named, those for IPAM after who uses them."""
+    assert NetworkConfigurationList.from_document(LIST).plugin_types == ("bridge", "host-local", "portmap")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +164,8 @@ def test_versions_are_selected() -> None:
         ({"cniVersions": ["2.0.0"], "cniVersion": ""}, "unsupported CNI version 2.0.0"),
         ({"disableCheck": "adsfasdfasf"}, 'invalid value "adsfasdfasf" for disableCheck'),
         ({"disableCheck": 1}, "disableCheck"),
+        ({"disableGC": "x"}, 'invalid value "x" for disableGC'),
+        ({"loadOnlyInlinedPlugins": "x"}, 'invalid value "x" for loadOnlyInlinedPlugins'),
     ],
 )
 def test_bad_lists_say_where_and_why(change: dict[str, JsonValue], reason: str) -> None:
@@ -113,8 +178,10 @@ def test_bad_lists_say_where_and_why(change: dict[str, JsonValue], reason: str) 
 
 def test_a_list_without_plugins() -> None:
     """A list must have plugins."""
-    with pytest.raises(BadConfiguration, match="no plugins in list"):
+    with pytest.raises(BadConfiguration, match="no plugin configs found"):
         NetworkConfigurationList.from_document({"name": "a"})
+    with pytest.raises(BadConfiguration, match="`loadOnlyInlinedPlugins` is true, and no 'plugins' key"):
+        NetworkConfigurationList.from_document({"name": "a", "loadOnlyInlinedPlugins": "True"})
 
 
 def test_bad_syntax_says_line_and_column() -> None:

@@ -82,6 +82,77 @@ def test_directories_come_in_their_order(tmp_path: Path) -> None:
     assert found.names == ("net", "other")
 
 
+def write_further(directory: Path, name: str, text: str) -> Path:
+    """Write a further plugin of a list."""
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(text)
+    return directory / name
+
+
+def types(directory: Path, name: str) -> list[str]:
+    """Return the types of the plugins of a network."""
+    return [plugin.type for plugin in index(directory).find(name).plugins]
+
+
+def test_a_list_goes_on_in_its_sub_directory(tmp_path: Path) -> None:
+    """The files `NAME/*.conf` are further plugins of the list, in the order of their names; other files are nothing."""
+    write_list(tmp_path / "10-a.conflist", "net", "bridge")
+    (tmp_path / "20-b.conflist").write_text(
+        '{"name": "closed", "loadOnlyInlinedPlugins": true, "plugins": [{"type": "a"}]}'
+    )
+    (tmp_path / "30-c.conflist").write_text('{"name": "open", "cniVersion": "1.0.0"}')
+    for network in ("net", "closed", "open"):
+        write_further(tmp_path / network, "20.conf", '{"type": "second"}')
+        write_further(tmp_path / network, "10.conf", '{"type": "first"}')
+        write_further(tmp_path / network, "00.json", '{"type": "no"}')
+        write_further(tmp_path / network, "00.conflist", '{"type": "no"}')
+        (tmp_path / network / "00.conf").mkdir()
+    assert types(tmp_path, "net") == ["bridge", "first", "second"]
+    assert types(tmp_path, "closed") == ["a"]
+    assert types(tmp_path, "open") == ["first", "second"]
+
+
+def test_a_broken_plugin_breaks_its_list_only(tmp_path: Path) -> None:
+    """A list without one of its plugins would be another network; the error names the plugin's file."""
+    write_list(tmp_path / "10-a.conflist", "net")
+    write_list(tmp_path / "20-b.conflist", "other")
+    broken = write_further(tmp_path / "net", "10.conf", '{"name": "x"}')
+    found = index(tmp_path)
+    assert found.names == ("other",)
+    assert [(problem.file, problem.reason) for problem in found.problems] == [(broken, "'type' is a required property")]
+    broken.write_text('{"type": "../x"}')
+    assert [problem.reason for problem in index(tmp_path).problems] == [
+        "invalid plugin type '../x': it must be the name of a file"
+    ]
+
+
+def test_an_edit_in_a_sub_directory_is_seen_at_once(tmp_path: Path) -> None:
+    """A further plugin that comes, changes or goes changes the list."""
+    list_file = write_list(tmp_path / "a.conflist", "net")
+    directories = ConfigurationDirectories([tmp_path])
+
+    def seen() -> list[str]:
+        return [plugin.type for plugin in directories.index().find("net").plugins]
+
+    assert seen() == ["bridge"]
+    file = write_further(tmp_path / "net", "10.conf", '{"type": "first"}')
+    assert seen() == ["bridge", "first"]
+    settle(list_file, file)
+    assert seen() == ["bridge", "first"]
+    assert directories.index() is directories.index()
+    file.write_text('{"type": "other"}')
+    assert seen() == ["bridge", "other"]
+    file.unlink()
+    assert seen() == ["bridge"]
+
+
+def test_a_sub_directory_that_is_a_file(tmp_path: Path) -> None:
+    """A file of the network's name is nothing."""
+    write_list(tmp_path / "a.conflist", "net")
+    (tmp_path / "net").touch()
+    assert types(tmp_path, "net") == ["bridge"]
+
+
 def test_sub_directories_are_no_files(tmp_path: Path) -> None:
     """A directory is not looked into, whatever its name."""
     (tmp_path / "sub.conflist").mkdir()

@@ -21,7 +21,7 @@ from cni_invoker import (
     Verb,
 )
 from cni_invoker.execute import Output, execute
-from cni_invoker.request import make_request
+from cni_invoker.request import Requests
 from spec import JsonValue
 from tests.plugins import FakePlugins
 
@@ -39,15 +39,9 @@ async def run(path: Path, *, limits: Limits = LIMITS, verb: Verb = Verb.ADD) -> 
     network = NetworkConfigurationList.from_document(
         {"name": "net", "cniVersion": "1.0.0", "plugins": [{"type": path.name}]}
     )
-    request = make_request(
-        verb,
-        network,
-        network.plugins[0],
-        Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1"),
-        prev_result=None,
-        plugin_dirs=[path.parent],
-        environment=os.environ,
-    )
+    attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
+    requests = Requests(plugin_dirs=(path.parent,), environment=os.environ)
+    request = requests.attachment(verb, network, network.plugins[0], attachment, None)
     deadline = asyncio.get_running_loop().time() + limits.timeout_s(verb)
     return await execute(request, path, deadline=deadline, limits=limits)
 
@@ -64,7 +58,7 @@ async def test_success(plugins: FakePlugins, caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.DEBUG)
     path = plugins.install("noop", ADD={"stdout": '{"some": "result"}', "stderr": "one\ntwo\n"})
     output = await run(path)
-    assert output == Output(stdout=b'{"some": "result"}', stderr_tail=("one", "two"))
+    assert output == Output(plugin="noop", verb=Verb.ADD, stdout=b'{"some": "result"}', stderr_tail=("one", "two"))
     assert [(record.message, record.__dict__["line"]) for record in caplog.records] == [
         ("plugin.stderr", "one"),
         ("plugin.stderr", "two"),
@@ -168,8 +162,8 @@ async def test_what_a_plugin_leaves_behind(plugins: FakePlugins) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"no program", "Exec format error; is it for another architecture"),
-        (b"#!/no/such/interpreter\n", "No such file or directory; it has vanished, or the interpreter"),
+        (b"no program", "Exec format error; neither a program"),
+        (b"#!/no/such/interpreter\n", "No such file or directory; its interpreter /no/such/interpreter is missing"),
         (b"\x7fELF\x02\x01\x01" + bytes(100), "Exec format error"),
     ],
 )

@@ -2,15 +2,44 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What a plugin is given: environment and standard input."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cni_invoker import Attachment, NetworkConfigurationList, Result, Verb
-from cni_invoker.request import Request, make_request
-from spec import JsonObject, JsonValue, parse_json
+from cni_invoker import (
+    Attachment,
+    AttachmentKey,
+    NetworkConfigurationList,
+    Result,
+    TraceContext,
+    Verb,
+    parse_configuration,
+)
+from cni_invoker.request import Request, Requests
+from spec import JsonObject, JsonValue, as_object, parse_json
 
 ATTACHMENT = Attachment(container_id="some-container-id", ifname="eth7", netns="/some/netns/path")
+
+
+REQUESTS = Requests(
+    plugin_dirs=(Path("/some/cni/path"), Path("/other")),
+    environment={
+        "CNI_COMMAND": "DEL",
+        "CNI_IFNAME": "eth0",
+        "CNI_NETNS": "testns",
+        "PATH": "/bin",
+        "TERM": "x",
+        "TRACEPARENT": "inherited",
+        "TRACESTATE": "inherited",
+    },
+)
+INHERITED = {"PATH": "/bin", "TERM": "x", "TRACEPARENT": "inherited", "TRACESTATE": "inherited"}
+
+
+def make_list(plugin: JsonObject, version: str = "1.1.0") -> NetworkConfigurationList:
+    """Make a list of one plugin."""
+    return NetworkConfigurationList.from_document({"name": "net", "cniVersion": version, "plugins": [plugin]})
 
 
 def request(
@@ -22,16 +51,8 @@ def request(
     verb: Verb = Verb.ADD,
 ) -> Request:
     """Make the request to a list's only plugin."""
-    network = NetworkConfigurationList.from_document({"name": "net", "cniVersion": version, "plugins": [plugin]})
-    return make_request(
-        verb,
-        network,
-        network.plugins[0],
-        attachment,
-        prev_result=prev_result,
-        plugin_dirs=(Path("/some/cni/path"), Path("/other")),
-        environment={"CNI_COMMAND": "DEL", "CNI_IFNAME": "eth0", "CNI_NETNS": "testns", "PATH": "/bin", "TERM": "x"},
-    )
+    network = make_list(plugin, version)
+    return REQUESTS.attachment(verb, network, network.plugins[0], attachment, prev_result)
 
 
 def stdin(made: Request) -> JsonValue:
@@ -54,8 +75,7 @@ def test_environment() -> None:
         "CNI_IFNAME": "eth7",
         "CNI_ARGS": "KEY1=VALUE1;KEY2=VALUE2",
         "CNI_PATH": "/some/cni/path:/other",
-        "PATH": "/bin",
-        "TERM": "x",
+        **INHERITED,
     }
 
 
@@ -124,3 +144,74 @@ def test_prev_result_is_the_document_of_the_result() -> None:
     document: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.9/24", "x": 1}], "y": {"z": None}}
     made = stdin(request({"type": "noop"}, verb=Verb.DEL, prev_result=Result.from_document(document)))
     assert made == {"type": "noop", "name": "net", "cniVersion": "1.1.0", "prevResult": document}
+
+
+def test_the_configuration_arrives_as_it_was_written() -> None:
+    """Numbers, the order of keys, and keys that nobody here knows reach the plugin as they stand in the file."""
+    data = (
+        b'{"name": "net", "cniVersion": "1.0.0", "plugins": ['
+        b'{"z": 1.10, "type": "noop", "a": 9007199254740993, "b": {"y": 1e3, "x": [1.0, -0.0]}}]}'
+    )
+    network = parse_configuration(data, Path("a.conflist"))
+    made = REQUESTS.attachment(Verb.ADD, network, network.plugins[0], ATTACHMENT, None)
+    assert made.stdin == (
+        b'{"z":1.10,"type":"noop","a":9007199254740993,"b":{"y":1e3,"x":[1.0,-0.0]},"cniVersion":"1.0.0","name":"net"}'
+    )
+
+
+PLUGIN: JsonObject = {"type": "noop", "capabilities": {"mac": True}, "prevResult": {}, "key": 1}
+NO_ATTACHMENT = {
+    "CNI_CONTAINERID": "",
+    "CNI_NETNS": "",
+    "CNI_IFNAME": "",
+    "CNI_ARGS": "",
+    "CNI_PATH": "/some/cni/path:/other",
+}
+
+
+def test_gc_is_told_what_is_valid() -> None:
+    """GC has all valid attachments under both keys, and is about no attachment itself."""
+    network = make_list(PLUGIN)
+    valid = [AttachmentKey(container_id="c1", ifname="eth0"), AttachmentKey(container_id="c2", ifname="eth1")]
+    made = REQUESTS.gc(network, network.plugins[0], valid)
+    told: JsonValue = [{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c2", "ifname": "eth1"}]
+    assert stdin(made) == {
+        "type": "noop",
+        "key": 1,
+        "cniVersion": "1.1.0",
+        "name": "net",
+        "cni.dev/valid-attachments": told,
+        "cni.dev/attachments": told,
+    }
+    assert made.environment == {**INHERITED, **NO_ATTACHMENT, "CNI_COMMAND": "GC"}
+
+
+def test_gc_without_a_valid_attachment_says_so() -> None:
+    """An empty list is told; a missing one would mean something else."""
+    network = make_list(PLUGIN)
+    made = as_object(stdin(REQUESTS.gc(network, network.plugins[0], [])), "stdin")
+    assert (made["cni.dev/valid-attachments"], made["cni.dev/attachments"]) == ([], [])
+
+
+def test_status_is_told_the_configuration() -> None:
+    """STATUS has the plugin's configuration and nothing else."""
+    network = make_list(PLUGIN)
+    made = REQUESTS.status(network, network.plugins[0])
+    assert stdin(made) == {"type": "noop", "key": 1, "cniVersion": "1.1.0", "name": "net"}
+    assert made.environment == {**INHERITED, **NO_ATTACHMENT, "CNI_COMMAND": "STATUS"}
+
+
+def test_version_is_asked_in_our_newest() -> None:
+    """VERSION has no configuration; dummies stand for what plugins of old ask for all the same."""
+    made = REQUESTS.version("noop")
+    assert (made.plugin, made.verb, made.stdin) == ("noop", Verb.VERSION, b'{"cniVersion":"1.1.0"}')
+    dummies = dict.fromkeys(("CNI_NETNS", "CNI_IFNAME", "CNI_PATH"), "dummy")
+    assert made.environment == {**INHERITED, **NO_ATTACHMENT, **dummies, "CNI_COMMAND": "VERSION"}
+
+
+def test_a_trace_goes_on() -> None:
+    """A span replaces all that the environment says of another one."""
+    trace = TraceContext(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", baggage="a=b")
+    made = replace(REQUESTS, trace=trace).version("noop").environment
+    told = {key: value for key, value in made.items() if key.startswith(("TRACE", "BAGGAGE"))}
+    assert told == {"TRACEPARENT": trace.traceparent, "BAGGAGE": "a=b"}

@@ -3,7 +3,6 @@
 """ADD and DEL over whole lists of plugins."""
 
 import asyncio
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,10 @@ import pytest
 
 from cni_invoker import (
     Attachment,
+    AttachmentKey,
     BadResult,
+    GcFailed,
+    InvalidParameter,
     Limits,
     NetworkConfigurationList,
     PluginFailed,
@@ -19,7 +21,7 @@ from cni_invoker import (
     PluginTimeout,
     Result,
     Runtime,
-    Verb,
+    VerbUnsupported,
     VersionUnsupported,
 )
 from spec import JsonObject, JsonValue
@@ -33,7 +35,7 @@ ATTACHMENT = Attachment(
     capability_args={"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]},
 )
 RESULT: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}], "unknown": 1}
-LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, executions=4)
+LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, retry_pauses_s=(0.01, 0.02), executions=4)
 
 
 def network(*plugins: JsonValue, version: str = "1.1.0") -> NetworkConfigurationList:
@@ -231,88 +233,161 @@ async def test_delete_does_not_retry_a_plugin_that_hangs(plugins: FakePlugins) -
     assert plugins.calls == (("slow", "DEL"),)
 
 
-async def test_cancellation_kills_the_plugin(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A cancelled ADD leaves no process behind, and further ones can run."""
-    plugins.install("slow", ADD={"sleep_s": 60})
+async def test_a_chain_of_versions(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A result goes on, and to DEL, in the version of the list; it is returned and told as it was printed."""
+    printed: JsonObject = {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.2.3/24"}]}
+    told: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
+    plugins.install("first", ADD={"result": printed})
+    plugins.install("third", ADD={"result": printed})
+    seen: list[JsonObject] = []
+
+    async def remember(result: Result) -> None:
+        seen.append(result.document)
+
+    result = await runtime.add(THREE, ATTACHMENT, on_result=remember)
+    assert seen == [printed, told, printed]
+    assert result.document == printed
+    await runtime.delete(THREE, ATTACHMENT, result)
+    assert [command.stdin.get("prevResult") for command in plugins.commands] == [None, told, told, told, told, told]
+
+
+async def test_delete_does_not_need_a_result_that_cannot_be_told(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A result that the list's version cannot say is left out: what is not deleted is worse."""
+    await runtime.delete(network({"type": "first"}, version="1.2.3"), ATTACHMENT, Result.from_document(RESULT))
+    assert "prevResult" not in plugins.commands[0].stdin
+
+
+async def test_add_needs_a_namespace(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Only DEL may come without one."""
+    nowhere = replace(ATTACHMENT, netns="")
+    for operation in (runtime.add(THREE, nowhere), runtime.check(THREE, nowhere, None)):
+        with pytest.raises(InvalidParameter) as caught:
+            await operation
+        assert caught.value.code == 4
+    assert plugins.calls == ()
+    await runtime.delete(THREE, nowhere, None)
+    assert len(plugins.calls) == 3
+
+
+async def test_check_runs_the_plugins_in_their_order(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Every plugin is told the result of the whole ADD, and given what ADD gave."""
+    result = Result.from_document({**RESULT, "cniVersion": "1.0.0"})
+    await runtime.check(THREE, ATTACHMENT, result)
+    assert plugins.calls == (("first", "CHECK"), ("second", "CHECK"), ("third", "CHECK"))
+    assert [command.stdin["prevResult"] for command in plugins.commands] == [RESULT] * 3
+    assert plugins.commands[0].stdin["runtimeConfig"] == ATTACHMENT.capability_args
+    assert plugins.commands[0].environment["CNI_ARGS"] == "FOO=BAR"
+    await runtime.check(THREE, ATTACHMENT, None)
+    assert "prevResult" not in plugins.commands[-1].stdin
+
+
+async def test_check_stops_at_the_first_finding(plugins: FakePlugins, runtime: Runtime) -> None:
+    """What a plugin finds is raised in its own words."""
+    plugins.install("second", CHECK={"error": {"code": 100, "msg": "the route is gone"}})
+    with pytest.raises(PluginFailed, match=r'^plugin type="second" failed \(check\): the route is gone'):
+        await runtime.check(THREE, ATTACHMENT, None)
+    assert len(plugins.calls) == 2
+
+
+async def test_check_that_a_list_does_not_have(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Before 0.4.0 there is no CHECK, whatever the list says of it; a list that forbids it is taken to be well."""
+    for forbidden in (False, True):
+        old = replace(network({"type": "first"}, version="0.3.1"), disable_check=forbidden)
+        with pytest.raises(
+            VerbUnsupported, match=r'^configuration version "0\.3\.1" does not support the CHECK command'
+        ):
+            await runtime.check(old, ATTACHMENT, None)
+    await runtime.check(replace(THREE, disable_check=True), ATTACHMENT, None)
+    assert plugins.calls == ()
+
+
+async def test_check_needs_a_result_that_can_be_told(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A plugin would find fault with what it cannot read."""
+    future = network({"type": "first"}, version="1.2.3")
+    with pytest.raises(BadResult, match="unsupported CNI result version"):
+        await runtime.check(future, ATTACHMENT, Result.from_document(RESULT))
+    assert plugins.calls == ()
+
+
+KEY = AttachmentKey(container_id="some-container-id", ifname="eth0")
+
+
+def without_version(plugins: FakePlugins) -> tuple[tuple[str, str], ...]:
+    """Return every call but those for VERSION."""
+    return tuple(call for call in plugins.calls if call[1] != "VERSION")
+
+
+async def test_gc_runs_every_plugin(plugins: FakePlugins, runtime: Runtime) -> None:
+    """All plugins are told what is valid; one that fails does not keep the others from it."""
+    assert ATTACHMENT.key == KEY
+    plugins.install("first", GC={"error": {"code": 999, "msg": "banana"}})
+    plugins.install("second", GC={"error": {"code": 999, "msg": "apple"}})
+    with pytest.raises(GcFailed, match=r"some-list: .*banana.*; .*apple") as caught:
+        await runtime.gc(THREE, [KEY])
+    assert [type(error) for error in caught.value.errors] == [PluginFailed, PluginFailed]
+    assert without_version(plugins) == (("first", "GC"), ("second", "GC"), ("third", "GC"))
+    valid: JsonValue = [{"containerID": "some-container-id", "ifname": "eth0"}]
+    assert plugins.commands[-1].stdin["cni.dev/valid-attachments"] == valid
+
+
+async def test_gc_is_only_for_those_who_know_it(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Lists before 1.1.0, those that forbid it, and plugins that do not speak 1.1.0 are left alone."""
+    await runtime.gc(network({"type": "first"}, version="1.0.0"), [])
+    await runtime.gc(replace(THREE, disable_gc=True), [])
+    assert plugins.calls == ()
+    plugins.install("second", VERSION={"supportedVersions": ["0.4.0", "1.0.0"]})
+    await runtime.gc(THREE, [])
+    assert without_version(plugins) == (("first", "GC"), ("third", "GC"))
+
+
+async def test_gc_needs_to_be_told_what_is_valid(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Nothing is taken for "everything is stale"."""
+    with pytest.raises(TypeError):
+        await runtime.gc(THREE)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        await runtime.gc(THREE, None)  # type: ignore[arg-type]
+    assert plugins.calls == ()
+
+
+async def test_nothing_is_added_while_garbage_is_collected(plugins: FakePlugins, runtime: Runtime) -> None:
+    """What is valid can be found out in peace; stale attachments are deleted there."""
     async with asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(runtime.add(network({"type": "slow"}), ATTACHMENT))
-        async with asyncio.timeout(5):
-            while not plugins.commands:  # noqa: ASYNC110  # another process writes it
-                await asyncio.sleep(0.01)
-        task.cancel()
-    assert task.cancelled()
-    with pytest.raises(ProcessLookupError):
-        os.kill(plugins.commands[0].pid, 0)
+        async with runtime.collecting(THREE) as collecting:
+            adding = tasks.create_task(runtime.add(THREE, ATTACHMENT))
+            await asyncio.sleep(0.1)
+            assert not plugins.calls
+            await collecting.delete(network({"type": "first"}), ATTACHMENT, None)
+            await collecting.gc([])
+            assert without_version(plugins) == (("first", "DEL"), ("first", "GC"), ("second", "GC"), ("third", "GC"))
+        await adding
+    assert plugins.calls[-1] == ("third", "ADD")
 
 
-class Peak:
-    """Notes every execution."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, Verb, float]] = []
-
-    def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
-        """Take note of one."""
-        self.seen.append((plugin, verb, duration_s))
-
-
-async def test_executions_are_observed(plugins: FakePlugins) -> None:
-    """Whoever wants to know learns what each execution took, also of those that fail."""
-    plugins.install("first", ADD={"sleep_s": 0.2})
-    plugins.install("second", ADD={"error": {"code": 999, "msg": "banana"}})
-    peak = Peak()
-    runtime = Runtime([plugins.directory], LIMITS, observer=peak)
-    with pytest.raises(PluginFailed):
-        await runtime.add(THREE, ATTACHMENT)
-    assert [(plugin, verb) for plugin, verb, _ in peak.seen] == [("first", Verb.ADD), ("second", Verb.ADD)]
-    assert 0.2 < peak.seen[0][2] < 5
-
-
-async def test_executions_are_bounded(plugins: FakePlugins) -> None:
-    """No more plugins than allowed run at once; one that does not get its turn in time is told so, and has not run."""
-    plugins.install("slow", ADD={"sleep_s": 60, "ignore_sigterm": True})
-    runtime = Runtime([plugins.directory], replace(LIMITS, add_s=1.0, executions=2))
+async def test_one_operation_at_a_time_on_a_container(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A DEL waits for the ADD of the same container, on any network, and for no other."""
+    plugins.install("slow", ADD={"sleep_s": 0.3})
     slow = network({"type": "slow"})
-    errors: list[PluginTimeout] = []
-
-    async def add(number: int) -> None:
-        with pytest.raises(PluginTimeout) as caught:
-            await runtime.add(slow, replace(ATTACHMENT, container_id=f"c{number}"))
-        errors.append(caught.value)
-
     async with asyncio.TaskGroup() as tasks:
-        for number in range(3):
-            tasks.create_task(add(number))
-    assert sorted(error.started for error in errors) == [False, True, True]
-    assert len(plugins.commands) == 2
-    (waiting,) = (error for error in errors if not error.started)
-    assert str(waiting) == (
-        'plugin type="slow" failed (add): it did not get its turn, with too many others running, within 1 s'
-    )
+        tasks.create_task(runtime.add(slow, ATTACHMENT))
+        await asyncio.sleep(0.1)
+        tasks.create_task(runtime.delete(THREE, ATTACHMENT, None))
+        await runtime.delete(slow, replace(ATTACHMENT, container_id="other"), None)
+    assert next(call for call in plugins.calls if call[1] == "DEL") == ("slow", "DEL")
+    assert plugins.calls[-1] == ("first", "DEL")
 
 
-async def test_first_users_of_shared_chains_go_one_by_one(plugins: FakePlugins) -> None:
-    """Until one ADD of such a plugin has succeeded, the others wait; then all run at once."""
-    plugins.install("portmap", ADD=[{"error": {"code": 999, "msg": "first"}}, {"sleep_s": 0.3}])
-    peak = Peak()
-    runtime = Runtime([plugins.directory], replace(LIMITS, executions=8), observer=peak)
-    portmap = network({"type": "portmap", "capabilities": {"portMappings": True}})
-    loop = asyncio.get_running_loop()
-    ends: list[float] = []
-
-    async def add(number: int) -> None:
-        try:
-            await runtime.add(portmap, replace(ATTACHMENT, container_id=f"c{number}"))
-        except PluginFailed:
-            return
-        ends.append(loop.time())
-
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(5):
-            tasks.create_task(add(number))
-    assert len(ends) == 4
-    assert ends[1] - ends[0] >= 0.3
-    assert ends[-1] - ends[1] < 0.3
+async def test_status(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The first plugin that cannot take containers tells why; who does not know STATUS is not asked."""
+    plugins.install("first", VERSION={"supportedVersions": ["1.0.0"]})
+    await runtime.status(network({"type": "first"}, version="1.0.0"))
+    assert not plugins.calls
+    await runtime.status(THREE)
+    assert without_version(plugins) == (("second", "STATUS"), ("third", "STATUS"))
+    plugins.install("second", STATUS={"error": {"code": 50, "msg": "no addresses left"}})
+    with pytest.raises(PluginFailed, match="no addresses left") as caught:
+        await runtime.status(THREE)
+    assert caught.value.code == 50
+    assert plugins.calls[-1] == ("second", "STATUS")
 
 
 def test_find_plugins(plugins: FakePlugins, runtime: Runtime) -> None:

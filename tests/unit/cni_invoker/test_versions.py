@@ -5,12 +5,15 @@
 import pytest
 
 from cni_invoker.errors import InvalidParameter, VersionUnsupported
+from cni_invoker.plugin_errors import BadResult
 from cni_invoker.versions import (
     SUPPORTED_VERSIONS,
+    VersionInfo,
     is_at_least,
+    offered_versions,
     parse_version,
+    parse_version_info,
     require_supported,
-    select_version,
 )
 
 
@@ -49,36 +52,36 @@ def test_malformed_versions(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cni_version", "cni_versions", "selected"),
+    ("cni_version", "cni_versions", "offered"),
     [
-        ("", ["1.1.0", "0.4.0", "1.0.0"], "1.1.0"),
-        ("", ["1.0.0", "99.0.0"], "1.0.0"),
-        ("1.0.0", ["0.4.0"], "1.0.0"),
-        ("0.3.1", ["0.4.0"], "0.4.0"),
-        ("", [], "0.1.0"),
-        ("0.4.0", [], "0.4.0"),
-        ("", None, "0.1.0"),
-        ("1.0.0", None, "1.0.0"),
-        ("1.2.3", None, "1.2.3"),
+        ("", ["1.1.0", "0.4.0", "1.0.0"], ("1.1.0", "1.0.0", "0.4.0")),
+        ("", ["1.0.0", "99.0.0"], ("1.0.0",)),
+        ("1.0.0", ["0.4.0", "1.0.0"], ("1.0.0", "0.4.0")),
+        ("0.3.1", ["0.4.0"], ("0.4.0", "0.3.1")),
+        ("", [], ("0.1.0",)),
+        ("0.4.0", [], ("0.4.0",)),
+        ("", None, ("0.1.0",)),
+        ("1.0.0", None, ("1.0.0",)),
+        ("1.2.3", None, ("1.2.3",)),
     ],
 )
-def test_selection(cni_version: str, cni_versions: list[str] | None, selected: str) -> None:
-    """The newest offered version that is known wins; a single one is taken as it is."""
-    assert select_version(cni_version, cni_versions) == selected
+def test_offers(cni_version: str, cni_versions: list[str] | None, offered: tuple[str, ...]) -> None:
+    """All versions of both keys that can be known are offered, newest first; a single one is taken as it is."""
+    assert offered_versions(cni_version, cni_versions) == offered
 
 
-def test_selection_among_malformed_versions() -> None:
+def test_malformed_offers() -> None:
     """One malformed version spoils the list, even if another one would be chosen."""
     with pytest.raises(InvalidParameter):
-        select_version("", ["1.1.0", "0.4.0", "1.0.f"])
+        offered_versions("", ["1.1.0", "0.4.0", "1.0.f"])
     with pytest.raises(InvalidParameter):
-        select_version("broken", None)
+        offered_versions("broken", None)
 
 
-def test_selection_among_versions_of_the_future() -> None:
+def test_offers_of_the_future() -> None:
     """A list that offers only what nobody knows is refused with what is known."""
     with pytest.raises(VersionUnsupported) as caught:
-        select_version("2.1.0", ["2.0.0"])
+        offered_versions("2.1.0", ["2.0.0"])
     assert caught.value.code == 1
     assert "2.0.0, 2.1.0" in str(caught.value)
     assert "1.1.0" in str(caught.value)
@@ -90,3 +93,32 @@ def test_supported_versions_are_in_order() -> None:
     require_supported("1.1.0")
     with pytest.raises(VersionUnsupported):
         require_supported("1.2.3")
+
+
+def test_an_answer_to_version() -> None:
+    """A plugin tells what it speaks, in its own order."""
+    answer = b'{"cniVersion": "1.0.0", "supportedVersions": ["0.2.0", "0.999.0"], "x": 1}'
+    assert parse_version_info(answer) == VersionInfo(cni_version="1.0.0", supported=("0.2.0", "0.999.0"))
+
+
+def test_an_answer_to_version_of_0_2_0() -> None:
+    """The first plugins with VERSION did not list what they speak."""
+    assert parse_version_info(b'{"cniVersion": "0.2.0"}').supported == ("0.1.0", "0.2.0")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b"{{{", "line 1, column 2"),
+        (b"", "line 1, column 1"),
+        (b"[]", "must be an object"),
+        (b'{"supportedVersions": ["foo"]}', "missing field cniVersion"),
+        (b'{"cniVersion": ""}', "missing field cniVersion"),
+        (b'{"cniVersion": "1.0.0"}', "missing field supportedVersions"),
+        (b'{"cniVersion": "1.0.0", "supportedVersions": [1]}', r"supportedVersions\[0\] must be a string"),
+    ],
+)
+def test_bad_answers_to_version(answer: bytes, reason: str) -> None:
+    """What is no answer to VERSION says why."""
+    with pytest.raises(BadResult, match=f"^bad CNI result: decoding version info: .*{reason}"):
+        parse_version_info(answer)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spec import (
     JsonError,
+    JsonNumber,
     JsonSyntaxError,
     JsonValue,
     as_object,
@@ -59,6 +60,8 @@ def test_any_bytes_are_a_value_or_a_syntax_error(data: bytes) -> None:
         (b"NaN", 1, 1),
         (b"[-Infinity]", 1, 1),
         (b"[" * 200_000, 1, 1),
+        (b"[" * 201 + b"]" * 201, 1, 1),
+        (b'{"a":' * 250 + b"1" + b"}" * 250, 1, 1),
         (b"9" * 5000, 1, 1),
         (b"1e999", 1, 1),
     ],
@@ -68,6 +71,39 @@ def test_a_syntax_error_has_a_place(text: bytes, line: int, column: int) -> None
     with pytest.raises(JsonSyntaxError) as caught:
         parse_json(text)
     assert (caught.value.line, caught.value.column) == (line, column)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"1.10",
+        b"-0.0",
+        b"1e3",
+        b"1E-7",
+        b"9007199254740993",
+        b"0.1000000000000000055511151231257827",
+        b'{"b":[1.50,1.5,{"a":null}],"a":true,"\\u00e4\\ud800":"\\u00e4"}',
+        b"[" * 199 + b"1.0e0" + b"]" * 199,
+    ],
+)
+def test_numbers_stay_as_they_were_written(text: bytes) -> None:
+    """A document goes on digit for digit, whatever a float would make of it."""
+    assert render_json(parse_json(text)) == text
+
+
+@pytest.mark.parametrize("value", [{"a": {1, 2}}, [JsonNumber("1.0e0"), {1, 2}]])
+def test_what_is_no_json_is_not_rendered(value: JsonValue) -> None:
+    """An object of Python's is refused by name."""
+    with pytest.raises(TypeError, match="set is not JSON"):
+        render_json(value)
+
+
+def test_a_written_number_is_a_number_to_a_reader_of_errors() -> None:
+    """An error shows a number as it was written."""
+    document = as_object(parse_json(b'{"mtu": 1.5e3}'), "document")
+    with pytest.raises(JsonError, match="mtu must be a string, not a number"):
+        get_str(document, "mtu")
+    assert str(document["mtu"]) == "1.5e3"
 
 
 def test_nan_is_not_rendered() -> None:

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`python -m cni_invoker` is `cni-invoker`."""
+
+from cni_invoker.tool import main
+
+main()

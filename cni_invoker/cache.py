@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What a runtime remembers of its attachments, and where: the protocol, and the one that forgets with the process.
+
+Everything DEL and CHECK need was known at ADD, and may have changed since: the configuration file was edited, the
+namespace's path forgotten, the capability arguments were only in a caller's environment (CNI SPEC §2 "Lifecycle &
+Ordering"). So it is remembered as it was.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from cni_invoker.attachment import Attachment, AttachmentKey
+from spec import JsonObject
+
+__all__ = ["AttachmentCache", "CachedAttachment", "MemoryCache", "read_boot_id"]
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def read_boot_id() -> str:
+    """Return the kernel's boot ID: no namespace outlives it."""
+    return _BOOT_ID.read_text("ascii").strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedAttachment:
+    """An attachment that plugins were asked for, and are owed a DEL for.
+
+    Attributes:
+        network: Name of the network.
+        attachment: What was given to ADD.
+        configuration: The network configuration list that was used, whole; None if it has not been kept, or cannot be
+            read any more.
+        result: The last result that a plugin of the list told; None if none has.
+        boot_id: The kernel's boot ID at ADD; empty if it has not been kept.
+    """
+
+    network: str
+    attachment: Attachment
+    configuration: JsonObject | None = field(hash=False)
+    result: JsonObject | None = field(hash=False)
+    boot_id: str
+
+
+class AttachmentCache(Protocol):
+    """Keeps attachments, one for each network, container ID and interface name.
+
+    When a method that changes something returns, the change will survive whatever the cache is made to survive; when it
+    raises, or is cancelled, the change has happened whole or not at all.
+
+    Raises:
+        CacheError: From every method: the cache cannot be read or written.
+    """
+
+    async def put(self, cached: CachedAttachment) -> None:
+        """Keep `cached`, in place of an earlier state of the same attachment."""
+
+    async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
+        """Return what is kept of an attachment to the network called `network`, None if nothing is.
+
+        Raises:
+            CacheDamaged: Something was kept, but cannot be understood any more.
+        """
+
+    async def remove(self, network: str, key: AttachmentKey) -> None:
+        """Forget an attachment, damaged or not; if there is none, nothing happens."""
+
+    async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+        """Return all attachments, or those to one network; what is damaged is left out."""
+
+
+class MemoryCache:
+    """Keeps attachments for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
+
+    async def put(self, cached: CachedAttachment) -> None:
+        """Keep `cached`."""
+        self._kept[cached.network, cached.attachment.key] = cached
+
+    async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
+        """Return what is kept of an attachment, None if nothing is."""
+        return self._kept.get((network, key))
+
+    async def remove(self, network: str, key: AttachmentKey) -> None:
+        """Forget an attachment."""
+        self._kept.pop((network, key), None)
+
+    async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+        """Return all attachments, or those to one network, in the order in which they came."""
+        return tuple(cached for cached in self._kept.values() if network in {None, cached.network})

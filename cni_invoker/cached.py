@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A runtime with a memory, what libcni's `CNIConfig` is: whoever uses it need not store anything.
+
+An attachment is remembered before its first plugin runs, with each plugin's result as it comes, and until its DEL has
+succeeded. Whatever happens in between, a crash included, what DEL needs is there.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.cache import AttachmentCache, CachedAttachment, read_boot_id
+from cni_invoker.config import NetworkConfigurationList
+from cni_invoker.errors import (
+    AttachmentExists,
+    BadConfiguration,
+    CacheDamaged,
+    CniError,
+    GcFailed,
+    InvalidParameter,
+    NetworkBusy,
+    VersionUnsupported,
+)
+from cni_invoker.plugin_errors import BadResult, PluginNotFound
+from cni_invoker.result import Result
+from cni_invoker.runtime import Runtime
+
+__all__ = ["CachedRuntime"]
+
+log = logging.getLogger(__name__)
+
+_NOTHING_RAN: Final = (InvalidParameter, NetworkBusy, PluginNotFound, VersionUnsupported)
+"""What `Runtime.add` raises before the first plugin runs."""
+
+_Delete = Callable[[NetworkConfigurationList, Attachment, Result | None], Awaitable[None]]
+
+
+class CachedRuntime:
+    """Adds, checks and deletes attachments, and knows which there are.
+
+    DEL, CHECK and GC are given what ADD was given: the stored list, namespace, arguments and result, not what the
+    caller or the configuration directory has by now.
+
+    Args:
+        runtime: Runs the plugins.
+        cache: Remembers the attachments.
+        boot_id: The kernel's boot ID. No namespace outlives a boot, but attachments of an earlier one may still hold
+            addresses and rules.
+    """
+
+    def __init__(self, runtime: Runtime, cache: AttachmentCache, *, boot_id: str | None = None) -> None:
+        self._runtime = runtime
+        self._cache = cache
+        self._boot_id = read_boot_id() if boot_id is None else boot_id
+        self._in_add: set[tuple[str, AttachmentKey]] = set()
+        self._spared: list[set[tuple[str, AttachmentKey]]] = []
+
+    async def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
+        """Add a container to a network and return the last plugin's result.
+
+        An attachment of an earlier boot is deleted first. If a plugin fails, all of them are asked to delete what they
+        have done, before the error is raised; where that fails as well, a note at the error tells it, and the
+        attachment is still remembered. Cancellation undoes nothing: the attachment is remembered, and a `delete` owed.
+
+        Args:
+            network: The list.
+            attachment: The container.
+
+        Raises:
+            AttachmentExists: It has been added already, or is about to be.
+            InvalidParameter, PluginNotFound, VersionUnsupported, NetworkBusy: Nothing has been executed.
+            PluginError, BadResult: A plugin failed.
+            CacheError: It cannot be remembered. Nothing has been executed, or all has been undone.
+        """
+        with self._adding(network.name, attachment.key):
+            negotiated = await self._runtime.negotiate(network)
+            earlier = await self._find_readable(network.name, attachment.key)
+            if earlier is not None:
+                if earlier.boot_id in {"", self._boot_id}:
+                    raise AttachmentExists(network.name, attachment.container_id, attachment.ifname)
+                await self._delete(earlier, network, self._runtime.delete)
+            cached = CachedAttachment(
+                network=network.name,
+                attachment=attachment,
+                configuration=negotiated.document,
+                result=None,
+                boot_id=self._boot_id,
+            )
+            await self._cache.put(cached)
+
+            async def remember(result: Result) -> None:
+                nonlocal cached
+                cached = replace(cached, result=result.document)
+                await self._cache.put(cached)
+
+            try:
+                return await self._runtime.add(negotiated, attachment, on_result=remember)
+            except CniError as exc:
+                try:
+                    if cached.result is None and isinstance(exc, _NOTHING_RAN):
+                        await self._cache.remove(network.name, attachment.key)
+                    else:
+                        await self._delete(cached, network, self._runtime.delete)
+                except CniError as failed:
+                    exc.add_note(f"it could not be undone, so that a DEL is still owed: {failed}")
+                raise
+
+    async def check(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
+        """Ask the plugins whether an attachment is as they made it (CNI SPEC "Checking an attachment").
+
+        One that is not remembered is checked without a result, which most plugins refuse.
+
+        Raises:
+            CacheDamaged: What was remembered cannot be understood.
+            CniError: As `Runtime.check`.
+        """
+        cached = await self._cache.find(network.name, attachment.key)
+        used, attachment = await self._replayed(cached, network, attachment)
+        result = None if cached is None or cached.result is None else Result.from_document(cached.result)
+        await self._runtime.check(used, attachment, result)
+
+    async def delete(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
+        """Delete a container from a network, and forget the attachment.
+
+        It may be repeated. One that is not remembered, or damaged, is deleted as it is given here, without a result.
+
+        Raises:
+            CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still remembered.
+        """
+        cached = await self._find_readable(network.name, attachment.key)
+        used, attachment = await self._replayed(cached, network, attachment)
+        await self._runtime.delete(used, attachment, None if cached is None else _result(cached))
+        await self._cache.remove(network.name, attachment.key)
+
+    async def delete_cached(self, cached: CachedAttachment) -> None:
+        """Delete an attachment with nothing but what is remembered of it: its network may have no configuration now.
+
+        Raises:
+            BadConfiguration: Its list has not been kept.
+            CniError: As `delete`.
+        """
+        await self._delete(cached, None, self._runtime.delete)
+
+    async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+        """Delete every remembered attachment to a network that is not valid, then run the plugins' own GC.
+
+        ADD and DEL wait meanwhile, and an ADD that is under way now is waited for; its attachment is valid, whether it
+        is among `valid` or not. So is, for the plugins, one whose DEL fails: it is still remembered.
+
+        Args:
+            network: The list; with `disableGC` nothing happens.
+            valid: The attachments to be left alone. There is no default: none at all is a decision.
+
+        Raises:
+            GcFailed: With all that went wrong; the rest has been done.
+            CacheError, NetworkBusy: Nothing has been done.
+        """
+        if network.disable_gc:
+            return
+        spared = set(self._in_add)
+        self._spared.append(spared)
+        try:
+            async with self._runtime.collecting(network) as collecting:
+                errors: list[CniError] = []
+                for cached in await self._cache.list(network.name):
+                    key = cached.attachment.key
+                    if key in valid or (network.name, key) in spared:
+                        continue
+                    try:
+                        await self._delete(cached, network, collecting.delete)
+                    except CniError as exc:
+                        errors.append(exc)
+                kept = {cached.attachment.key for cached in await self._cache.list(network.name)}
+                try:
+                    await collecting.gc({*valid, *kept})
+                except GcFailed as exc:
+                    errors.extend(exc.errors)
+        finally:
+            self._spared.remove(spared)
+        if errors:
+            raise GcFailed(network.name, errors)
+
+    async def attachments(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+        """Return what is remembered, of one network or of all."""
+        return await self._cache.list(network)
+
+    async def _find_readable(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
+        """Return what is remembered of an attachment; what is damaged must keep nobody from deleting or adding."""
+        try:
+            return await self._cache.find(network, key)
+        except CacheDamaged as exc:
+            log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
+            return None
+
+    async def _replayed(
+        self, cached: CachedAttachment | None, network: NetworkConfigurationList, attachment: Attachment
+    ) -> tuple[NetworkConfigurationList, Attachment]:
+        """Return list and attachment as they were at ADD, as far as that is known."""
+        used = (cached and _configuration(cached)) or await self._runtime.negotiate(network)
+        return used, cached.attachment if cached and cached.attachment.netns else attachment
+
+    async def _delete(
+        self, cached: CachedAttachment, otherwise: NetworkConfigurationList | None, delete: _Delete
+    ) -> None:
+        used = _configuration(cached)
+        if used is None:
+            if otherwise is None:
+                raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
+            used = await self._runtime.negotiate(otherwise)
+        await delete(used, cached.attachment, _result(cached))
+        await self._cache.remove(cached.network, cached.attachment.key)
+
+    @contextmanager
+    def _adding(self, network: str, key: AttachmentKey) -> Iterator[None]:
+        """Let nobody else add the same meanwhile, and no GC that began before take it for stale."""
+        identity = (network, key)
+        if identity in self._in_add:
+            raise AttachmentExists(network, key.container_id, key.ifname)
+        for spared in self._spared:
+            spared.add(identity)
+        self._in_add.add(identity)
+        try:
+            yield
+        finally:
+            self._in_add.remove(identity)
+
+
+def _configuration(cached: CachedAttachment) -> NetworkConfigurationList | None:
+    if cached.configuration is None:
+        return None
+    try:
+        if "plugins" in cached.configuration:
+            return NetworkConfigurationList.from_document(cached.configuration)
+        # libcni's AddNetwork, which knows no lists, keeps the configuration of its one plugin.
+        return NetworkConfigurationList.from_plugin_document(cached.configuration)
+    except BadConfiguration as exc:
+        log.warning("cache.bad_configuration", extra={"network": cached.network, "reason": exc.reason})
+        return None
+
+
+def _result(cached: CachedAttachment) -> Result | None:
+    """Return the result for a DEL, which goes on without one rather than not at all."""
+    if cached.result is None:
+        return None
+    try:
+        return Result.from_document(cached.result)
+    except BadResult as exc:
+        log.warning("cache.bad_result", extra={"network": cached.network, "reason": exc.reason})
+        return None

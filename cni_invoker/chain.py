@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The plugins of a list, run one after the other for a verb; each is told what the specification says.
+
+Nobody is kept apart here from others who work on the same network or container; that is the runtime's.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
+
+from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
+from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
+from cni_invoker.executions import Executions
+from cni_invoker.negotiation import Negotiation
+from cni_invoker.plugin_errors import BadResult, PluginError, PluginFailed
+from cni_invoker.request import Request, Requests
+from cni_invoker.result import Result, parse_result
+from cni_invoker.shared_chains import SharedChains
+from cni_invoker.verbs import Verb
+from cni_invoker.versions import is_at_least
+
+__all__ = ["Chain"]
+
+log = logging.getLogger(__name__)
+
+_CHECK_SINCE: Final = "0.4.0"
+_PREV_RESULT_FOR_DEL_SINCE: Final = "0.4.0"
+_GC_SINCE: Final = "1.1.0"
+_STATUS_SINCE: Final = "1.1.0"
+
+
+class Chain:
+    """Runs the plugins of lists.
+
+    Args:
+        executions: Executes them.
+        make_requests: Gives what makes requests.
+        negotiation: Knows what they speak.
+    """
+
+    def __init__(self, executions: Executions, make_requests: Callable[[], Requests], negotiation: Negotiation) -> None:
+        self._executions = executions
+        self._make_requests = make_requests
+        self._negotiation = negotiation
+        self._shared_chains = SharedChains()
+
+    async def add(
+        self,
+        network: NetworkConfigurationList,
+        attachment: Attachment,
+        on_result: Callable[[Result], Awaitable[None]] | None,
+    ) -> Result:
+        """Run ADD in the order of the list, up to the first failure; each plugin is told the result of the one before.
+
+        A result goes on in the list's version, whichever it was printed in; it is returned as it was printed.
+
+        Raises:
+            PluginError, BadResult: About one plugin; those after it have not run.
+        """
+        result: Result | None = None
+        for plugin in network.plugins:
+            told = result.converted(network.cni_version) if result is not None else None
+            result = await self._add(network, plugin, attachment, told)
+            if on_result is not None:
+                await on_result(result)
+        assert result is not None  # noqa: S101  # a list has at least one plugin
+        return result
+
+    async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
+        """Run CHECK in the order of the list, up to the first failure; all plugins are told the last result of ADD.
+
+        Raises:
+            VerbUnsupported: The list's version has no CHECK, allowed or not.
+            BadResult: The result cannot be told in the list's version.
+            PluginError: About one plugin; those after it have not run.
+        """
+        if not is_at_least(network.cni_version, _CHECK_SINCE):
+            raise VerbUnsupported(Verb.CHECK, network.cni_version, _CHECK_SINCE)
+        if network.disable_check:
+            return
+        told = result.converted(network.cni_version) if result is not None else None
+        for plugin in network.plugins:
+            await self._executions.run(self._make_requests().attachment(Verb.CHECK, network, plugin, attachment, told))
+
+    async def delete(
+        self,
+        network: NetworkConfigurationList,
+        attachment: Attachment,
+        result: Result | None,
+        answered: int | None = None,
+    ) -> None:
+        """Run DEL in reverse order, each plugin once more if it fails, up to the first that fails again.
+
+        Of the plugins from number `answered` on, which have not come to the end of their ADD, that is only logged.
+
+        Raises:
+            PluginError: About one plugin; those before it in the list have not run.
+        """
+        told = _told_to_delete(network, result)
+        owing = len(network.plugins) if answered is None else answered
+        for index, plugin in reversed(tuple(enumerate(network.plugins))):
+            request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, told)
+            try:
+                await self._delete(request)
+            except PluginError as exc:
+                if index < owing:
+                    raise
+                log.warning("plugin.delete_failed", extra={"plugin": plugin.type, "error": str(exc)})
+
+    async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+        """Run GC in the order of the list, to its end; only plugins that speak the list's version know it.
+
+        Raises:
+            GcFailed: Plugins failed, or do not tell what they speak.
+        """
+        attachments = tuple(valid)
+        if network.disable_gc or not is_at_least(network.cni_version, _GC_SINCE):
+            return
+        errors: list[CniError] = []
+        for plugin in network.plugins:
+            try:
+                if await self._speaks(plugin, network.cni_version):
+                    await self._executions.run(self._make_requests().gc(network, plugin, attachments))
+            except CniError as exc:
+                errors.append(exc)
+        if errors:
+            raise GcFailed(network.name, errors)
+
+    async def status(self, network: NetworkConfigurationList) -> None:
+        """Run STATUS in the order of the list, up to the first failure; as with GC, not all plugins know it.
+
+        Raises:
+            PluginError, BadResult: About one plugin; those after it have not run.
+        """
+        if not is_at_least(network.cni_version, _STATUS_SINCE):
+            return
+        for plugin in network.plugins:
+            if await self._speaks(plugin, network.cni_version):
+                await self._executions.run(self._make_requests().status(network, plugin))
+
+    async def _delete(self, request: Request) -> None:
+        try:
+            await self._executions.run(request)
+        except PluginFailed as exc:
+            if exc.is_transient:  # asked again often enough
+                raise
+            await self._executions.run(request)
+
+    async def _add(
+        self,
+        network: NetworkConfigurationList,
+        plugin: PluginConfiguration,
+        attachment: Attachment,
+        told: Result | None,
+    ) -> Result:
+        request = self._make_requests().attachment(Verb.ADD, network, plugin, attachment, told)
+        output = await self._executions.run(request, lambda: self._shared_chains.first_alone(plugin, attachment, told))
+        return output.parse(lambda stdout: parse_result(stdout, network.cni_version))
+
+    async def _speaks(self, plugin: PluginConfiguration, version: str) -> bool:
+        # A plugin of before answers these verbs with whatever error comes first, code 3 for one (measured, 1.1.1).
+        return version in (await self._negotiation.version(plugin.type)).supported
+
+
+def _told_to_delete(network: NetworkConfigurationList, result: Result | None) -> Result | None:
+    """Return what plugins are told of a result; better nothing than that nothing is deleted."""
+    if result is None or not is_at_least(network.cni_version, _PREV_RESULT_FOR_DEL_SINCE):
+        return None
+    try:
+        return result.converted(network.cni_version)
+    except BadResult:
+        return None

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Executions of plugins: found, in their turn, within their time, and again where a plugin asks for it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from pathlib import Path
+from typing import Final, Protocol
+
+from cni_invoker.execute import Output, execute
+from cni_invoker.limits import Limits
+from cni_invoker.plugin_errors import PluginFailed, PluginTimeout
+from cni_invoker.plugins import find_plugin
+from cni_invoker.request import Request
+from cni_invoker.verbs import Verb
+
+__all__ = ["ExecutionObserver", "Executions"]
+
+_ANSWERS: Final = frozenset({Verb.STATUS, Verb.VERSION})
+"""For these, "try again later" is the answer."""
+
+
+class ExecutionObserver(Protocol):
+    """Learns what plugins cost. Called in the task that waits for the plugin, after each execution, good or bad."""
+
+    def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
+        """Take note that `plugin` was executed for `verb` and took `duration_s` seconds, waiting not included."""
+
+
+class Executions:
+    """Executes plugins, no more than allowed at once; DEL has places of its own, which no hung ADD can take.
+
+    Args:
+        plugin_dirs: Where plugins are looked for; the first directory that has one wins.
+        limits: Times, sizes and numbers.
+        observer: Is told of every execution.
+    """
+
+    def __init__(self, plugin_dirs: Sequence[Path], limits: Limits, observer: ExecutionObserver | None) -> None:
+        self._plugin_dirs = tuple(plugin_dirs)
+        self._limits = limits
+        self._observer = observer
+        self._slots = asyncio.Semaphore(limits.executions)
+        self._slots_of_delete = asyncio.Semaphore(limits.executions)
+
+    def find(self, plugin_type: str) -> Path:
+        """Return the executable of a plugin.
+
+        Raises:
+            PluginNotFound: There is none.
+        """
+        return find_plugin(plugin_type, self._plugin_dirs)
+
+    async def run(
+        self, request: Request, alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    ) -> Output:
+        """Carry out a request as soon as it is its turn; what `alone` returns is held meanwhile.
+
+        A plugin that says "try again later" (error code 11) is asked again after a pause, and given up after the last
+        pause of the limits.
+
+        Raises:
+            PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed, BadResult: As `execute`.
+        """
+        for pause_s in () if request.verb in _ANSWERS else self._limits.retry_pauses_s:
+            try:
+                return await self._run(request, alone())
+            except PluginFailed as exc:
+                if not exc.is_transient:
+                    raise
+            await asyncio.sleep(pause_s)
+        return await self._run(request, alone())
+
+    async def _run(self, request: Request, alone: AbstractAsyncContextManager[None]) -> Output:
+        path = self.find(request.plugin)
+        loop = asyncio.get_running_loop()
+        wait_s = self._limits.wait_s
+        async with AsyncExitStack() as turn:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await turn.enter_async_context(alone)
+                    await turn.enter_async_context(self._slots_of_delete if request.verb is Verb.DEL else self._slots)
+            except TimeoutError as exc:
+                raise PluginTimeout(plugin=request.plugin, verb=request.verb, timeout_s=wait_s, started=False) from exc
+            started = loop.time()
+            deadline = started + self._limits.timeout_s(request.verb)
+            try:
+                return await execute(request, path, deadline=deadline, limits=self._limits)
+            finally:
+                if self._observer is not None:
+                    self._observer.on_execution(request.plugin, request.verb, loop.time() - started)

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The attachment cache on disk as libcni has it, so that cnitool and we can work on the same attachments.
+
+One file per attachment, `<directory>/results/<network>-<container ID>-<ifname>`, of libcni's form (`libcni_record`).
+What is different from libcni does not disturb it:
+
+* A file is replaced whole, and is on the disk when `put` returns; libcni's may be empty after a loss of power, which
+  then keeps the attachment from being deleted (cni#1055).
+* The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. The second to
+  come gets a name of its own, the shared one with a hash at its end. libcni lists it all the same, as it lists by
+  content.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.cache import CachedAttachment
+from cni_invoker.errors import CacheDamaged, CacheError
+from cni_invoker.libcni_record import parse_record, render_record
+from cni_invoker.names import check_network_name
+from spec import JsonError, JsonObject
+
+__all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
+
+log = logging.getLogger(__name__)
+
+DEFAULT_CACHE_DIR: Final = Path("/var/lib/cni")
+"""Where libcni has its own."""
+
+_DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
+_FILE_MODE: Final = 0o600
+_FILE_BYTES: Final = 16 << 20
+"""What is larger is no attachment: a result has some kilobytes, a configuration too."""
+
+T = TypeVar("T")
+
+
+class FileCache:
+    """Keeps attachments in files, on the disk when a method returns.
+
+    Several processes may use one directory; a lock on it is held for the milliseconds of one change.
+
+    Args:
+        directory: The cache directory; it is made when the first attachment comes.
+    """
+
+    def __init__(self, directory: Path = DEFAULT_CACHE_DIR) -> None:
+        self._directory = directory
+        self._results = directory / "results"
+
+    async def put(self, cached: CachedAttachment) -> None:
+        """Keep `cached`."""
+        await _in_thread(lambda: self._put(cached))
+
+    async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
+        """Return what is kept of an attachment.
+
+        A file of before libcni 0.8 has nothing but the result, without configuration, namespace and arguments.
+        """
+        return await _in_thread(lambda: self._find(network, key))
+
+    async def remove(self, network: str, key: AttachmentKey) -> None:
+        """Forget an attachment, also one whose file cannot be understood."""
+        await _in_thread(lambda: self._remove(network, key))
+
+    async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+        """Return all attachments, or those to one network, by file name; libcni's `GetCachedAttachments`."""
+        return await _in_thread(lambda: self._list(network))
+
+    def _put(self, cached: CachedAttachment) -> None:
+        own, shared = self._files(cached.network, cached.attachment.key)
+        with _reported("write", self._results):
+            if not self._results.is_dir():
+                self._results.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+                _sync(self._directory)
+            with _locked(self._results):
+                taken = own.exists() or _is_of_another(shared, cached.network, cached.attachment.key)
+                # Not in `results`: left over by a crash, libcni would take it for one more attachment.
+                new = self._directory / "results.new"
+                with open(new, "wb", opener=_open_private) as opened:  # Path.open has no opener
+                    opened.write(render_record(cached))
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                new.rename(own if taken else shared)
+                _sync(self._results)
+
+    def _find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
+        for file in self._files(network, key):
+            found = _read(file)
+            if isinstance(found, CachedAttachment) and (found.network, found.attachment.key) == (network, key):
+                return found
+            if found is not None and not isinstance(found, CachedAttachment):
+                attachment = Attachment(container_id=key.container_id, ifname=key.ifname, netns="")
+                return CachedAttachment(
+                    network=network, attachment=attachment, configuration=None, result=found, boot_id=""
+                )
+        return None
+
+    def _remove(self, network: str, key: AttachmentKey) -> None:
+        files = self._files(network, key)
+        with _reported("write", self._results):
+            if self._results.exists():
+                with _locked(self._results):
+                    for file in files:
+                        if not _is_of_another(file, network, key):
+                            file.unlink(missing_ok=True)
+                    _sync(self._results)
+
+    def _list(self, network: str | None) -> tuple[CachedAttachment, ...]:
+        with _reported("read", self._results):
+            files = sorted(self._results.iterdir()) if self._results.exists() else []
+        found: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
+        for file in files:
+            try:
+                cached = _read(file)
+            except CacheError as exc:
+                log.warning("cache.unreadable", extra={"file": str(file), "reason": exc.reason})
+                continue
+            if isinstance(cached, CachedAttachment) and network in {None, cached.network}:
+                found[cached.network, cached.attachment.key] = cached
+        return tuple(found.values())
+
+    def _files(self, network: str, key: AttachmentKey) -> tuple[Path, Path]:
+        """Return the file that can only be this attachment's, and the one that libcni would use."""
+        check_network_name(network)
+        name = f"{network}-{key.container_id}-{key.ifname}"
+        digest = hashlib.sha256(f"{network}/{key.container_id}/{key.ifname}".encode()).hexdigest()
+        return self._results / f"{name}-{digest[:16]}", self._results / name
+
+
+def _read(file: Path) -> CachedAttachment | JsonObject | None:
+    """Return what `parse_record` makes of a file, None if there is none."""
+    with _reported("read", file):
+        try:
+            # A FIFO would wait for a writer for ever.
+            if not file.is_file() and file.exists():
+                raise CacheDamaged(file, "not a regular file")
+            with file.open("rb") as opened:
+                data = opened.read(_FILE_BYTES + 1)
+        except FileNotFoundError:
+            return None
+    if len(data) > _FILE_BYTES:
+        raise CacheDamaged(file, f"it has more than {_FILE_BYTES} bytes")
+    try:
+        return parse_record(data)
+    except JsonError as exc:
+        raise CacheDamaged(file, str(exc)) from exc
+
+
+def _is_of_another(file: Path, network: str, key: AttachmentKey) -> bool:
+    try:
+        found = _read(file)
+    except CacheDamaged:
+        return False
+    return isinstance(found, CachedAttachment) and (found.network, found.attachment.key) != (network, key)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the directory's lock, which nobody has for longer than one change."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync(directory: Path) -> None:
+    """Bring the names of a directory to the disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+
+
+@contextmanager
+def _reported(doing: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise CacheError(path, f"cannot {doing} it: {exc.strerror}") from exc
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do `work` in a thread; a cancellation waits for its end, so that what comes after it is done after it."""
+    ended = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        while not ended.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((ended,))
+        raise

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""An attachment in the form in which libcni writes it into its cache; pure.
+
+```json
+{"kind": "cniCacheV1", "containerId": "c1", "config": "<the list, base64>", "ifName": "eth0", "networkName": "blue",
+ "netns": "/run/netns/c1", "cniArgs": [["K", "V"]], "capabilityArgs": {}, "result": {}, "bootId": "<the kernel's>"}
+```
+
+`result` is missing as long as no plugin has told one. `bootId` is ours; libcni does not look at it.
+"""
+
+import base64
+from typing import Final
+
+from cni_invoker.attachment import Attachment
+from cni_invoker.cache import CachedAttachment
+from cni_invoker.errors import InvalidParameter
+from spec import (
+    JsonError,
+    JsonObject,
+    JsonValue,
+    as_object,
+    find_object,
+    find_str,
+    get_list,
+    get_str,
+    parse_json,
+    render_json,
+)
+
+__all__ = ["parse_record", "render_record"]
+
+_KIND: Final = "cniCacheV1"
+
+
+def render_record(cached: CachedAttachment) -> bytes:
+    """Return what libcni would write for an attachment."""
+    attachment = cached.attachment
+    record: dict[str, JsonValue] = {
+        "kind": _KIND,
+        "containerId": attachment.container_id,
+        "config": base64.b64encode(render_json(cached.configuration)).decode("ascii") if cached.configuration else None,
+        "ifName": attachment.ifname,
+        "networkName": cached.network,
+        "netns": attachment.netns,
+        "cniArgs": attachment.args,
+        "capabilityArgs": attachment.capability_args,
+        "result": cached.result,
+        "bootId": cached.boot_id,
+    }
+    return render_json({key: value for key, value in record.items() if value})  # libcni's omitempty
+
+
+def parse_record(data: bytes) -> CachedAttachment | JsonObject:
+    """Return the attachment that a file tells of; or, from a file of before `cniCacheV1`, the bare result.
+
+    A configuration that cannot be read is left out: the result and the arguments are still worth something.
+
+    Raises:
+        JsonError: It is neither, or of a kind nobody knows.
+    """
+    record = as_object(parse_json(data), "the record")
+    kind = find_str(record, "kind")
+    if kind is None:
+        return record
+    if kind != _KIND:
+        raise JsonError(f"it is of the kind {kind!r}, not {_KIND!r}")
+    try:
+        attachment = Attachment(
+            container_id=get_str(record, "containerId"),
+            ifname=get_str(record, "ifName"),
+            netns=find_str(record, "netns") or "",
+            args=tuple(_pair(item) for item in get_list(record, "cniArgs")),
+            capability_args=find_object(record, "capabilityArgs") or {},
+        )
+    except InvalidParameter as exc:
+        raise JsonError(str(exc)) from exc
+    return CachedAttachment(
+        network=get_str(record, "networkName"),
+        attachment=attachment,
+        configuration=_configuration(record),
+        result=find_object(record, "result"),
+        boot_id=find_str(record, "bootId") or "",
+    )
+
+
+def _configuration(record: JsonObject) -> JsonObject | None:
+    try:
+        return as_object(parse_json(base64.b64decode(get_str(record, "config"), validate=True)), "config")
+    except ValueError:
+        return None
+
+
+def _pair(item: JsonValue) -> tuple[str, str]:
+    match item:
+        case [str(key), str(value)]:
+            return key, value
+        case _:
+            raise JsonError("each of cniArgs must be a pair of strings")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which version a list is spoken in: the newest that it offers and that all of its plugins speak, and this runtime.
+
+The specification leaves that to the runtime (CNI SPEC §1 "Version considerations"); libcni takes the newest that the
+list offers, which then fails with plugins that are older.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from cni_invoker.config import NetworkConfigurationList
+from cni_invoker.errors import NoCommonVersion
+from cni_invoker.executions import Executions
+from cni_invoker.plugin_errors import BadResult, PluginFailed
+from cni_invoker.request import Requests
+from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, parse_version_info
+
+__all__ = ["Negotiation", "choose_version"]
+
+_KNOWS_NO_VERSION: Final = "unknown CNI_COMMAND: VERSION"
+"""The whole message of a plugin of 0.1.0, which did not have that verb."""
+
+_Identity = tuple[int, int, int, int]
+
+
+def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, VersionInfo]) -> str:
+    """Return the newest version that `network` offers and that this runtime and all plugins speak; pure.
+
+    Args:
+        network: The list.
+        plugins: What its plugins answered to VERSION, by type.
+
+    Raises:
+        NoCommonVersion: There is none.
+    """
+    for version in network.cni_versions:
+        if version in SUPPORTED_VERSIONS and all(version in plugin.supported for plugin in plugins.values()):
+            return version
+    supported = {plugin: info.supported for plugin, info in plugins.items()}
+    raise NoCommonVersion(network.name, network.cni_versions, supported, SUPPORTED_VERSIONS)
+
+
+class Negotiation:
+    """Asks plugins for their versions: each executable once, and again when its file has changed.
+
+    Args:
+        executions: Executes them.
+        make_requests: Gives what makes requests.
+    """
+
+    def __init__(self, executions: Executions, make_requests: Callable[[], Requests]) -> None:
+        self._executions = executions
+        self._make_requests = make_requests
+        self._known: dict[Path, tuple[_Identity, VersionInfo]] = {}
+
+    async def version(self, plugin_type: str) -> VersionInfo:
+        """Return the versions that a plugin speaks; a failure is not kept.
+
+        Raises:
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: It does not tell.
+        """
+        path = self._executions.find(plugin_type)
+        identity = _identify(path)
+        known = self._known.get(path)
+        if known is not None and known[0] == identity:
+            return known[1]
+        info = await self._ask(plugin_type)
+        if identity is not None:
+            self._known[path] = identity, info
+        return info
+
+    async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
+        """Return `network` in the newest version that fits.
+
+        Plugins that cannot tell what they speak are let pass where the list offers no choice: ADD will show.
+
+        Raises:
+            NoCommonVersion: There is none.
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: A plugin does not tell.
+        """
+        plugins = {}
+        for plugin_type in dict.fromkeys(network.plugin_types):
+            try:
+                plugins[plugin_type] = await self.version(plugin_type)
+            except (PluginFailed, BadResult):
+                if len(network.cni_versions) > 1:
+                    raise
+        return network.with_version(choose_version(network, plugins))
+
+    async def _ask(self, plugin_type: str) -> VersionInfo:
+        try:
+            output = await self._executions.run(self._make_requests().version(plugin_type))
+        except PluginFailed as exc:
+            if exc.msg == _KNOWS_NO_VERSION:
+                return ONLY_THE_FIRST
+            raise
+        return output.parse(parse_version_info)
+
+
+def _identify(path: Path) -> _Identity | None:
+    """Return what changes with the content of a file; None if there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What can go wrong with one plugin; the part of the tree in `errors` that has executions to tell of."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cni_invoker.errors import TRY_AGAIN_LATER, CniError
+
+__all__ = ["BadResult", "PluginError", "PluginFailed", "PluginNotFound", "PluginNotStarted", "PluginTimeout"]
+
+
+class PluginError(CniError):
+    """Something about one plugin.
+
+    Attributes:
+        plugin: The plugin's type, e.g. `bridge`.
+    """
+
+    def __init__(self, text: str, *, plugin: str) -> None:
+        super().__init__(text)
+        self.plugin = plugin
+
+
+class PluginNotFound(PluginError):
+    """A plugin is in none of the plugin directories; nothing has been executed.
+
+    Attributes:
+        directories: Where it was looked for.
+        not_executable: Files of that name that are there, but may not be executed.
+    """
+
+    def __init__(self, *, plugin: str, directories: Sequence[Path], not_executable: Sequence[Path] = ()) -> None:
+        text = f'failed to find plugin "{plugin}" in path [{", ".join(map(str, directories))}]'
+        if not_executable:
+            text += f"; found but not executable: {', '.join(map(str, not_executable))}"
+        super().__init__(text, plugin=plugin)
+        self.directories = tuple(directories)
+        self.not_executable = tuple(not_executable)
+
+
+class PluginNotStarted(PluginError):
+    """The kernel does not execute a plugin; nothing of it has run.
+
+    Attributes:
+        verb: What it was to do.
+        path: The executable.
+        reason: The kernel's own words.
+    """
+
+    code = 5
+
+    def __init__(self, *, plugin: str, verb: str, path: Path, reason: str) -> None:
+        super().__init__(f"{_failed(plugin, verb)}: cannot execute {path}: {reason}", plugin=plugin)
+        self.verb = verb
+        self.path = path
+        self.reason = reason
+
+
+class PluginTimeout(PluginError):
+    """A plugin did not end in time; it and all it started in its session have been killed.
+
+    Attributes:
+        verb: What it was to do.
+        timeout_s: The time it had, in seconds.
+        started: False if it was still waiting for its turn, and has not run at all.
+        stderr_tail: The last lines of its standard error.
+    """
+
+    def __init__(
+        self, *, plugin: str, verb: str, timeout_s: float, started: bool, stderr_tail: Sequence[str] = ()
+    ) -> None:
+        what = "was killed, having not ended" if started else "did not get its turn, with too many others running,"
+        text = f"{_failed(plugin, verb)}: it {what} within {timeout_s:g} s"
+        super().__init__(text + _shown(stderr_tail), plugin=plugin)
+        self.verb = verb
+        self.timeout_s = timeout_s
+        self.started = started
+        self.stderr_tail = tuple(stderr_tail)
+
+
+class PluginFailed(PluginError):
+    """A plugin ended with an error.
+
+    Attributes:
+        verb: What it was to do.
+        path: The executable.
+        msg: The plugin's own message, or what is known without one.
+        details: The plugin's own details, empty if it gave none.
+        exit_status: Its exit status, None if a signal ended it.
+        signal: The signal that ended it, e.g. `SIGSEGV`.
+        stderr_tail: The last lines of its standard error.
+        duration_s: How long it ran, in seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        plugin: str,
+        verb: str,
+        path: Path,
+        code: int,
+        msg: str,
+        details: str = "",
+        exit_status: int | None,
+        signal: str | None,
+        stderr_tail: Sequence[str] = (),
+        duration_s: float,
+    ) -> None:
+        message = f"{msg}; {details}" if details else msg
+        end = f"exit status {exit_status}" if signal is None else f"killed by {signal}"
+        facts = f"code {code}, {end} after {duration_s:.3f} s, {path}"
+        super().__init__(f"{_failed(plugin, verb)}: {message} ({facts}){_shown(stderr_tail)}", plugin=plugin)
+        self.verb = verb
+        self.path = path
+        self.code = code
+        self.msg = msg
+        self.details = details
+        self.exit_status = exit_status
+        self.signal = signal
+        self.stderr_tail = tuple(stderr_tail)
+        self.duration_s = duration_s
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the plugin says that the same request may succeed later (code 11)."""
+        return self.code == TRY_AGAIN_LATER
+
+
+class BadResult(CniError):
+    """What should be a CNI result is none. If a plugin has just printed it, it has done its work: a DEL is owed.
+
+    Attributes:
+        reason: What is wrong with the result.
+        plugin: The type of the plugin that printed it, None for a document from elsewhere.
+        stderr_tail: The last lines of that plugin's standard error.
+    """
+
+    code = 6
+
+    def __init__(
+        self, reason: str, *, plugin: str | None = None, verb: str = "", stderr_tail: Sequence[str] = ()
+    ) -> None:
+        origin = "" if plugin is None else f"{_failed(plugin, verb)}: "
+        super().__init__(f"{origin}bad CNI result: {reason}{_shown(stderr_tail)}")
+        self.reason = reason
+        self.plugin = plugin
+        self.stderr_tail = tuple(stderr_tail)
+
+
+def _failed(plugin: str, verb: str) -> str:
+    # The words of libcni: people search for them, and know what they mean.
+    return f'plugin type="{plugin}" failed ({"delete" if verb == "DEL" else verb.lower()})'
+
+
+def _shown(stderr_tail: Sequence[str]) -> str:
+    return f"; its last words on standard error: {' | '.join(stderr_tail)}" if stderr_tail else ""

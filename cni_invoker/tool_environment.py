@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the tool is told by its environment, by the same names as cnitool; pure."""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from cni_invoker.attachment import Attachment
+from cni_invoker.errors import InvalidParameter
+from spec import JsonError, JsonObject, as_object, parse_json
+
+__all__ = ["container_id", "find_configuration_dir", "find_plugin_dirs", "parse_attachment"]
+
+_CONFIGURATION_DIR: Final = Path("/etc/cni/net.d")
+_PLUGIN_DIRS: Final = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
+"""Where plugins are by convention, and where Debian has them; cnitool knows neither and needs `CNI_PATH`."""
+
+_IFNAME: Final = "eth0"
+_BAD_ENVIRONMENT: Final = 4
+_DIGEST_BYTES: Final = 10
+
+
+def find_configuration_dir(environment: Mapping[str, str]) -> Path:
+    """Return where network configurations are: `NETCONFPATH`."""
+    return Path(environment.get("NETCONFPATH") or _CONFIGURATION_DIR)
+
+
+def find_plugin_dirs(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return where plugins are: `CNI_PATH`, separated by colons."""
+    named = environment.get("CNI_PATH", "")
+    return tuple(Path(directory) for directory in named.split(os.pathsep) if directory) or _PLUGIN_DIRS
+
+
+def container_id(netns: str) -> str:
+    """Return the ID that cnitool gives to the container of a namespace, by the namespace's absolute path."""
+    return f"cnitool-{hashlib.sha512(os.fsencode(netns)).digest()[:_DIGEST_BYTES].hex()}"
+
+
+def parse_attachment(netns: str, environment: Mapping[str, str], *, ifname: str | None = None) -> Attachment:
+    """Return what is to be attached.
+
+    Args:
+        netns: Path of the network namespace.
+        environment: `CNI_IFNAME`, `CNI_ARGS` (`K=V;K2=V2`) and `CAP_ARGS` (a JSON object).
+        ifname: The interface's name, if it has been told otherwise.
+
+    Raises:
+        InvalidParameter: One of them is not of its form.
+    """
+    # abspath keeps two slashes at the beginning, as POSIX has it; Go, and so the ID, does not.
+    absolute = f"/{os.path.abspath(netns).lstrip('/')}"  # noqa: PTH100  # Path.resolve would follow links
+    return Attachment(
+        container_id=container_id(absolute),
+        ifname=ifname or environment.get("CNI_IFNAME") or _IFNAME,
+        netns=absolute,
+        args=_arguments(environment.get("CNI_ARGS", "")),
+        capability_args=_capability_args(environment.get("CAP_ARGS", "")),
+    )
+
+
+def _arguments(text: str) -> tuple[tuple[str, str], ...]:
+    found = []
+    for pair in text.split(";") if text else ():
+        match pair.split("="):
+            case [key, value] if key:
+                found.append((key, value))
+            case _:
+                raise InvalidParameter("CNI_ARGS", text, f"{pair!r} is not of the form K=V", code=_BAD_ENVIRONMENT)
+    return tuple(found)
+
+
+def _capability_args(text: str) -> JsonObject:
+    try:
+        return as_object(parse_json(text.encode()), "the value") if text else {}
+    except JsonError as exc:
+        raise InvalidParameter("CAP_ARGS", text, str(exc), code=_BAD_ENVIRONMENT) from exc

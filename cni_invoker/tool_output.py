@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the tool prints: documents on standard output, and what is for a reader on standard error."""
+
+import json
+import logging
+
+import click
+
+from cni_invoker.directory import ConfigurationIndex
+from cni_invoker.errors import CniError
+from cni_invoker.plugin_errors import PluginFailed
+from cni_invoker.versions import SUPPORTED_VERSIONS
+from spec import JsonObject, JsonValue
+
+__all__ = ["Messages", "print_error", "print_json", "render_index", "render_index_text"]
+
+
+class Messages(logging.Handler):
+    """Shows what plugins say on standard error, as libcni lets it through, and the package's own warnings."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a record."""
+        if record.msg == "plugin.stderr":
+            click.echo(f"{record.__dict__['plugin']}: {record.__dict__['line']}", err=True)
+        elif record.levelno >= logging.WARNING:
+            known = logging.makeLogRecord({}).__dict__
+            facts = ", ".join(f"{key}={value}" for key, value in record.__dict__.items() if key not in known)
+            click.echo(f"{record.msg}: {facts}", err=True)
+
+
+def print_json(value: JsonValue) -> None:
+    """Print a document as Go's plugins and cnitool print it."""
+    click.echo(json.dumps(value, indent=4))
+
+
+def print_error(exc: CniError) -> None:
+    """Print an error as a plugin would (CNI SPEC "Error"), and for a reader.
+
+    A plugin's own message is `msg` as it is; which plugin it was, and all else that is known, are `details`.
+    """
+    text = "; ".join((str(exc), *getattr(exc, "__notes__", ())))
+    error: dict[str, JsonValue] = {"cniVersion": SUPPORTED_VERSIONS[-1], "code": exc.code, "msg": text}
+    if isinstance(exc, PluginFailed):
+        error |= {"msg": exc.msg, "details": text}
+    print_json(error)
+    click.echo(text, err=True)
+
+
+def render_index(index: ConfigurationIndex) -> JsonObject:
+    """Return which files give networks their lists, and which are of no use, as JSON."""
+    networks = tuple(map(index.find, index.names))
+    return {
+        "networks": [
+            {
+                "name": network.name,
+                "source": str(network.source),
+                "cniVersion": network.cni_version,
+                "plugins": [plugin.type for plugin in network.plugins],
+            }
+            for network in networks
+        ],
+        "shadowed": [
+            {"name": shadowed.name, "source": str(shadowed.file), "by": str(shadowed.by)} for shadowed in index.shadowed
+        ],
+        "problems": [str(problem) for problem in index.problems],
+    }
+
+
+def render_index_text(index: ConfigurationIndex) -> str:
+    """Return the same for a reader.
+
+    ```
+    blue             /etc/cni/net.d/10-blue.conflist  (CNI 1.0.0: bridge, firewall)
+      shadowed       /etc/cni/net.d/20-blue.conf
+    broken           /etc/cni/net.d/30-red.conf, line 3, column 9: Expecting ',' delimiter
+    ```
+    """
+    lines = []
+    for network in map(index.find, index.names):
+        plugins = ", ".join(plugin.type for plugin in network.plugins)
+        lines.append(f"{network.name:<16} {network.source}  (CNI {network.cni_version}: {plugins})")
+        lines.extend(f"{'  shadowed':<16} {other.file}" for other in index.shadowed if other.name == network.name)
+    lines.extend(f"{'broken':<16} {problem}" for problem in index.problems)
+    return "\n".join(lines) or f"no network configuration in {', '.join(map(str, index.directories))}"

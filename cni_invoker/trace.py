@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The context of a distributed trace, which plugins are told so that their spans become part of it."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from cni_invoker.errors import InvalidParameter
+
+__all__ = ["TRACE_VARIABLES", "TraceContext"]
+
+TRACE_VARIABLES: Final = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
+"""The environment variables that tell it, as in libcni and OpenTelemetry's "Environment Variables as Carriers"."""
+
+_BAD_ENVIRONMENT: Final = 4
+
+# W3C Trace Context: version ff is forbidden, and so are a trace and a span of nothing but zeros.
+_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_HEADER: Final = re.compile(r"[\x20-\x7e\t]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceContext:
+    """A span that an operation belongs to (W3C Trace Context, W3C Baggage).
+
+    Attributes:
+        traceparent: E.g. `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`.
+        tracestate: What tracing systems add of their own, e.g. `congo=t61rcWkgMzE`; empty for nothing.
+        baggage: What the application adds, e.g. `tenant=blue`; empty for nothing.
+
+    Raises:
+        InvalidParameter: One of them is not what W3C says.
+    """
+
+    traceparent: str
+    tracestate: str = ""
+    baggage: str = ""
+
+    def __post_init__(self) -> None:
+        if _TRACEPARENT.fullmatch(self.traceparent) is None:
+            rule = "it must be a version, a trace, a span and flags, as in W3C Trace Context"
+            raise InvalidParameter("traceparent", self.traceparent, rule, code=_BAD_ENVIRONMENT)
+        for name, value in (("tracestate", self.tracestate), ("baggage", self.baggage)):
+            if _HEADER.fullmatch(value) is None:
+                raise InvalidParameter(name, value, "it must be printable ASCII", code=_BAD_ENVIRONMENT)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that tell it; none is empty."""
+        values = zip(TRACE_VARIABLES, (self.traceparent, self.tracestate, self.baggage), strict=True)
+        return {name: value for name, value in values if value}

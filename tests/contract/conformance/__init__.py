@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The conformance cases of `cni_cases.yaml`, carried out: a runner for each case, grouped by what it is about."""
+
+from tests.contract.conformance.case import Case, load_cases
+from tests.contract.conformance.divergences import DIVERGENCES
+from tests.contract.conformance.runners import RUNNERS
+from tests.contract.conformance.scene import Scene
+
+__all__ = ["DIVERGENCES", "RUNNERS", "Case", "Scene", "load_cases"]

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""One conformance case: what is given, how plugins behave, what is to come of it."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Self
+
+import yaml
+
+from spec import JsonObject, JsonValue, as_object, find_object, get_int, get_object, get_objects, get_str
+from tests.contract.conformance.divergences import DIVERGENCES
+
+__all__ = ["Case", "Level", "load_cases"]
+
+_FILE: Final = Path(__file__).parent.with_name("cni_cases.yaml")
+
+
+class Level(StrEnum):
+    """What the case asks for, in the words of the file's `meta.levels`."""
+
+    LIBCNI = "libcni"
+    DIVERGENCE = "divergence"
+    IMPROVED = "improved"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A case.
+
+    Attributes:
+        id: Its name.
+        area: What it is about.
+        level: What it asks for.
+        given: What is given; a remark in words where the runner makes it.
+        plugin: How the plugins behave; the values of `fake_plugin.py`, or a remark in words.
+        expect: What is to come of it, or a remark in words.
+    """
+
+    id: str
+    area: str
+    level: Level
+    given: JsonValue
+    plugin: JsonObject = field(hash=False)
+    expect: JsonObject = field(hash=False)
+
+    @classmethod
+    def from_document(cls, document: JsonObject) -> Self:
+        """Return the case that an entry of the file describes."""
+        return cls(
+            id=get_str(document, "id"),
+            area=get_str(document, "area"),
+            level=Level(get_str(document, "level")),
+            given=document.get("given"),
+            plugin=find_object(document, "plugin") or {},
+            expect=get_object(document, "expect"),
+        )
+
+    @property
+    def inputs(self) -> JsonObject:
+        """What is given, where it is an object."""
+        return as_object(self.given, f"{self.id}: given")
+
+    def expects(self, key: str, text: str, **places: object) -> None:
+        """Assert that `text` has what is expected of it, or what the list of divergences has in its place.
+
+        Where libcni's words are expected and the case stands in the list, `text` must not have them: what has come to
+        agree does not belong there.
+
+        Args:
+            key: The key of `expect` that has the words; `<dir>` in them stands for `places["dir"]`.
+            text: Our words.
+            places: Paths that the case cannot know.
+        """
+        words = get_str(self.expect, key)
+        for name, place in places.items():
+            words = words.replace(f"<{name}>", str(place))
+        divergence = DIVERGENCES.get(self.id)
+        if divergence is None:
+            assert words in text
+        else:
+            assert words not in text, f"{self.id} agrees with libcni: take it from the list of divergences"
+            assert divergence.ours.format_map({name: str(place) for name, place in places.items()}) in text
+
+
+def load_cases() -> tuple[int, tuple[Case, ...]]:
+    """Return how many cases the file says it has, and those that it has."""
+    document = as_object(_as_json(yaml.safe_load(_FILE.read_text())), "the file of cases")
+    cases = tuple(map(Case.from_document, get_objects(document, "cases")))
+    return get_int(get_object(document, "meta"), "count"), cases
+
+
+def _as_json(value: object) -> JsonValue:
+    """Return what YAML gave, as far as it is JSON; YAML knows more."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case list():
+            return [_as_json(item) for item in value]
+        case dict():
+            assert all(isinstance(key, str) for key in value), f"keys of a JSON object are strings: {list(value)}"
+            return {key: _as_json(item) for key, item in value.items()}
+        case _:
+            raise TypeError(f"{value!r} is no JSON")

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Cases about plugins that fail, in their own words or without any, hang, or cannot be started."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cni_invoker import Attachment, BadResult, PluginFailed, PluginNotStarted, PluginTimeout, run_preflight
+from cni_invoker.execute import execute
+from cni_invoker.request import Request
+from cni_invoker.verbs import Verb
+from spec import JsonValue, find_str, get_int, get_object, get_str, get_strings, render_json
+from tests.contract.conformance.case import Case
+from tests.contract.conformance.runner import Runner
+from tests.contract.conformance.scene import ATTACHMENT, LIMITS, Scene, network
+
+__all__ = ["RUNNERS"]
+
+FOO: Final = network({"type": "foo"})
+
+
+async def failure(case: Case, scene: Scene, **further: JsonValue) -> PluginFailed:
+    """Return the error of a plugin that behaves as the case says, and in `further` ways."""
+    stdout = case.plugin.get("stdout", "")
+    text = stdout if isinstance(stdout, str) else render_json(stdout).decode()
+    told = {key: case.plugin[key] for key in ("stderr", "error", "exit") if key in case.plugin}
+    scene.install("foo", ADD={**told, "stdout": text, **further})
+    with pytest.raises(PluginFailed) as caught:
+        await scene.runtime().add(FOO, ATTACHMENT)
+    return caught.value
+
+
+async def own_words(case: Case, scene: Scene) -> None:
+    """Code and message are the plugin's."""
+    error = await failure(case, scene)
+    assert (error.code, error.msg) == (case.expect["code"], case.expect["message"])
+
+
+async def no_words(case: Case, scene: Scene) -> None:
+    """A plugin that says nothing is told by how it ended."""
+    error = await failure(case, scene)
+    assert error.exit_status == 1
+    case.expects("error_text", str(error))
+
+
+async def not_there(case: Case, _: Scene) -> None:
+    """A program that cannot be started is told by its path."""
+    path = Path(get_str(case.inputs, "path"))
+    request = Request(plugin="foo", verb=Verb.ADD, environment={}, stdin=b"{}")
+    with pytest.raises(PluginNotStarted) as caught:
+        await execute(request, path, deadline=asyncio.get_running_loop().time() + 5, limits=LIMITS)
+    case.expects("error_contains", str(caught.value))
+
+
+async def last_error(case: Case, scene: Scene) -> None:
+    """The last error counts, whatever was printed before it."""
+    assert case.expect["improved"] == "parse the last JSON object that has code+msg"
+    error = await failure(case, scene)
+    assert (error.code, error.msg) == (100, "x")
+
+
+async def last_words(case: Case, scene: Scene) -> None:
+    """The standard error of a plugin that failed with an error of its own is shown and logged all the same."""
+    logged: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.append(str(record.__dict__.get("line")))  # type: ignore[method-assign]
+    logger = logging.getLogger("cni_invoker.execute")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        error = await failure(case, scene)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert (error.code, error.msg, error.details) == (5, "m", "d")
+    assert error.stderr_tail == ("panic trace",)
+    assert str(error).endswith("panic trace")
+    assert logged == ["panic trace"]
+
+
+async def try_later(case: Case, scene: Scene) -> None:
+    """A plugin that says "try again later" is asked again after a pause, a few times, and then reported."""
+    assert get_str(case.expect, "improved").startswith("bounded retry with back-off")
+    later: JsonValue = {"error": get_object(case.plugin, "error")}
+    scene.install("foo", ADD=[later, later, {}])
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    runtime = scene.runtime(replace(LIMITS, retry_pauses_s=(0.1, 0.2)))
+    await runtime.add(FOO, ATTACHMENT)
+    assert loop.time() - started > 0.3
+    assert len(scene.calls) == 3
+    scene.install("foo", ADD=later)
+    with pytest.raises(PluginFailed) as caught:
+        await runtime.add(FOO, ATTACHMENT)
+    assert (caught.value.code, caught.value.msg) == (11, "try later")
+    assert len(scene.calls) == 6
+
+
+async def no_result(case: Case, scene: Scene) -> None:
+    """A plugin that ends well and prints nothing has failed, and is named."""
+    scene.install("foo", ADD={"stdout": case.plugin["stdout"]})
+    with pytest.raises(BadResult) as caught:
+        await scene.runtime().add(FOO, ATTACHMENT)
+    assert caught.value.plugin == "foo"
+    case.expects("error", str(caught.value))
+
+
+async def killed(case: Case, scene: Scene) -> None:
+    """A plugin that a signal ended is told by the signal's name and its last words."""
+    number = get_int(case.plugin, "killed_by_signal")
+    error = await failure(case, scene, signal=number)
+    assert error.signal == signal.Signals(number).name == "SIGSEGV"
+    assert "killed by SIGSEGV" in str(error)
+    assert get_str(case.plugin, "stderr") in str(error)
+
+
+async def stdio(case: Case, scene: Scene) -> None:
+    """Input and output pass through byte by byte; the standard error of a good plugin is not lost."""
+    assert case.expect["stdin_bytes_exact"] is case.expect["stdout_returned"] is True
+    stdin = b" " + render_json(get_object(case.inputs, "stdin")) + b"\n\n"
+    stdout = render_json(get_object(case.plugin, "stdout")).decode()
+    stderr = get_str(case.plugin, "stderr")
+    seen = scene.directory / "stdin"
+    path = scene.script("foo", f"cat >{seen}", f"printf %s '{stdout}'", f"echo '{stderr}' >&2")
+    request = Request(plugin="foo", verb=Verb.ADD, environment=os.environ, stdin=stdin)
+    output = await execute(request, path, deadline=asyncio.get_running_loop().time() + 10, limits=LIMITS)
+    assert seen.read_bytes() == stdin
+    assert output.stdout == stdout.encode()
+    assert output.stderr_tail == (stderr,)
+
+
+async def hanging(case: Case, scene: Scene) -> None:
+    """Whatever a plugin is asked, it is killed at its deadline; the error names it, what it was to do, and the time."""
+    assert get_str(case.expect, "improved").startswith("ErrTimeout naming plugin, verb and deadline")
+    deadline_s = get_int(case.inputs, "deadline_s") / 2
+    sleeping: JsonValue = {"sleep_s": case.plugin["sleep_s"]}
+    limits = replace(
+        LIMITS, add_s=deadline_s, delete_s=deadline_s, check_s=deadline_s, version_s=deadline_s, executions=8
+    )
+    runtime = scene.runtime(limits)
+    scene.install("foo", ADD=sleeping, DEL=sleeping, CHECK=sleeping)
+    scene.install("mute", VERSION=sleeping)
+    scene.install("bar")
+    chain = network({"type": "foo"}, {"type": "bar"})
+
+    def own(container_id: str) -> Attachment:
+        return replace(ATTACHMENT, container_id=container_id)
+
+    operations: dict[str, Callable[[], Awaitable[object]]] = {
+        "ADD": lambda: runtime.add(FOO, own("c1")),
+        "DEL": lambda: runtime.delete(FOO, own("c2"), None),
+        "CHECK": lambda: runtime.check(FOO, own("c3"), None),
+        "VERSION": lambda: runtime.version("mute"),
+        "list ADD": lambda: runtime.add(chain, own("c4")),
+        "list DEL": lambda: runtime.delete(chain, own("c5"), None),
+        "list CHECK": lambda: runtime.check(chain, own("c6"), None),
+    }
+    assert {*operations, "VALIDATE"} == set(get_strings(case.inputs, "verbs"))
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    async def killed_in_time(name: str) -> None:
+        with pytest.raises(PluginTimeout) as caught:
+            await operations[name]()
+        assert loop.time() - started < 2 * deadline_s + 2 * LIMITS.grace_s + 2  # in a list it may be the second
+        assert (caught.value.verb, caught.value.timeout_s) == (name.rpartition(" ")[2], deadline_s)
+        assert caught.value.plugin == ("mute" if name == "VERSION" else "foo")
+
+    async with asyncio.TaskGroup() as tasks:
+        for name in operations:
+            tasks.create_task(killed_in_time(name))
+    report = await run_preflight(runtime, network({"type": "mute"}))
+    assert f"within {deadline_s:g} s" in " ".join(report.all_problems)
+    for command in scene.plugins.commands:
+        await scene.wait_until_gone(command.pid)
+
+
+async def grandchild(case: Case, scene: Scene) -> None:
+    """What a plugin leaves behind with its outputs open is killed, and DEL has a time of its own."""
+    assert find_str(case.expect, "improved") is not None
+    deadline_s = get_int(case.inputs, "deadline_s")
+    scene.install("foo", ADD={"leave_behind_s": 60, "sleep_s": 60}, DEL={"sleep_s": 0.5})
+    runtime = scene.runtime(replace(LIMITS, add_s=deadline_s / 2, delete_s=deadline_s))
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    with pytest.raises(PluginTimeout):
+        await runtime.add(FOO, ATTACHMENT)
+    assert loop.time() - started < deadline_s / 2 + 2 * LIMITS.grace_s + 1
+    await runtime.delete(FOO, ATTACHMENT, None)
+    left_behind = scene.commands[0].left_behind
+    assert left_behind is not None
+    await scene.wait_until_gone(left_behind)
+
+
+async def text_busy(case: Case, scene: Scene) -> None:
+    """A plugin that is just being written is started as soon as it is whole, or is an error; never a success."""
+    assert get_str(case.expect, "improved") == "fresh spawn per attempt, typed error when exhausted"
+    path = scene.plugins.install("foo", ADD={"result": {"ips": [{"address": "10.1.2.3/24"}]}})
+    with path.open("ab"), pytest.raises(PluginNotStarted, match="Text file busy"):
+        await scene.runtime(replace(LIMITS, text_busy_s=0.2)).add(FOO, ATTACHMENT)
+    with path.open("ab") as copying:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(scene.runtime().add(FOO, ATTACHMENT))
+            await asyncio.sleep(0.2)
+            assert scene.calls == ()
+            copying.close()
+    assert [str(ip.address) for ip in running.result().ips] == ["10.1.2.3/24"]
+
+
+RUNNERS: Final[Mapping[str, Runner]] = {
+    "err-001": own_words,
+    "err-003": no_words,
+    "err-004": not_there,
+    "err-006": last_error,
+    "err-007": last_words,
+    "err-009": try_later,
+    "err-010": no_result,
+    "err-012": killed,
+    "io-001": stdio,
+    "io-002": hanging,
+    "io-003": grandchild,
+    "io-004": text_busy,
+}

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What carries out a case."""
+
+from collections.abc import Awaitable, Callable
+
+from tests.contract.conformance.case import Case
+from tests.contract.conformance.scene import Scene
+
+__all__ = ["Runner"]
+
+Runner = Callable[[Case, Scene], Awaitable[None]]
+"""Carries out a case and asserts what is expected of it."""

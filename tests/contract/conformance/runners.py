@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""All runners, by the case that each carries out."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.contract.conformance import (
+    caching,
+    chains,
+    collecting,
+    configuration,
+    failures,
+    naming,
+    requests,
+    results,
+    verbs,
+    versions,
+)
+from tests.contract.conformance.runner import Runner
+
+__all__ = ["RUNNERS"]
+
+RUNNERS: Final[Mapping[str, Runner]] = {
+    **configuration.RUNNERS,
+    **versions.RUNNERS,
+    **naming.RUNNERS,
+    **requests.RUNNERS,
+    **results.RUNNERS,
+    **failures.RUNNERS,
+    **chains.RUNNERS,
+    **verbs.RUNNERS,
+    **collecting.RUNNERS,
+    **caching.RUNNERS,
+}

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Cases about CHECK, DEL and STATUS with what is remembered of an attachment."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from cni_invoker import CacheDamaged, CniError, PluginFailed, VerbUnsupported
+from spec import JsonObject, JsonValue, get_object, get_str, get_strings, render_json
+from tests.contract.conformance.case import Case
+from tests.contract.conformance.runner import Runner
+from tests.contract.conformance.scene import ATTACHMENT, Scene, three_plugins
+
+__all__ = ["RUNNERS"]
+
+RESULT: Final[JsonObject] = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
+
+
+async def added(scene: Scene, version: str = "1.1.0", *, result: JsonObject = RESULT) -> None:
+    """Have an attachment added by three plugins, and forget how."""
+    scene.install("one", "noop", "three", ADD={"result": {**result, "cniVersion": version}})
+    await scene.cached_runtime().add(three_plugins(version), ATTACHMENT)
+    scene.forget_calls()
+
+
+async def check(case: Case, scene: Scene) -> None:
+    """All are checked in their order, with the result of ADD."""
+    await added(scene, result=get_object(case.inputs, "cache"))
+    await scene.cached_runtime().check(three_plugins(), ATTACHMENT)
+    assert scene.calls == (("one", "CHECK"), ("noop", "CHECK"), ("three", "CHECK"))
+    assert [stdin["prevResult"] for stdin in scene.stdins] == [get_object(case.inputs, "cache")] * 3
+    assert [stdin["runtimeConfig"] for stdin in scene.stdins if "runtimeConfig" in stdin] == []
+
+
+async def check_too_early(case: Case, scene: Scene) -> None:
+    """Before 0.4.0 there was no CHECK, whether it is disabled or not; where it is, nothing is run either."""
+    version = get_str(case.inputs, "version")
+    scene.install("one", "noop", "three")
+    for keys in ({}, {"disableCheck": True}):
+        with pytest.raises(VerbUnsupported) as caught:
+            await scene.cached_runtime().check(three_plugins(version, keys), ATTACHMENT)
+        case.expects("error_text", str(caught.value))
+    await scene.cached_runtime().check(three_plugins("1.0.0", {"disableCheck": True}), ATTACHMENT)
+    assert scene.calls == ()
+
+
+async def check_of_old(case: Case, scene: Scene) -> None:
+    """A file of before `cniCacheV1` is the bare result; a newer one gives nothing but the result."""
+    scene.install("one", "noop", "three")
+    scene.write_cache(render_json(RESULT))
+    await scene.cached_runtime().check(three_plugins(), ATTACHMENT)
+    assert [stdin["prevResult"] for stdin in scene.stdins] == [RESULT] * 3
+    assert not set(get_strings(case.expect, "not_leaked_keys")) & set(RESULT)
+
+
+async def check_of_other_versions(case: Case, scene: Scene) -> None:
+    """A remembered result is converted to the list's version, or its version is refused."""
+    scene.install("one", "noop", "three")
+    old: JsonObject = {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.2.3/24"}]}
+    scene.write_cache(render_json(old))
+    await scene.cached_runtime().check(three_plugins(get_str(case.inputs, "config")), ATTACHMENT)
+    assert [stdin["prevResult"] for stdin in scene.stdins] == [RESULT] * 3
+    scene.forget_calls()
+    scene.write_cache(render_json({**old, "cniVersion": "0.4567.0"}))
+    with pytest.raises(CniError) as caught:
+        await scene.cached_runtime().check(three_plugins(), ATTACHMENT)
+    case.expects("0.4567.0", str(caught.value))
+    scene.write_cache(b"garbage")
+    with pytest.raises(CacheDamaged):
+        await scene.cached_runtime().check(three_plugins(), ATTACHMENT)
+    assert scene.calls == ()
+
+
+async def failing_check(case: Case, scene: Scene) -> None:
+    """The first error ends CHECK."""
+    assert case.expect["stops"] is True
+    await added(scene)
+    scene.install("noop", CHECK={"error": {"code": 999, "msg": "banana"}})
+    with pytest.raises(PluginFailed, match=r'plugin type="noop" failed \(check\): banana'):
+        await scene.cached_runtime().check(three_plugins(), ATTACHMENT)
+    assert scene.calls == (("one", "CHECK"), ("noop", "CHECK"))
+
+
+async def delete(case: Case, scene: Scene) -> None:
+    """All are deleted in reverse, with the result of ADD; then the attachment is forgotten."""
+    assert case.expect["cache_removed"] is True
+    await added(scene)
+    await scene.cached_runtime().delete(three_plugins(), ATTACHMENT)
+    assert scene.calls == (("three", "DEL"), ("noop", "DEL"), ("one", "DEL"))
+    assert [stdin["prevResult"] for stdin in scene.stdins] == [RESULT] * 3
+    assert await scene.cache.list() == ()
+
+
+async def delete_of_old(case: Case, scene: Scene) -> None:
+    """Plugins of before 0.4.0 expect no result with DEL."""
+    version = get_str(case.inputs, "version")
+    await added(scene, version, result={"ips": [{"version": "4", "address": "10.1.2.3/24"}]})
+    await scene.cached_runtime().delete(three_plugins(version), ATTACHMENT)
+    assert len(scene.calls) == 3
+    assert not any("prevResult" in stdin for stdin in scene.stdins)
+
+
+async def delete_of_damaged(case: Case, scene: Scene) -> None:
+    """What is remembered, but of no use, keeps nobody from DEL, and is forgotten."""
+    assert case.expect["tolerated"] is case.expect["cache_removed"] is True
+    scene.install("one", "noop", "three")
+    for data in (b"garbage", render_json({**RESULT, "cniVersion": "0.4567.0"})):
+        file = scene.write_cache(data)
+        await scene.cached_runtime().delete(three_plugins(), ATTACHMENT)
+        assert not file.exists()
+    assert len(scene.calls) == 6
+    assert not any("prevResult" in stdin for stdin in scene.stdins)
+
+
+async def delete_twice(case: Case, scene: Scene) -> None:
+    """DEL may be repeated; the second time there is no result any more."""
+    assert case.expect["both_succeed"] is True
+    await added(scene)
+    for _ in range(2):
+        await scene.cached_runtime().delete(three_plugins(), ATTACHMENT)
+    assert ["prevResult" in stdin for stdin in scene.stdins] == [True] * 3 + [False] * 3
+
+
+async def failing_delete(case: Case, scene: Scene) -> None:
+    """A plugin that fails ends DEL, and the attachment is still remembered.
+
+    An address must not be free while rules for it are still there.
+    """
+    assert case.expect["cache_kept"] is True
+    await added(scene)
+    message = get_str(get_object(case.plugin, "2"), "error")
+    scene.install("noop", DEL={"error": {"code": 999, "msg": message}})
+    with pytest.raises(PluginFailed) as caught:
+        await scene.cached_runtime().delete(three_plugins(), ATTACHMENT)
+    case.expects("error_prefix", str(caught.value))
+    assert caught.value.msg == message
+    assert ("one", "DEL") not in scene.calls
+    assert len(await scene.cache.list()) == 1
+
+
+async def replayed(case: Case, scene: Scene) -> None:
+    """CHECK and DEL get the capability arguments of ADD, whatever their caller has by now."""
+    assert get_str(case.expect, "requirement").endswith("stored and replayed on DEL and CHECK")
+    scene.install("one", "noop", "portmap", ADD={"result": RESULT})
+    plugins: JsonValue = [{"type": "noop"}, {"type": "portmap", "capabilities": {"portMappings": True}}]
+    wanted = three_plugins("1.1.0", {"plugins": plugins})
+    await scene.cached_runtime().add(wanted, ATTACHMENT)
+    forgetful = replace(ATTACHMENT, capability_args={}, args=(), netns="/other")
+    await scene.cached_runtime().check(wanted, forgetful)
+    await scene.cached_runtime().delete(wanted, forgetful)
+    commands = [command for command in scene.commands if command.plugin == "portmap"]
+    assert [command.verb for command in commands] == ["ADD", "CHECK", "DEL"]
+    for command in commands:
+        assert command.stdin["runtimeConfig"] == ATTACHMENT.capability_args
+        assert command.environment["CNI_ARGS"] == "FOO=BAR"
+        assert command.environment["CNI_NETNS"] == ATTACHMENT.netns
+
+
+async def vanished_namespace(_: Case, scene: Scene) -> None:
+    """The path that plugins see for DEL is the path of ADD, never an empty one in its place.
+
+    Making a namespace with a placeholder there is for whoever makes namespaces: `cnm_bridge` does so.
+    """
+    await added(scene)
+    gone = replace(ATTACHMENT, netns="")
+    await scene.cached_runtime().delete(three_plugins(), gone)
+    assert {command.environment["CNI_NETNS"] for command in scene.commands} == {ATTACHMENT.netns}
+
+
+async def status(case: Case, scene: Scene) -> None:
+    """All are asked in their order, with nothing of an attachment; the first that is not ready ends it."""
+    assert case.expect["runtimeConfig"] == "absent"
+    scene.install("one", "noop", "three")
+    await scene.runtime().status(three_plugins())
+    assert scene.calls == (("one", "STATUS"), ("noop", "STATUS"), ("three", "STATUS"))
+    assert all(set(stdin) == {"type", "name", "cniVersion"} for stdin in scene.stdins)
+    scene.install("noop", STATUS={"error": {"code": 50, "msg": "not available"}})
+    with pytest.raises(PluginFailed) as caught:
+        await scene.runtime().status(three_plugins())
+    assert caught.value.code == 50
+    assert ("three", "STATUS") not in scene.calls[3:]
+
+
+async def status_of_old(case: Case, scene: Scene) -> None:
+    """Before 1.1.0 there was no STATUS: all is well, and nothing is executed."""
+    assert case.expect["executed"] == 0
+    scene.install("one", "noop", "three")
+    await scene.runtime().status(three_plugins(get_str(case.inputs, "version")))
+    assert scene.calls == ()
+
+
+async def one_by_one(_: Case, scene: Scene) -> None:
+    """What is done to one container is done one after the other, to different ones at the same time."""
+    scene.install("one", "noop", "three")
+    scene.install("one", ADD={"sleep_s": 0.3})
+    runtime = scene.runtime()
+    loop = asyncio.get_running_loop()
+
+    async def took(*container_ids: str) -> float:
+        started = loop.time()
+        async with asyncio.TaskGroup() as tasks:
+            for number, container_id in enumerate(container_ids):
+                attachment = replace(ATTACHMENT, container_id=container_id, ifname=f"eth{number}")
+                tasks.create_task(runtime.add(three_plugins(), attachment))
+        return loop.time() - started
+
+    await took("same", "same")
+    assert [plugin for plugin, _ in scene.calls] == ["one", "noop", "three"] * 2
+    scene.forget_calls()
+    await took("this", "that")
+    assert [plugin for plugin, _ in scene.calls[:2]] == ["one", "one"]
+
+
+RUNNERS: Final[Mapping[str, Runner]] = {
+    "chk-001": check,
+    "chk-003": check_too_early,
+    "chk-004": check_of_old,
+    "chk-006": check_of_other_versions,
+    "chk-007": failing_check,
+    "del-001": delete,
+    "del-003": delete_of_old,
+    "del-004": delete_of_damaged,
+    "del-006": delete_twice,
+    "del-007": failing_delete,
+    "del-010": replayed,
+    "del-012": vanished_namespace,
+    "st-001": status,
+    "st-003": status_of_old,
+    "conc-001": one_by_one,
+}

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plugins at their worst: each ends in a typed, readable error in time, and nothing of it is left.
+
+How a process is run, and how one request is told as an error, have tests of their own (`test_process`, `test_execute`);
+here it is whole operations that must get through, with plugins before and behind.
+"""
+
+import asyncio
+import os
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cni_invoker import (
+    Attachment,
+    BadResult,
+    CniError,
+    Limits,
+    NetworkConfigurationList,
+    PluginFailed,
+    PluginNotFound,
+    PluginNotStarted,
+    PluginTimeout,
+    Runtime,
+)
+from spec import JsonValue
+from tests.plugins import FakePlugins
+
+LIMITS: Final = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, text_busy_s=0.3)
+IMPATIENT: Final = replace(LIMITS, add_s=0.5, delete_s=0.5)
+"""For plugins that hang: nothing else is to take that long, but may on a busy machine."""
+
+BUSY_S: Final = 2.0
+"""What is added by a busy machine."""
+
+ATTACHMENT: Final = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
+NETWORK: Final = NetworkConfigurationList.from_document(
+    {"name": "net", "cniVersion": "1.0.0", "plugins": [{"type": "good"}, {"type": "bad"}, {"type": "never"}]}
+)
+FLOOD: Final = 100_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misbehaviour:
+    """A way to misbehave.
+
+    Attributes:
+        behaviour: It, for `fake_plugin.py`.
+        error: The error that ADD ends with.
+        text: A part of its message.
+    """
+
+    behaviour: Mapping[str, JsonValue]
+    error: type[CniError]
+    text: str
+
+
+LATE: Final = "was killed, having not ended within 0.5 s"
+NO_RESULT: Final = "bad CNI result"
+MISBEHAVIOURS: Final[Mapping[str, Misbehaviour]] = {
+    "hangs": Misbehaviour(behaviour={"sleep_s": 60}, error=PluginTimeout, text=LATE),
+    "hangs and ignores SIGTERM": Misbehaviour(
+        behaviour={"sleep_s": 60, "ignore_sigterm": True}, error=PluginTimeout, text=LATE
+    ),
+    "hangs, and so does its child": Misbehaviour(
+        behaviour={"sleep_s": 60, "leave_behind_s": 60}, error=PluginTimeout, text=LATE
+    ),
+    "fails, and its child keeps the pipes": Misbehaviour(
+        behaviour={"leave_behind_s": 60, "error": {"code": 100, "msg": "banana"}}, error=PluginFailed, text="banana"
+    ),
+    "does not read and hangs": Misbehaviour(
+        behaviour={"read_stdin": False, "sleep_s": 60}, error=PluginTimeout, text=LATE
+    ),
+    "floods stdout": Misbehaviour(behaviour={"stdout_bytes": FLOOD}, error=BadResult, text="bytes on standard output"),
+    "floods stdout and fails": Misbehaviour(
+        behaviour={"stdout_bytes": FLOOD, "exit": 1}, error=PluginFailed, text="exit status 1"
+    ),
+    "floods stderr and fails": Misbehaviour(
+        behaviour={"stderr_bytes": FLOOD, "error": {"code": 100, "msg": "banana"}}, error=PluginFailed, text="banana"
+    ),
+    "prints garbage": Misbehaviour(
+        behaviour={"stdout": "\0\u001b[31mgarbage"},
+        error=BadResult,
+        text=NO_RESULT,
+    ),
+    "prints half a result": Misbehaviour(
+        behaviour={"stdout": '{"cniVersion": "1.0.0", "ips": [{"addr'},
+        error=BadResult,
+        text=NO_RESULT,
+    ),
+    "prints half an error": Misbehaviour(
+        behaviour={"stdout": '{"code": 7, "msg": "ban', "exit": 1},
+        error=PluginFailed,
+        text='it printed no CNI error, but: {"code": 7, "msg": "ban',
+    ),
+    "prints a result and an error": Misbehaviour(
+        behaviour={"stdout": '{"cniVersion": "1.0.0", "ips": []}{"code": 7, "msg": "banana"}', "exit": 1},
+        error=PluginFailed,
+        text="banana (code 7,",
+    ),
+    "prints two results": Misbehaviour(
+        behaviour={"stdout": '{"cniVersion": "1.0.0"}{"cniVersion": "1.0.0"}'},
+        error=BadResult,
+        text=NO_RESULT,
+    ),
+    "prints an error and ends well": Misbehaviour(
+        behaviour={"stdout": '{"code": 7, "msg": "banana"}'},
+        error=BadResult,
+        text="it ended well, but printed an error: code 7: banana",
+    ),
+    "prints nothing": Misbehaviour(
+        behaviour={"stdout": ""},
+        error=BadResult,
+        text="plugin returned no result",
+    ),
+    "is killed": Misbehaviour(
+        behaviour={"stdout": "", "signal": 9, "stderr": "goroutine 1 [running]\n"},
+        error=PluginFailed,
+        text="killed by SIGKILL",
+    ),
+}
+
+
+@pytest.fixture(name="plugins")
+def make_plugins(tmp_path: Path) -> FakePlugins:
+    """Three plugins; what the second does is for the test to say."""
+    plugins = FakePlugins(tmp_path / "bin")
+    for plugin_type in ("good", "bad", "never"):
+        plugins.install(plugin_type)
+    return plugins
+
+
+async def failure(plugins: FakePlugins, limits: Limits = LIMITS) -> CniError:
+    """Return the error that ADD ends with, in time."""
+    started = time.monotonic()
+    with pytest.raises(CniError) as caught:
+        await Runtime([plugins.directory], limits).add(NETWORK, ATTACHMENT)
+    assert time.monotonic() - started < limits.add_s + 2 * limits.grace_s + BUSY_S
+    return caught.value
+
+
+def readable(error: CniError, verb: str) -> str:
+    """Return the message of an error, having seen that it names plugin and verb and is fit to be read."""
+    text = str(error)
+    assert text.startswith(f'plugin type="bad" failed ({verb}): ')
+    assert len(text) < 10_000
+    return text
+
+
+async def wait_until_gone(processes: set[int]) -> None:
+    """Wait until processes do not run any more."""
+    async with asyncio.timeout(5):
+        while any(is_alive(pid) for pid in processes):  # noqa: ASYNC110  # nothing tells us
+            await asyncio.sleep(0.005)
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def pids(plugins: FakePlugins) -> set[int]:
+    """Return the processes that plugins were, or left behind."""
+    return {pid for command in plugins.commands for pid in (command.pid, command.left_behind) if pid}
+
+
+@pytest.mark.parametrize("name", MISBEHAVIOURS)
+async def test_add(plugins: FakePlugins, name: str) -> None:
+    """ADD ends with the plugin's error, those behind it do not run, and no process is left."""
+    wanted = MISBEHAVIOURS[name]
+    plugins.install("bad", ADD=wanted.behaviour)
+    error = await failure(plugins, IMPATIENT if wanted.error is PluginTimeout else LIMITS)
+    assert type(error) is wanted.error
+    assert wanted.text in readable(error, "add")
+    assert plugins.calls == (("good", "ADD"), ("bad", "ADD"))
+    await wait_until_gone(pids(plugins))
+
+
+@pytest.mark.parametrize("name", [name for name, how in MISBEHAVIOURS.items() if how.error is BadResult])
+async def test_delete_does_not_care_what_is_printed(plugins: FakePlugins, name: str) -> None:
+    """DEL has no result: what is none of one is nothing to it; too much of it is."""
+    plugins.install("bad", DEL=MISBEHAVIOURS[name].behaviour)
+    deleting = Runtime([plugins.directory], LIMITS).delete(NETWORK, ATTACHMENT, None)
+    if name == "floods stdout":
+        with pytest.raises(BadResult):
+            await deleting
+        assert plugins.calls == (("never", "DEL"), ("bad", "DEL"))
+        return
+    await deleting
+    assert plugins.calls == (("never", "DEL"), ("bad", "DEL"), ("good", "DEL"))
+
+
+async def test_a_flood_on_stderr_of_a_good_plugin(plugins: FakePlugins) -> None:
+    """A plugin may say as much as it likes on its standard error, if it comes to its end."""
+    plugins.install("bad", ADD={"stderr_bytes": FLOOD})
+    await Runtime([plugins.directory], LIMITS).add(NETWORK, ATTACHMENT)
+    assert plugins.calls[-1] == ("never", "ADD")
+
+
+async def test_the_outputs_kept_open_by_a_child_of_a_good_plugin(plugins: FakePlugins) -> None:
+    """The result of a plugin counts although its child keeps the outputs; the child is not kept."""
+    plugins.install("bad", ADD={"leave_behind_s": 60})
+    await Runtime([plugins.directory], LIMITS).add(NETWORK, ATTACHMENT)
+    assert plugins.calls[-1] == ("never", "ADD")
+    left_behind = plugins.commands[1].left_behind
+    assert left_behind is not None
+    await wait_until_gone({left_behind})
+
+
+async def test_a_plugin_that_may_not_be_executed(plugins: FakePlugins) -> None:
+    """It is told before anything runs, with its path and what is wrong with it."""
+    path = plugins.directory / "bad"
+    path.chmod(0o644)
+    error = await failure(plugins)
+    assert isinstance(error, PluginNotFound)
+    assert f"found but not executable: {path}" in str(error)
+    assert plugins.calls == ()
+
+
+def elf_header(machine: int, byte_order: str) -> bytes:
+    """Return the first bytes of a 64-bit program for a machine (`e_machine` of elf(5))."""
+    identification = b"\x7fELF" + bytes((2, 1 if byte_order == "<" else 2, 1)) + bytes(9)
+    fields = (2, machine, 1, 0x400000, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    return identification + struct.pack(f"{byte_order}HHIQQQIHHHHHH", *fields) + bytes(56)
+
+
+@pytest.mark.parametrize(
+    ("machine", "byte_order"),
+    [pytest.param(22, ">", id="s390x"), pytest.param(21, ">", id="ppc64"), pytest.param(243, "<", id="riscv")],
+)
+async def test_a_plugin_for_another_architecture(plugins: FakePlugins, machine: int, byte_order: str) -> None:
+    """A program for another machine is an error that says so."""
+    if byte_order == "<" and os.uname().machine == "riscv64":
+        pytest.skip("this machine would run it")
+    path = plugins.directory / "bad"
+    path.write_bytes(elf_header(machine, byte_order))
+    error = await failure(plugins)
+    assert isinstance(error, PluginNotStarted)
+    text = readable(error, "add")
+    assert str(path) in text
+    assert "Exec format error" in text
+    assert plugins.calls == (("good", "ADD"),)
+
+
+async def test_a_plugin_that_is_being_written(plugins: FakePlugins) -> None:
+    """A file that stays open for writing is an error after a while, never a success without a result."""
+    with (plugins.directory / "bad").open("ab"):
+        error = await failure(plugins)
+    assert isinstance(error, PluginNotStarted)
+    assert "Text file busy" in readable(error, "add")
+    await Runtime([plugins.directory], LIMITS).add(NETWORK, ATTACHMENT)
+
+
+async def test_many_that_hang_at_once(plugins: FakePlugins) -> None:
+    """Plugins that hang do not add up: those that wait for a turn give up in time as well."""
+    plugins.install("good", ADD={"sleep_s": 60, "ignore_sigterm": True, "leave_behind_s": 60})
+    runtime = Runtime([plugins.directory], replace(IMPATIENT, executions=3, wait_s=IMPATIENT.add_s))
+    started = time.monotonic()
+
+    async def add(number: int) -> None:
+        with pytest.raises(PluginTimeout):
+            await runtime.add(NETWORK, replace(ATTACHMENT, container_id=f"c{number}"))
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(9):
+            tasks.create_task(add(number))
+    assert time.monotonic() - started < IMPATIENT.add_s + 2 * IMPATIENT.grace_s + BUSY_S
+    assert len(plugins.commands) == 3
+    await wait_until_gone(pids(plugins))

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""One report of all that could keep a network from working."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import Limits, NetworkConfigurationList, Preflight, Role, Runtime, run_preflight
+from spec import JsonValue
+from tests.plugins import FakePlugins
+
+LIMITS = Limits(version_s=20.0, grace_s=0.3, executions=4)
+BRIDGE: JsonValue = {"type": "bridge", "capabilities": {"mac": True, "ips": False}, "ipam": {"type": "host-local"}}
+FOREIGN = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00" + (243).to_bytes(2, "little") + bytes(44)
+"""The header of a program for riscv64."""
+
+
+def network(*plugins: JsonValue, **keys: JsonValue) -> NetworkConfigurationList:
+    """Make a list."""
+    return NetworkConfigurationList.from_document(
+        {"name": "blue", "cniVersion": "1.0.0", "plugins": list(plugins), **keys}, source=Path("/etc/blue.conflist")
+    )
+
+
+@pytest.fixture(name="plugins")
+def make_plugins(tmp_path: Path) -> FakePlugins:
+    """Four good plugins."""
+    plugins = FakePlugins(tmp_path / "bin")
+    for name in ("bridge", "host-local", "portmap", "flannel"):
+        plugins.install(name, VERSION={"supportedVersions": ["0.4.0", "1.0.0"]})
+    return plugins
+
+
+async def look(plugins: FakePlugins, *listed: JsonValue, **keys: JsonValue) -> Preflight:
+    """Return the report on a list."""
+    return await run_preflight(Runtime([plugins.directory], LIMITS), network(*listed, **keys))
+
+
+async def test_a_good_list(plugins: FakePlugins) -> None:
+    """Every plugin has its path and its versions; nothing but VERSION was run."""
+    report = await look(
+        plugins, BRIDGE, {"type": "portmap", "capabilities": {"portMappings": True, "mac": True}}, cniVersions=["1.1.0"]
+    )
+    assert report.is_good
+    assert (report.network, report.cni_version) == ("blue", "1.0.0")
+    assert report.capabilities == ("mac", "portMappings")
+    assert [(found.type, found.role, found.path, found.supported) for found in report.plugins] == [
+        (name, role, plugins.directory / name, ("0.4.0", "1.0.0"))
+        for name, role in (("bridge", Role.PLUGIN), ("host-local", Role.IPAM), ("portmap", Role.PLUGIN))
+    ]
+    assert {verb for _, verb in plugins.calls} == {"VERSION"}
+    assert report.render_text().splitlines() == [
+        "blue (/etc/blue.conflist): CNI 1.0.0",
+        f"  ok       bridge           {plugins.directory}/bridge; CNI 0.4.0, 1.0.0; capabilities mac",
+        f"  ok         host-local     {plugins.directory}/host-local; CNI 0.4.0, 1.0.0",
+        f"  ok       portmap          {plugins.directory}/portmap; CNI 0.4.0, 1.0.0; capabilities mac, portMappings",
+    ]
+
+
+async def test_delegates(plugins: FakePlugins) -> None:
+    """The plugins that meta plugins will run are looked at too, and theirs, as deep as it goes."""
+    multus: JsonValue = {"type": "flannel", "delegates": [{"name": "x", "plugins": [BRIDGE, {"type": "gone"}]}, 7]}
+    report = await look(plugins, {"type": "flannel", "delegate": {"type": "bridge", "ipam": {"type": "gone"}}}, multus)
+    assert [(found.type, found.role) for found in report.plugins] == [
+        ("flannel", Role.PLUGIN),
+        ("bridge", Role.DELEGATE),
+        ("gone", Role.IPAM),
+        ("flannel", Role.PLUGIN),
+        ("bridge", Role.DELEGATE),
+        ("host-local", Role.IPAM),
+        ("gone", Role.DELEGATE),
+    ]
+    assert [found.type for found in report.plugins if found.problems] == ["gone", "gone"]
+
+
+async def test_what_is_missing(plugins: FakePlugins) -> None:
+    """All that is missing is told at once, with where it was looked for and what may have been meant."""
+    (plugins.directory / "host-local").unlink()
+    (plugins.directory / "portmap").chmod(0o644)
+    report = await look(plugins, BRIDGE, {"type": "flanel"}, {"type": "portmap"}, {"type": "own"})
+    where = f"in path [{plugins.directory}]"
+    own = "; it is one of the CNI project's own (Debian: containernetworking-plugins)"
+    assert report.cni_version is None
+    assert report.all_problems == (
+        f'host-local: failed to find plugin "host-local" {where}{own}',
+        f"flanel: failed to find plugin \"flanel\" {where}; did you mean 'flannel'?",
+        f'portmap: failed to find plugin "portmap" {where}; found but not executable: {plugins.directory}/portmap{own}',
+        f'own: failed to find plugin "own" {where}',
+    )
+    assert "blue (/etc/blue.conflist): not usable" in report.render_text()
+    assert f'\n  PROBLEM  own              failed to find plugin "own" {where}' in report.render_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (FOREIGN, f"built for riscv64, this host is {os.uname().machine}"),
+        (b"#!/nowhere/python3\n", "its interpreter /nowhere/python3 is missing"),
+        (b"echo\n", "neither a program (ELF) nor a script that names its interpreter"),
+    ],
+)
+async def test_what_does_not_run(plugins: FakePlugins, content: bytes, reason: str) -> None:
+    """A program for another architecture, or without its interpreter, is told from one that fails."""
+    (plugins.directory / "bridge").write_bytes(content)
+    report = await look(plugins, BRIDGE)
+    (problem,) = report.all_problems
+    assert problem.startswith('bridge: plugin type="bridge" failed (version): cannot execute')
+    assert reason in problem
+
+
+async def test_a_plugin_that_does_not_tell_its_versions(plugins: FakePlugins) -> None:
+    """What it says instead is in the report."""
+    plugins.install("bridge", VERSION={"error": {"code": 999, "msg": "banana"}})
+    (problem,) = (await look(plugins, BRIDGE)).all_problems
+    assert "banana" in problem
+
+
+async def test_versions_that_do_not_fit(plugins: FakePlugins) -> None:
+    """A plugin that speaks none of the list's versions is named; so is every plugin of a chain with none in common."""
+    plugins.install("portmap", VERSION={"supportedVersions": ["0.1.0", "0.2.0"]})
+    report = await look(plugins, BRIDGE, {"type": "portmap"})
+    assert report.all_problems == (
+        'portmap: plugin portmap does not support config version "1.0.0"; it supports 0.1.0, 0.2.0',
+    )
+    plugins.install("portmap", VERSION={"supportedVersions": ["0.3.1"]})
+    report = await look(plugins, BRIDGE, {"type": "portmap"}, cniVersions=["0.3.1"])
+    assert [found.problems for found in report.plugins] == [(), (), ()]
+    (problem,) = report.problems
+    assert "plugin portmap supports 0.3.1" in problem
+    assert report.cni_version is None
+
+
+async def test_as_json(plugins: FakePlugins) -> None:
+    """The report is also there for programs."""
+    (plugins.directory / "host-local").unlink()
+    report = (await look(plugins, BRIDGE)).render_json()
+    assert {key: report[key] for key in ("name", "source", "cniVersion", "capabilities", "problems")} == {
+        "name": "blue",
+        "source": "/etc/blue.conflist",
+        "cniVersion": None,
+        "capabilities": ["mac"],
+        "problems": [],
+    }
+    found = report["plugins"]
+    assert isinstance(found, list)
+    assert found[0] == {
+        "type": "bridge",
+        "role": "plugin",
+        "path": str(plugins.directory / "bridge"),
+        "supportedVersions": ["0.4.0", "1.0.0"],
+        "capabilities": ["mac"],
+        "problems": [],
+    }

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The command, run as scripts run cnitool; its plugins are fakes, so that it needs no root."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cni_invoker.tool_environment import container_id
+from spec import JsonObject, JsonValue, as_object, parse_json
+from tests.plugins import Command, FakePlugins
+
+NETNS = "/run/netns/testing"
+ID = container_id(NETNS)
+RESULT: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
+LIMIT_S = 30.0
+
+
+class Host:
+    """A directory of configurations, one of fake plugins, and a cache."""
+
+    def __init__(self, directory: Path) -> None:
+        self.configurations = directory / "net.d"
+        self.configurations.mkdir()
+        self.cache = directory / "cache"
+        self.plugins = FakePlugins(directory / "bin")
+        self.plugins.install("first", ADD={"result": RESULT})
+        self.configure("10-blue.conflist", {"type": "first", "capabilities": {"mac": True}})
+
+    def configure(self, file: str, *plugins: JsonValue, name: str = "blue") -> Path:
+        """Write a list."""
+        path = self.configurations / file
+        path.write_text(json.dumps({"cniVersion": "1.1.0", "name": name, "plugins": plugins}))
+        return path
+
+    def command(self, *arguments: str) -> list[str]:
+        """Give the command line."""
+        verb, *rest = arguments
+        kept = ["--cache-dir", str(self.cache)] if verb in {"add", "check", "del", "gc"} else []
+        return [sys.executable, "-m", "cni_invoker", verb, *kept, *rest]
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """Give the environment."""
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("CNI_", "CAP_"))}
+        return {
+            **clean,
+            "NETCONFPATH": str(self.configurations),
+            "CNI_PATH": str(self.plugins.directory),
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            **variables,
+        }
+
+    def run(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Run the tool to its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment(**variables),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    def do(self, *arguments: str, **variables: str) -> str:
+        """Run the tool and give what it printed; it must succeed."""
+        done = self.run(*arguments, **variables)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def fail(self, *arguments: str, **variables: str) -> tuple[JsonObject, str]:
+        """Run the tool and give its error, and what is on standard error; it must fail."""
+        done = self.run(*arguments, **variables)
+        assert done.returncode == 1
+        return as_object(parse_json(done.stdout.encode()), "the error"), done.stderr
+
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+        """Run the tool beside the test."""
+        with subprocess.Popen(
+            self.command(*arguments), env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """What the plugins were asked, but for their versions."""
+        return tuple(command for command in self.plugins.commands if command.verb != "VERSION")
+
+    @property
+    def verbs(self) -> list[str]:
+        """The same, verbs alone."""
+        return [command.verb for command in self.commands]
+
+    def wait_for(self, verb: str) -> None:
+        """Wait until a plugin has been asked."""
+        deadline = time.monotonic() + LIMIT_S
+        while verb not in self.verbs:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.fixture(name="host")
+def make_host(tmp_path: Path) -> Host:
+    """What a test starts from."""
+    return Host(tmp_path)
+
+
+def test_add_check_and_del(host: Host) -> None:
+    """Each does what cnitool does, with its IDs and its cache; the result alone is printed, as Go prints it."""
+    printed = host.do("add", "blue", NETNS)
+    assert printed == json.dumps(RESULT, indent=4) + "\n"
+    file = host.cache / "results" / f"blue-{ID}-eth0"
+    assert parse_json(file.read_bytes())
+    assert host.do("check", "blue", NETNS) == ""
+    assert host.do("del", "blue", NETNS) == ""
+    assert host.do("del", "blue", NETNS) == ""
+    assert not file.exists()
+    assert host.verbs == ["ADD", "CHECK", "DEL", "DEL"]
+    for command in host.commands:
+        assert command.environment["CNI_CONTAINERID"] == ID
+        assert command.environment["CNI_NETNS"] == NETNS
+        assert command.environment["CNI_IFNAME"] == "eth0"
+        assert command.environment["CNI_PATH"] == str(host.plugins.directory)
+
+
+def test_the_environment(host: Host) -> None:
+    """All that cnitool takes from there gets to the plugins; `-i` wins."""
+    variables = {"CNI_IFNAME": "net1", "CNI_ARGS": "A=1;B=2", "CAP_ARGS": '{"mac": "02::", "ips": []}'}
+    host.do("add", "blue", NETNS, **variables)
+    host.do("add", "-i", "net2", "blue", NETNS, **variables)
+    first, second = host.commands
+    assert (first.environment["CNI_IFNAME"], second.environment["CNI_IFNAME"]) == ("net1", "net2")
+    assert first.environment["CNI_ARGS"] == "A=1;B=2"
+    assert first.stdin["runtimeConfig"] == {"mac": "02::"}
+
+
+def test_del_needs_no_environment(host: Host) -> None:
+    """What ADD was given is remembered, the configuration included."""
+    host.do("add", "blue", NETNS, CNI_ARGS="A=1", CAP_ARGS='{"mac": "02::"}')
+    (host.configurations / "10-blue.conflist").unlink()
+    host.do("del", "blue", NETNS)
+    assert host.commands[-1].environment["CNI_ARGS"] == "A=1"
+    assert host.commands[-1].stdin["runtimeConfig"] == {"mac": "02::"}
+    error, _ = host.fail("del", "blue", NETNS)
+    assert error["code"] == 7
+
+
+def test_a_plugins_error(host: Host) -> None:
+    """Code and message are the plugin's own; which plugin it was is in the details, and for a reader."""
+    failure: JsonObject = {"error": {"code": 100, "msg": "banana", "details": "peel"}, "stderr": "out of bananas\n"}
+    host.plugins.install("first", ADD=failure)
+    error, text = host.fail("add", "blue", NETNS)
+    assert (error["cniVersion"], error["code"], error["msg"]) == ("1.1.0", 100, "banana")
+    assert str(error["details"]).startswith('plugin type="first" failed (add): banana; peel')
+    assert "first: out of bananas\n" in text
+    assert text.endswith(f"{error['details']}\n")
+    assert host.verbs == ["ADD", "DEL"]
+
+
+def test_what_plugins_say_is_shown(host: Host) -> None:
+    """Standard error of a plugin that succeeds is let through, as libcni does."""
+    host.plugins.install("first", ADD={"result": RESULT, "stderr": "slipping\n"})
+    assert host.run("add", "blue", NETNS).stderr == "first: slipping\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "code", "words"),
+    [
+        (("add", "red", NETNS), {}, 7, "no network configuration named 'red'"),
+        (("add", "blue", NETNS), {"CAP_ARGS": "{"}, 4, "CAP_ARGS"),
+        (("add", "blue", NETNS), {"CNI_ARGS": "A"}, 4, "CNI_ARGS"),
+        (("add", "blue", NETNS), {"CNI_PATH": "/nowhere"}, 999, 'failed to find plugin "first" in path [/nowhere]'),
+        (("check", "blue", NETNS), {"CNI_IFNAME": "a/b"}, 4, "interface name"),
+        (("gc", "blue", "--valid", "nonsense"), {}, 4, "ID/IFNAME"),
+        (("status", "red"), {}, 7, "red"),
+    ],
+)
+def test_errors_are_cnis(
+    host: Host, arguments: tuple[str, ...], variables: dict[str, str], code: int, words: str
+) -> None:
+    """Whatever is wrong, it is a CNI error on standard output, words on standard error, and exit status 1."""
+    error, text = host.fail(*arguments, **variables)
+    assert error["code"] == code
+    assert words in str(error["msg"])
+    assert words in text
+    assert host.verbs == []
+
+
+@pytest.mark.parametrize("arguments", [("add", "blue"), ("ad", "blue", NETNS), ("add", "--no-such", "blue", NETNS)])
+def test_a_wrong_command_line(host: Host, arguments: tuple[str, ...]) -> None:
+    """It ends with 1, as cnitool's does, and says what is expected."""
+    done = host.run(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Usage: cni-invoker" in done.stderr
+
+
+def test_gc_wants_to_be_told(host: Host) -> None:
+    """Without a word on what is valid nothing is deleted, and it says what there is."""
+    host.do("add", "blue", NETNS)
+    for arguments in (("gc", "blue", NETNS), ("gc", "blue", NETNS, "--all", "--valid", f"{ID}/eth0")):
+        done = host.run(*arguments)
+        assert done.returncode == 1
+        assert f"there are: {ID}/eth0" in done.stderr
+    assert host.verbs == ["ADD"]
+
+
+def test_gc(host: Host) -> None:
+    """What is valid stays; with `--all` nothing does."""
+    host.do("add", "blue", NETNS)
+    host.do("add", "blue", NETNS, CNI_IFNAME="eth1")
+    host.do("gc", "blue", "--valid", f"{ID}/eth1")
+    assert host.verbs == ["ADD", "ADD", "DEL", "GC"]
+    assert host.commands[2].environment["CNI_IFNAME"] == "eth0"
+    assert host.commands[3].stdin["cni.dev/valid-attachments"] == [{"containerID": ID, "ifname": "eth1"}]
+    host.do("gc", "blue", NETNS, "--all")
+    assert host.verbs[4:] == ["DEL", "GC"]
+    assert list((host.cache / "results").iterdir()) == []
+
+
+def test_gc_waits_for_add(host: Host) -> None:
+    """Two processes are kept apart: GC does not see what is half attached."""
+    host.plugins.install("first", ADD={"result": RESULT, "sleep_s": 1})
+    with host.running("add", "blue", NETNS) as adding:
+        host.wait_for("ADD")
+        host.do("gc", "blue", "--all")
+        assert adding.wait(LIMIT_S) == 0
+    assert host.verbs == ["ADD", "DEL", "GC"]
+    assert host.commands[1].stdin["prevResult"] == RESULT
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interruption(host: Host, number: signal.Signals) -> None:
+    """The plugin is ended too, and what its DEL needs is remembered."""
+    host.plugins.install("first", ADD={"sleep_s": 60})
+    with host.running("add", "blue", NETNS) as adding:
+        host.wait_for("ADD")
+        adding.send_signal(number)
+        output, text = adding.communicate(timeout=LIMIT_S)
+    assert (adding.returncode, output) == (1, "")
+    assert "needs a del" in text
+    with pytest.raises(ProcessLookupError):
+        os.kill(host.commands[0].pid, 0)
+    host.plugins.install("first")
+    host.do("del", "blue", NETNS)
+    assert host.verbs == ["ADD", "DEL"]
+
+
+def test_status_and_version(host: Host) -> None:
+    """The namespace, which cnitool wants, is not needed."""
+    host.plugins.install("first", VERSION={"supportedVersions": ["1.0.0", "1.1.0"]})
+    for arguments in (("blue",), ("blue", NETNS)):
+        assert host.do("status", *arguments) == ""
+        assert parse_json(host.do("version", *arguments).encode()) == {
+            "cniVersion": "1.1.0",
+            "supportedVersions": {"first": ["1.0.0", "1.1.0"]},
+        }
+    host.plugins.install("first", STATUS={"error": {"code": 50, "msg": "not yet"}})
+    error, _ = host.fail("status", "blue")
+    assert (error["code"], error["msg"]) == (50, "not yet")
+
+
+def test_validate(host: Host) -> None:
+    """The report is printed, and the exit status says whether it is good."""
+    assert f"  ok       first            {host.plugins.directory}/first" in host.do("validate", "blue")
+    host.configure("20-red.conflist", {"type": "first"}, {"type": "gone"}, name="red")
+    done = host.run("validate", "red")
+    assert done.returncode == 1
+    assert "  PROBLEM  gone" in done.stdout
+    report = as_object(parse_json(host.run("validate", "red", "--json").stdout.encode()), "the report")
+    assert report["name"] == "red"
+    assert host.verbs == []
+
+
+def test_list(host: Host) -> None:
+    """Which files are used, which are hidden by others, and which are broken."""
+    used = host.configurations / "10-blue.conflist"
+    hidden = host.configure("20-blue.conflist", {"type": "first"})
+    broken = host.configurations / "30-red.conflist"
+    broken.write_text('{\n "name": }')
+    lines = host.do("list").splitlines()
+    assert lines[0] == f"blue             {used}  (CNI 1.1.0: first)"
+    assert lines[1] == f"  shadowed       {hidden}"
+    assert lines[2].startswith(f"broken           {broken}, line 2, column 10:")
+    listed = as_object(parse_json(host.do("list", "--json").encode()), "the list")
+    assert listed["networks"] == [{"name": "blue", "source": str(used), "cniVersion": "1.1.0", "plugins": ["first"]}]
+    assert listed["shadowed"] == [{"name": "blue", "source": str(hidden), "by": str(used)}]
+    assert "no network configuration in /nowhere" in host.do("list", NETCONFPATH="/nowhere")
+
+
+def test_the_example_of_the_documentation(host: Host, tmp_path: Path) -> None:
+    """The program in docs/cni-invoker.md runs as it stands there, with the directories of this test."""
+    text = (Path(__file__).parents[3] / "docs" / "cni-invoker.md").read_text("utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for there, here in (
+        ("/etc/cni/net.d", host.configurations),
+        ("/opt/cni/bin", host.plugins.directory),
+        ("/var/lib/cni", host.cache),
+    ):
+        assert f'"{there}"' in program
+        program = program.replace(f'"{there}"', f'"{here}"')
+    file = tmp_path / "example.py"
+    file.write_text(program)
+    command = [sys.executable, "-W", "error", str(file)]
+    assert subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S) == "10.1.2.3/24\n"
+    assert host.verbs == ["ADD", "DEL"]
+    host.plugins.install("first", ADD={"error": {"code": 100, "msg": "banana"}})
+    said = subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S)
+    assert said == "first says 'banana' (code 100)\n"
+
+
+def test_the_documentation_names_every_command() -> None:
+    """Each command and variable has a row."""
+    text = (Path(__file__).parents[3] / "docs" / "cni-invoker.md").read_text("utf-8")
+    shown = subprocess.check_output([sys.executable, "-m", "cni_invoker", "--help"], text=True, timeout=LIMIT_S)
+    commands = re.findall(r"^  (\w+)  ", shown.partition("Commands:")[2], re.MULTILINE)
+    assert set(commands) == {"add", "check", "del", "gc", "list", "status", "validate", "version"}
+    variables = re.findall(r"^  ([A-Z_]+)  .*?(?:\[(.*)\])?$", shown, re.MULTILINE)
+    assert len(variables) == 5
+    for command in commands:
+        assert re.search(rf"^\| `{command}\b", text, re.MULTILINE)
+    for variable, default in variables:
+        assert re.search(rf"^\| `{variable}` *\| {f'`{default}`' if default else ''} *\|", text, re.MULTILINE)

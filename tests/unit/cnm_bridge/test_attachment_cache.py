@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's endpoints, seen as CNI attachments."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import Attachment, AttachmentCache, AttachmentKey, CachedAttachment, CacheError
+from cnm_bridge.attachment_cache import EndpointCache
+from spec import JsonObject
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+
+RESULT: JsonObject = {"cniVersion": "1.0.0"}
+
+
+def endpoint(endpoint_id: str, network: str) -> EndpointRecord:
+    """Make an endpoint whose plugins have not run yet."""
+    return EndpointRecord(
+        id=EndpointId(endpoint_id),
+        network_id=NetworkId("a" * 64),
+        phase=Phase.PENDING,
+        boot_id="0c1f",
+        internal=False,
+        requested=RequestedInterface(),
+        attachment=AttachmentRecord(
+            ifname="eth0",
+            netns=f"/run/cni-bridge/netns/{endpoint_id}",
+            configuration={"cniVersion": "1.0.0", "name": network, "plugins": [{"type": "bridge"}]},
+            cni_version="1.0.0",
+            args=(("K", "V"),),
+            capability_args={"mac": "02:00:00:00:00:01"},
+        ),
+    )
+
+
+@pytest.fixture(name="store")
+def make_store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()
+
+
+@pytest.fixture(name="cache")
+def make_cache(store: Store) -> AttachmentCache:
+    """The object under test."""
+    return EndpointCache(store)
+
+
+async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentCache) -> None:
+    """Its ID is the container ID, its configuration's name the network, and all that DEL needs is there."""
+    record = endpoint("e1", "blue")
+    await store.put_endpoint(record)
+    await store.put_endpoint(replace(record, phase=Phase.READY, result=RESULT))
+    expected = CachedAttachment(
+        network="blue",
+        attachment=Attachment(
+            container_id="e1",
+            ifname="eth0",
+            netns="/run/cni-bridge/netns/e1",
+            args=(("K", "V"),),
+            capability_args={"mac": "02:00:00:00:00:01"},
+        ),
+        configuration=record.attachment.configuration,
+        result=RESULT,
+        boot_id="0c1f",
+    )
+    assert await cache.find("blue", expected.attachment.key) == expected
+    assert await cache.list() == (expected,)
+
+
+async def test_who_is_asked_for(store: Store, cache: AttachmentCache) -> None:
+    """Another network, ID or interface name is another attachment."""
+    for endpoint_id, network in (("e1", "blue"), ("e2", "red")):
+        await store.put_endpoint(endpoint(endpoint_id, network))
+    key = AttachmentKey(container_id="e1", ifname="eth0")
+    assert await cache.find("blue", key) is not None
+    assert await cache.find("red", key) is None
+    assert await cache.find("blue", replace(key, container_id="e3")) is None
+    assert await cache.find("blue", replace(key, ifname="eth1")) is None
+    assert [cached.attachment.container_id for cached in await cache.list("red")] == ["e2"]
+
+
+async def test_every_phase_owes_a_delete(store: Store, cache: AttachmentCache) -> None:
+    """From the intent to the end of DEL an endpoint is an attachment: GC must not take it for nobody's."""
+    record = endpoint("e1", "blue")
+    for phase in (Phase.PENDING, Phase.READY, Phase.JOINED, Phase.DELETING):
+        await store.put_endpoint(replace(record, phase=phase))
+        assert len(await cache.list("blue")) == 1
+    await store.remove_endpoint(record.id)
+    assert await cache.list("blue") == ()
+
+
+async def test_it_cannot_be_changed(store: Store, cache: AttachmentCache) -> None:
+    """Only the daemon undoes an endpoint: not by DEL alone, which would not find the link."""
+    await store.put_endpoint(endpoint("e1", "blue"))
+    (cached,) = await cache.list()
+    with pytest.raises(CacheError, match="cannot keep e1"):
+        await cache.put(cached)
+    with pytest.raises(CacheError, match="cannot forget e1"):
+        await cache.remove("blue", cached.attachment.key)
+    assert await cache.list() == (cached,)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Fetching plugins: into the cache and nowhere else, or a clear word on what was missing. The apt here is a script."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.lab.fetch_plugins import FetchError, fetch_plugins, find_fetched_plugins, main
+
+APT = """#!/bin/sh
+case "$*" in
+*indextargets*) echo http://mirror.example/debian/ ;;
+*update*) cat suite.sources >"$SEEN" ;;
+*download*)
+    mkdir -p package/DEBIAN package/usr/lib/cni
+    printf '%s\\n' 'Package: containernetworking-plugins' 'Version: 9.9' 'Architecture: all' 'Maintainer: x' \\
+        'Description: x' >package/DEBIAN/control
+    printf '#!/bin/sh\\necho %s\\n' "'$ANSWER'" >package/usr/lib/cni/bridge
+    chmod 755 package/usr/lib/cni/bridge
+    dpkg-deb --build package plugins.deb ;;
+esac
+"""
+
+
+@pytest.fixture(name="cache")
+def make_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a machine whose apt is `APT`."""
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("dpkg-deb is not there")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "apt-get").write_text(APT)
+    (programs / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
+    monkeypatch.setenv("ANSWER", '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0", "1.1.0"]}')
+    return tmp_path / "cache" / "cni-bridge" / "plugins"
+
+
+def test_what_is_fetched_is_found_again(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plugins of the suite come from the machine's own mirror, and are asked for only once."""
+    assert find_fetched_plugins() is None
+    assert main([]) == 0
+    assert "URIs: http://mirror.example/debian/\nSuites: sid\n" in (tmp_path / "seen").read_text()
+    found = find_fetched_plugins()
+    assert found is not None
+    assert (found.version, found.cni_versions) == ("9.9", ("1.0.0", "1.1.0"))
+    assert found.directory.is_relative_to(cache)
+    assert f"containernetworking-plugins 9.9 (CNI up to 1.1.0): {found.directory}\n" in capsys.readouterr().out
+    (tmp_path / "bin" / "apt-get").unlink()
+    assert main([]) == 0
+    assert sorted(path.name.partition("_")[0] for path in cache.iterdir()) == ["9.9", "sid"]
+
+
+def test_without_a_mirror(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where apt knows no mirror, or there is no apt, that is what is said."""
+    apt = tmp_path / "bin" / "apt-get"
+    apt.write_text("#!/bin/sh\n")
+    assert main([]) == 1
+    assert "apt knows no Debian mirror here" in capsys.readouterr().err
+    apt.write_text("#!/bin/sh\necho 'E: no network' >&2\nexit 100\n")
+    assert main([]) == 1
+    assert "apt-get: exit status 100: E: no network" in capsys.readouterr().err
+    assert not cache.exists()
+
+
+def test_a_failure_keeps_what_was_there(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins that do not run here do not take the place of those that do."""
+    fetch_plugins()
+    before = find_fetched_plugins()
+    monkeypatch.setenv("ANSWER", "no versions")
+    with pytest.raises(FetchError, match="does not tell its versions"):
+        fetch_plugins()
+    assert find_fetched_plugins() == before
+    assert sorted(path.name.partition("_")[0] for path in cache.iterdir()) == ["9.9", "sid"]
