@@ -42,7 +42,7 @@ imports:
 	$(BIN)/lint-imports
 
 fast:
-	$(BIN)/pytest tests/unit tests/contract
+	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract
 
 kernel: setup
 	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
