@@ -34,6 +34,7 @@ class CachedAttachment:
         configuration: The network configuration list that was used, whole; None if it has not been kept, or cannot be
             read any more.
         result: The last result that a plugin of the list told; None if none has.
+        answered: How many plugins of the list have told one, from the first; None if it has not been kept, for all.
         boot_id: The kernel's boot ID at ADD; empty if it has not been kept.
     """
 
@@ -42,6 +43,7 @@ class CachedAttachment:
     configuration: JsonObject | None = field(hash=False)
     result: JsonObject | None = field(hash=False)
     boot_id: str
+    answered: int | None = None
 
 
 class AttachmentCache(Protocol):

@@ -7,10 +7,10 @@ succeeded. Whatever happens in between, a crash included, what DEL needs is ther
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.cache import AttachmentCache, CachedAttachment, read_boot_id
@@ -36,7 +36,18 @@ log = logging.getLogger(__name__)
 _NOTHING_RAN: Final = (InvalidParameter, NetworkBusy, PluginNotFound, VersionUnsupported)
 """What `Runtime.add` raises before the first plugin runs."""
 
-_Delete = Callable[[NetworkConfigurationList, Attachment, Result | None], Awaitable[None]]
+
+class _Delete(Protocol):
+    """`Runtime.delete`, or `Collecting.delete`."""
+
+    async def __call__(
+        self,
+        network: NetworkConfigurationList,
+        attachment: Attachment,
+        result: Result | None,
+        *,
+        answered: int | None = None,
+    ) -> None: ...
 
 
 class CachedRuntime:
@@ -63,7 +74,7 @@ class CachedRuntime:
         """Add a container to a network and return the last plugin's result.
 
         An attachment of an earlier boot is deleted first. If a plugin fails, all of them are asked to delete what they
-        have done, before the error is raised; where that fails as well, a note at the error tells it, and the
+        have done, before the error is raised; where one fails whose ADD was good, a note at the error tells it, and the
         attachment is still remembered. Cancellation undoes nothing: the attachment is remembered, and a `delete` owed.
 
         Args:
@@ -89,12 +100,13 @@ class CachedRuntime:
                 configuration=negotiated.document,
                 result=None,
                 boot_id=self._boot_id,
+                answered=0,
             )
             await self._cache.put(cached)
 
             async def remember(result: Result) -> None:
                 nonlocal cached
-                cached = replace(cached, result=result.document)
+                cached = replace(cached, result=result.document, answered=(cached.answered or 0) + 1)
                 await self._cache.put(cached)
 
             try:
@@ -133,7 +145,10 @@ class CachedRuntime:
         """
         cached = await self._find_readable(network.name, attachment.key)
         used, attachment = await self._replayed(cached, network, attachment)
-        await self._runtime.delete(used, attachment, None if cached is None else _result(cached))
+        if cached is None:
+            await self._runtime.delete(used, attachment, None)
+        else:
+            await self._runtime.delete(used, attachment, _result(cached), answered=cached.answered)
         await self._cache.remove(network.name, attachment.key)
 
     async def delete_cached(self, cached: CachedAttachment) -> None:
@@ -211,7 +226,7 @@ class CachedRuntime:
             if otherwise is None:
                 raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
             used = await self._runtime.negotiate(otherwise)
-        await delete(used, cached.attachment, _result(cached))
+        await delete(used, cached.attachment, _result(cached), answered=cached.answered)
         await self._cache.remove(cached.network, cached.attachment.key)
 
     @contextmanager

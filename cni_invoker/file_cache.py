@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,6 +42,9 @@ _FILE_MODE: Final = 0o600
 _FILE_BYTES: Final = 16 << 20
 """What is larger is no attachment: a result has some kilobytes, a configuration too."""
 
+_LOCK_PAUSE_S: Final = 0.005
+"""Between two attempts to get the lock; a change takes some milliseconds."""
+
 T = TypeVar("T")
 
 
@@ -51,10 +55,12 @@ class FileCache:
 
     Args:
         directory: The cache directory; it is made when the first attachment comes.
+        lock_s: How long to wait for another process that has the lock, in seconds.
     """
 
-    def __init__(self, directory: Path = DEFAULT_CACHE_DIR) -> None:
+    def __init__(self, directory: Path = DEFAULT_CACHE_DIR, *, lock_s: float = 10.0) -> None:
         self._directory = directory
+        self._lock_s = lock_s
         self._results = directory / "results"
 
     async def put(self, cached: CachedAttachment) -> None:
@@ -82,7 +88,7 @@ class FileCache:
             if not self._results.is_dir():
                 self._results.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
                 _sync(self._directory)
-            with _locked(self._results):
+            with _locked(self._results, self._lock_s):
                 taken = own.exists() or _is_of_another(shared, cached.network, cached.attachment.key)
                 # Not in `results`: left over by a crash, libcni would take it for one more attachment.
                 new = self._directory / "results.new"
@@ -109,7 +115,7 @@ class FileCache:
         files = self._files(network, key)
         with _reported("write", self._results):
             if self._results.exists():
-                with _locked(self._results):
+                with _locked(self._results, self._lock_s):
                     for file in files:
                         if not _is_of_another(file, network, key):
                             file.unlink(missing_ok=True)
@@ -165,14 +171,26 @@ def _is_of_another(file: Path, network: str, key: AttachmentKey) -> bool:
 
 
 @contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _locked(directory: Path, within_s: float) -> Iterator[None]:
     """Hold the directory's lock, which nobody has for longer than one change."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + within_s
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while not _take(descriptor):
+            if time.monotonic() > deadline:
+                raise CacheError(directory, f"another process has had its lock for {within_s:g} s")
+            time.sleep(_LOCK_PAUSE_S)
         yield
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _sync(directory: Path) -> None:

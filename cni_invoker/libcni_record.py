@@ -4,10 +4,11 @@
 
 ```json
 {"kind": "cniCacheV1", "containerId": "c1", "config": "<the list, base64>", "ifName": "eth0", "networkName": "blue",
- "netns": "/run/netns/c1", "cniArgs": [["K", "V"]], "capabilityArgs": {}, "result": {}, "bootId": "<the kernel's>"}
+ "netns": "/run/netns/c1", "cniArgs": [["K", "V"]], "capabilityArgs": {}, "result": {},
+ "bootId": "<the kernel's>", "answered": 2}
 ```
 
-`result` is missing as long as no plugin has told one. `bootId` is ours; libcni does not look at it.
+`result` is missing as long as no plugin has told one. `bootId` and `answered` are ours; libcni does not look at them.
 """
 
 import base64
@@ -21,6 +22,7 @@ from spec import (
     JsonObject,
     JsonValue,
     as_object,
+    find_int,
     find_object,
     find_str,
     get_list,
@@ -49,7 +51,8 @@ def render_record(cached: CachedAttachment) -> bytes:
         "result": cached.result,
         "bootId": cached.boot_id,
     }
-    return render_json({key: value for key, value in record.items() if value})  # libcni's omitempty
+    given = {key: value for key, value in record.items() if value}  # libcni's omitempty
+    return render_json(given if cached.answered is None else {**given, "answered": cached.answered})
 
 
 def parse_record(data: bytes) -> CachedAttachment | JsonObject:
@@ -82,6 +85,7 @@ def parse_record(data: bytes) -> CachedAttachment | JsonObject:
         configuration=_configuration(record),
         result=find_object(record, "result"),
         boot_id=find_str(record, "bootId") or "",
+        answered=find_int(record, "answered"),
     )
 
 

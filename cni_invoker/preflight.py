@@ -16,7 +16,7 @@ from typing import Final
 
 from cni_invoker.config import NetworkConfigurationList
 from cni_invoker.errors import CniError
-from cni_invoker.plugin_errors import PluginNotFound
+from cni_invoker.plugin_errors import PluginNotFound, PluginNotStarted
 from cni_invoker.runtime import Runtime
 from spec import JsonObject, JsonValue
 
@@ -132,8 +132,7 @@ class Preflight:
         for found in self.plugins:
             name = found.type if found.role is Role.PLUGIN else f"  {found.type}"
             facts = [str(found.path)] if found.path else []
-            if found.supported:
-                facts.append(f"CNI {', '.join(found.supported)}")
+            facts.append(f"CNI {', '.join(found.supported)}" if found.supported else "does not tell its CNI versions")
             if found.capabilities:
                 facts.append(f"capabilities {', '.join(found.capabilities)}")
             said = [("PROBLEM", problem) for problem in found.problems] or [("ok", "; ".join(facts))]
@@ -199,8 +198,11 @@ async def _look(runtime: Runtime, found: PluginFinding, offered: Sequence[str]) 
         return replace(found, problems=(str(exc),))
     try:
         supported = (await runtime.version(found.type)).supported
-    except CniError as exc:
+    except PluginNotStarted as exc:
         return replace(found, path=path, problems=(str(exc),))
+    except CniError as exc:
+        # Simple plugins do not know the verb; where there is nothing to choose, ADD will show, as when negotiating.
+        return replace(found, path=path, problems=(str(exc),) if len(offered) > 1 else ())
     problems: tuple[str, ...] = ()
     if not set(offered) & set(supported):
         versions = ", ".join(f'"{version}"' for version in offered)

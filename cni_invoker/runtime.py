@@ -239,10 +239,17 @@ class Collecting:
         self._gates = gates
         self._network = network
 
-    async def delete(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
+    async def delete(
+        self,
+        network: NetworkConfigurationList,
+        attachment: Attachment,
+        result: Result | None,
+        *,
+        answered: int | None = None,
+    ) -> None:
         """Delete a container that is not valid any more, as `Runtime.delete`; `network` is the list of its ADD."""
         async with self._gates.container(self._network.name, attachment.container_id):
-            await self._chain.delete(network, attachment, result)
+            await self._chain.delete(network, attachment, result, answered)
 
     async def gc(self, valid: Collection[AttachmentKey]) -> None:
         """Have the plugins clean up all that belongs to no attachment, as `Runtime.gc`."""

@@ -53,4 +53,5 @@ def _cached(record: EndpointRecord) -> CachedAttachment:
         configuration=record.attachment.configuration,
         result=record.result,
         boot_id=record.boot_id,
+        answered=record.answered,
     )

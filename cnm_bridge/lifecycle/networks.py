@@ -12,6 +12,7 @@ from cni_invoker import (
     ConfigurationNotFound,
     NetworkConfigurationList,
     Runtime,
+    run_preflight,
 )
 from cnm_bridge.errors import Refused
 from cnm_bridge.lifecycle.binding import Binder
@@ -127,8 +128,10 @@ class Networks:
         index = self._index()
         if configuration is None:
             index.require_any()
-        else:
-            await self._runtime.negotiate(index.find(configuration))
+            return
+        preflight = await run_preflight(self._runtime, index.find(configuration))
+        if not preflight.is_good:
+            raise Refused(f"CNI configuration {configuration} cannot be used: {'; '.join(preflight.all_problems)}")
 
 
 def _refuse_pools(pools: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ The guard looks after that: what Docker was told to remove must be gone, down to
 """
 
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -137,11 +138,13 @@ class Scene:
         self.lab.write(path, content)
         return path
 
-    def plugin(self, name: str, script: str) -> None:
-        """Put a plugin written in shell where plugins are looked for first."""
+    def plugin(self, name: str, script: str, *, supports: Sequence[str] = ("0.4.0", "1.0.0")) -> None:
+        """Put a plugin written in shell where plugins are looked for first; it answers VERSION beside its script."""
+        answer = json.dumps({"cniVersion": "1.0.0", "supportedVersions": list(supports)})
+        version = f"""[ "$CNI_COMMAND" = VERSION ] && {{ echo '{answer}'; exit 0; }}"""
         path = f"/opt/cni/bin/{name}"
         self._files.append(path)
-        self.lab.write(path, f"#!/bin/sh\n{script}\n", mode=0o755)
+        self.lab.write(path, f"#!/bin/sh\n{version}\n{script}\n", mode=0o755)
 
     def network(self, configuration: str | None, *options: str, name: str | None = None) -> str:
         """Make a Docker network, bound to `configuration` or, without one, by its own name."""

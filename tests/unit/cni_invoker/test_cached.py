@@ -121,20 +121,22 @@ async def test_the_version_stays_that_of_add(scene: Scene) -> None:
     assert [command.stdin["cniVersion"] for command in scene.commands] == ["1.0.0", "1.0.0"]
 
 
-async def test_it_is_remembered_before_the_first_plugin_runs(scene: Scene) -> None:
-    """A crash at any point of ADD leaves what its DEL needs."""
-    scene.plugins.install("second", ADD={"sleep_s": 60})
+@pytest.mark.parametrize(("slow", "result"), [("first", None), ("second", RESULT)])
+async def test_it_is_remembered_before_a_plugin_runs(scene: Scene, slow: str, result: JsonObject | None) -> None:
+    """A crash, or a cancellation, at any point of ADD leaves what its DEL needs."""
+    scene.plugins.install(slow, ADD={"sleep_s": 60})
     async with asyncio.TaskGroup() as tasks:
         adding = tasks.create_task(scene.runtime.add(BLUE, ATTACHMENT))
         async with asyncio.timeout(20):
-            while "second ADD" not in scene.calls:  # noqa: ASYNC110  # a file is polled
+            while f"{slow} ADD" not in scene.calls:  # noqa: ASYNC110  # a file is polled
                 await asyncio.sleep(0.02)
         (kept,) = await scene.runtime.attachments()
         adding.cancel()
-    assert kept.result == RESULT
+    assert kept.result == result
     assert await scene.runtime.attachments() == (kept,)
     await scene.runtime.delete(BLUE, ATTACHMENT)
-    assert [command.stdin["prevResult"] for command in scene.commands[-2:]] == [RESULT] * 2
+    assert scene.calls[-2:] == ["second DEL", "first DEL"]
+    assert [command.stdin.get("prevResult") for command in scene.commands[-2:]] == [result] * 2
 
 
 async def test_a_failed_add_is_undone(scene: Scene) -> None:
@@ -150,14 +152,35 @@ async def test_a_failed_add_is_undone(scene: Scene) -> None:
 
 async def test_a_failed_add_that_cannot_be_undone(scene: Scene) -> None:
     """The error is that of ADD; that a DEL is still owed is noted at it, and remembered."""
-    scene.plugins.install("second", ADD=BANANA, DEL={"error": {"code": 999, "msg": "stuck"}})
+    scene.plugins.install("first", ADD={"result": RESULT}, DEL={"error": {"code": 999, "msg": "stuck"}})
+    scene.plugins.install("second", ADD=BANANA)
     with pytest.raises(PluginFailed, match="banana") as caught:
         await scene.runtime.add(BLUE, ATTACHMENT)
     (note,) = caught.value.__notes__
     assert "a DEL is still owed" in note
     assert "stuck" in note
-    scene.plugins.install("second")
+    scene.plugins.install("first")
     await scene.runtime.delete(BLUE, ATTACHMENT)
+    assert await scene.runtime.attachments() == ()
+
+
+async def test_a_plugin_that_never_works(scene: Scene) -> None:
+    """One that fails its ADD, and its DEL for the same reason, does not keep the others from undoing theirs."""
+    scene.plugins.install("second", ADD=BANANA, DEL=BANANA)
+    with pytest.raises(PluginFailed) as caught:
+        await scene.runtime.add(BLUE, ATTACHMENT)
+    assert not hasattr(caught.value, "__notes__")
+    assert scene.calls == ["first ADD", "second ADD", "second DEL", "second DEL", "first DEL"]
+    assert await scene.runtime.attachments() == ()
+
+
+async def test_gc_of_what_a_crash_has_cut_off(scene: Scene) -> None:
+    """The plugin that never came to its end may refuse its DEL there too."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    (kept,) = await scene.cache.list()
+    await scene.cache.put(replace(kept, answered=1))
+    scene.plugins.install("second", DEL=BANANA)
+    await scene.runtime.gc(BLUE, ())
     assert await scene.runtime.attachments() == ()
 
 

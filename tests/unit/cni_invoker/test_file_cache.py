@@ -42,6 +42,7 @@ CACHED = CachedAttachment(
     configuration=LIST,
     result=RESULT,
     boot_id="0c1f",
+    answered=1,
 )
 KEY = CACHED.attachment.key
 
@@ -105,8 +106,8 @@ def make_cache(request: pytest.FixtureRequest, tmp_path: Path) -> AttachmentCach
 async def test_what_is_kept_comes_back(cache: AttachmentCache) -> None:
     """All of an attachment is found again, with or without a result, until it is removed."""
     assert await cache.find("blue", KEY) is None
-    await cache.put(replace(CACHED, result=None))
-    assert await cache.find("blue", KEY) == replace(CACHED, result=None)
+    await cache.put(replace(CACHED, result=None, answered=0))
+    assert await cache.find("blue", KEY) == replace(CACHED, result=None, answered=0)
     await cache.put(CACHED)
     assert await cache.find("blue", KEY) == CACHED
     await cache.remove("blue", KEY)
@@ -149,7 +150,7 @@ async def test_one_of_two_with_the_same_file_name_is_removed(files: FileCache, s
 
 
 async def test_the_file_is_libcnis(files: FileCache, tmp_path: Path) -> None:
-    """Its name, mode and content are what libcni would write; the boot ID beside it is ours."""
+    """Its name, mode and content are what libcni would write; what is ours stands behind it."""
     await files.put(CACHED)
     file = tmp_path / "results" / "blue-c1-eth0"
     assert json.loads(read(file)) == {
@@ -163,6 +164,7 @@ async def test_the_file_is_libcnis(files: FileCache, tmp_path: Path) -> None:
         "capabilityArgs": {"mac": "c2:11:22:33:44:55"},
         "result": RESULT,
         "bootId": "0c1f",
+        "answered": 1,
     }
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
@@ -171,7 +173,7 @@ async def test_the_file_is_libcnis(files: FileCache, tmp_path: Path) -> None:
 
 async def test_what_there_is_nothing_of_is_left_out(files: FileCache, tmp_path: Path) -> None:
     """As libcni does; the name and the ID are always there."""
-    await files.put(replace(cached("blue", "c1"), configuration=None, result=None, boot_id=""))
+    await files.put(replace(cached("blue", "c1"), configuration=None, result=None, boot_id="", answered=None))
     assert list(json.loads(read(tmp_path / "results" / "blue-c1-eth0"))) == [
         "kind",
         "containerId",
@@ -189,7 +191,7 @@ async def test_libcnis_file_is_read(files: FileCache, tmp_path: Path) -> None:
     assert found.attachment == replace(CACHED.attachment, args=(("FOO", "BAR"),))
     assert found.configuration == {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]}
     assert found.result == {"cniVersion": "1.0.0", "dns": {}, "ips": [{"address": "10.1.2.3/24"}]}
-    assert found.boot_id == ""
+    assert (found.boot_id, found.answered) == ("", None)
     assert await files.list("blue") == (found,)
     await files.remove("blue", KEY)
     assert not file.exists()
@@ -305,6 +307,17 @@ async def test_cancellation_waits_for_the_write(files: FileCache, tmp_path: Path
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await files.find("blue", KEY) == CACHED
+
+
+async def test_a_lock_that_is_not_given_back(files: FileCache, tmp_path: Path) -> None:
+    """It is an error after a while, and nothing has changed; reading needs no lock."""
+    await files.put(CACHED)
+    impatient = FileCache(tmp_path, lock_s=0.05)
+    with held(tmp_path / "results"):
+        for attempt in (impatient.put(cached("red", "c2")), impatient.remove("blue", KEY)):
+            with pytest.raises(CacheError, match=r"another process has had its lock for 0\.05 s"):
+                await attempt
+        assert await impatient.list() == (CACHED,)
 
 
 async def test_no_name_leads_out_of_the_directory(files: FileCache) -> None:

@@ -111,10 +111,13 @@ async def test_what_does_not_run(plugins: FakePlugins, content: bytes, reason: s
 
 
 async def test_a_plugin_that_does_not_tell_its_versions(plugins: FakePlugins) -> None:
-    """What it says instead is in the report."""
+    """What it says instead is a problem where there is a version to choose; else ADD will show."""
     plugins.install("bridge", VERSION={"error": {"code": 999, "msg": "banana"}})
-    (problem,) = (await look(plugins, BRIDGE)).all_problems
+    (problem,) = (await look(plugins, BRIDGE, cniVersions=["0.4.0", "1.0.0"])).all_problems
     assert "banana" in problem
+    single = await look(plugins, BRIDGE)
+    assert single.is_good
+    assert "does not tell its CNI versions" in single.render_text()
 
 
 async def test_versions_that_do_not_fit(plugins: FakePlugins) -> None:

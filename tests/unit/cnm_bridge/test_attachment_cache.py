@@ -54,7 +54,7 @@ async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentCache
     """Its ID is the container ID, its configuration's name the network, and all that DEL needs is there."""
     record = endpoint("e1", "blue")
     await store.put_endpoint(record)
-    await store.put_endpoint(replace(record, phase=Phase.READY, result=RESULT))
+    await store.put_endpoint(replace(record, phase=Phase.READY, answered=1, result=RESULT))
     expected = CachedAttachment(
         network="blue",
         attachment=Attachment(
@@ -67,6 +67,7 @@ async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentCache
         configuration=record.attachment.configuration,
         result=RESULT,
         boot_id="0c1f",
+        answered=1,
     )
     assert await cache.find("blue", expected.attachment.key) == expected
     assert await cache.list() == (expected,)
