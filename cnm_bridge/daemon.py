@@ -115,7 +115,8 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     networks = Networks(store, directories, runtime, binder, network_locks)
     tear_down = TearDown(store, runtime, kernel)
     endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
-    owed = OwedTearDowns(store, tear_down, endpoint_locks)
+    boot_id = _BOOT_ID.read_text("ascii").strip()
+    owed = OwedTearDowns(store, tear_down, endpoint_locks, boot_id)
     endpoints = Endpoints(
         store=store,
         networks=networks,
@@ -125,7 +126,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         owed=owed,
         locks=endpoint_locks,
         run_dir=settings.run_dir,
-        boot_id=_BOOT_ID.read_text("ascii").strip(),
+        boot_id=boot_id,
     )
     return Daemon(methods=network_driver(networks, endpoints), binder=binder, owed=owed)
 

@@ -28,12 +28,14 @@ class OwedTearDowns:
         store: The records.
         tear_down: The one undo.
         locks: The locks of endpoints.
+        boot_id: The kernel's boot ID.
     """
 
-    def __init__(self, store: Store, tear_down: TearDown, locks: KeyedLocks[EndpointId]) -> None:
+    def __init__(self, store: Store, tear_down: TearDown, locks: KeyedLocks[EndpointId], boot_id: str) -> None:
         self._store = store
         self._tear_down = tear_down
         self._locks = locks
+        self._boot_id = boot_id
         self._retries: Retries[EndpointId] = Retries(
             self._attempt, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
         )
@@ -45,9 +47,16 @@ class OwedTearDowns:
     def add_unfinished(self) -> int:
         """Owe the tear downs of all that an earlier life of the daemon did not finish; return how many.
 
-        A killed daemon leaves the plugins it was waiting for behind; those at work for such an endpoint are ended.
+        So too of all that is left of an earlier boot: links and namespaces are gone with it, reservations are not, and
+        Docker makes new endpoints for the containers that it starts again.
+
+        A killed daemon leaves the plugins behind that it was waiting for; those at work for such an endpoint are ended.
         """
-        unfinished = [record.id for record in self._store.endpoints() if record.phase in _UNFINISHED]
+        unfinished = [
+            record.id
+            for record in self._store.endpoints()
+            if record.phase in _UNFINISHED or record.boot_id != self._boot_id
+        ]
         strays = end_strays(unfinished, limit_s=_STRAY_LIMIT_S)
         if strays:
             log.warning("plugins.ended", pids=strays)

@@ -119,6 +119,30 @@ def test_what_is_owed_is_done_at_the_next_start(private_scene: Scene) -> None:
     assert lab.wait_clean(before, timeout_s=0) == ""
 
 
+def test_what_an_earlier_boot_left(private_scene: Scene) -> None:
+    """After a reboot links and namespaces are gone, and reservations and rules for them go as well."""
+    lab = private_scene.lab
+    subnet = private_scene.subnet()
+    network = private_scene.network(private_scene.configure(bridge(subnet, ipv6=True)))
+    before = lab.state()
+    container = private_scene.run(network)
+    lab.stop_daemon(signal.SIGKILL)
+    lab.stop_dockerd(signal.SIGKILL)
+    lab.run("sh", "-c", f"kill -KILL $(busybox pidof sleep); ip link del {subnet.bridge}")
+    lab.run("sh", "-c", "umount /run/cni-bridge/netns/* && rm -r /run/cni-bridge /run/docker/netns/* || true")
+    lab.write("/run/boot-id", "00000000-0000-0000-0000-000000000000\n")
+    lab.run("mount", "--bind", "/run/boot-id", "/proc/sys/kernel/random/boot_id")
+    lab.start_daemon()
+    state = lab.state()
+    assert not [path for path in state.reservations if subnet.gateway.rpartition(".")[0] in path]
+    assert not [rule for rule in state.rules if subnet.gateway.rpartition(".")[0] in rule]
+    lab.start_dockerd()
+    lab.docker("start", container.name)
+    assert reaches(container, subnet.gateway)
+    lab.docker("rm", "-f", container.name)
+    assert lab.wait_clean(before) == ""
+
+
 def test_a_plugin_that_hangs_keeps_no_other_network_down(private_scene: Scene) -> None:
     """Recovery waits a while for what it owes, then answers Docker and goes on in the background."""
     lab = private_scene.lab
