@@ -18,6 +18,7 @@ from tests.lab import CommandFailed, Container, Lab
 __all__ = ["LISTS", "Scene", "Subnet"]
 
 _numbers: Final = itertools.count(1)
+_subnets: Final = iter(range(1, 255))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ class Scene:
 
     def subnet(self) -> Subnet:
         """Give addresses that nobody else uses."""
-        return Subnet(number=next(_numbers))
+        return Subnet(number=next(_subnets))
 
     def configure(self, plugins: Sequence[JsonObject], name: str | None = None) -> str:
         """Put a network configuration list on the host; give its name."""
