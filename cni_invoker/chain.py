@@ -14,7 +14,7 @@ from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
 from cni_invoker.executions import Executions
 from cni_invoker.negotiation import Negotiation
-from cni_invoker.plugin_errors import BadResult, PluginError, PluginFailed
+from cni_invoker.plugin_errors import BadResult, PluginError, PluginFailed, PluginNotFound, PluginNotStarted
 from cni_invoker.request import Request, Requests
 from cni_invoker.result import Result, parse_result
 from cni_invoker.shared_chains import SharedChains
@@ -93,13 +93,15 @@ class Chain:
     ) -> None:
         """Run DEL in reverse order, each plugin once more if it fails, up to the first that fails again.
 
-        Of the plugins from number `answered` on, which have not come to the end of their ADD, that is only logged.
+        The plugin after the first `answered` is the one whose ADD did not come to its end, and those behind it have not
+        been asked: they may refuse. If that one was cut off, or asks to be tried later, the others go on all the same.
 
         Raises:
-            PluginError: About one plugin; those before it in the list have not run.
+            PluginError: About one plugin. If it is one of the first `answered`, those before it have not run.
         """
         told = _told_to_delete(network, result)
         owing = len(network.plugins) if answered is None else answered
+        undone: PluginError | None = None
         for index, plugin in reversed(tuple(enumerate(network.plugins))):
             request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, told)
             try:
@@ -108,6 +110,10 @@ class Chain:
                 if index < owing:
                     raise
                 log.warning("plugin.delete_failed", extra={"plugin": plugin.type, "error": str(exc)})
+                if index == owing and not _refuses(exc):
+                    undone = exc
+        if undone is not None:
+            raise undone
 
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         """Run GC in the order of the list, to its end; only plugins that speak the list's version know it.
@@ -162,6 +168,13 @@ class Chain:
     async def _speaks(self, plugin: PluginConfiguration, version: str) -> bool:
         # A plugin of before answers these verbs with whatever error comes first, code 3 for one (measured, 1.1.1).
         return version in (await self._negotiation.version(plugin.type)).supported
+
+
+def _refuses(exc: PluginError) -> bool:
+    """Tell whether a plugin will not do it, now or ever; one that was killed, or is not ready, might."""
+    if isinstance(exc, PluginFailed):
+        return exc.signal is None and not exc.is_transient
+    return isinstance(exc, PluginNotFound | PluginNotStarted)
 
 
 def _told_to_delete(network: NetworkConfigurationList, result: Result | None) -> Result | None:

@@ -172,7 +172,8 @@ class Runtime:
         rules for it are still there. It may be repeated, and should be until it succeeds.
 
         A plugin whose ADD has not come to its end is asked as well, but may refuse: one that cannot run at all must not
-        keep the others from undoing what they did.
+        keep the others from undoing what they did. If it is killed, or asks to be tried later, the others are undone,
+        and then that is raised.
 
         Args:
             network: The list that was used for ADD, not the one that may be on disk now.

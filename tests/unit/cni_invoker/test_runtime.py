@@ -206,6 +206,34 @@ async def test_delete_stops_at_a_plugin_that_fails_twice(plugins: FakePlugins, r
     assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"))
 
 
+REFUSED: JsonObject = {"error": {"code": 1, "msg": "incompatible CNI versions"}}
+
+
+@pytest.mark.parametrize("refusing", ["second", "third"])
+async def test_a_plugin_whose_add_never_ended_may_refuse_its_delete(
+    plugins: FakePlugins, runtime: Runtime, refusing: str
+) -> None:
+    """What it never did it cannot keep the others from undoing, be it the one that failed or one behind it."""
+    plugins.install(refusing, DEL=REFUSED)
+    await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+    assert plugins.calls[-1] == ("first", "DEL")
+
+
+async def test_a_plugin_that_has_answered_may_not(plugins: FakePlugins, runtime: Runtime) -> None:
+    """It must undo what it did before the others do."""
+    plugins.install("first", DEL=REFUSED)
+    with pytest.raises(PluginFailed, match="incompatible"):
+        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+
+
+async def test_a_plugin_that_is_not_ready_is_owed_its_delete(plugins: FakePlugins, runtime: Runtime) -> None:
+    """It may have begun something: the others are undone, and its error is raised then."""
+    plugins.install("second", DEL={"error": {"code": 11, "msg": "try again later"}})
+    with pytest.raises(PluginFailed, match="try again later"):
+        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+    assert plugins.calls[-1] == ("first", "DEL")
+
+
 async def test_delete_does_not_read_what_plugins_print(plugins: FakePlugins, runtime: Runtime) -> None:
     """DEL has no result: garbage on the standard output of a plugin that ends well is nothing."""
     plugins.install("first", DEL={"stdout": "garbage"})
