@@ -224,6 +224,10 @@ class ConfigurationNotFound(CniError):
         searched = ", ".join(map(str, directories)) or "no directory at all"
         called = "" if name is None else f" named {name!r}"
         text = f"no network configuration{called} in {searched}; there are: {', '.join(self.known) or 'none'}"
+        if not self.known:
+            text += "; put a .conflist file there"
+        elif nearest:
+            text += f"; did you mean {nearest[0]}?"
         if problems:
             text += f"; unusable: {'; '.join(map(str, problems))}"
         super().__init__(text)

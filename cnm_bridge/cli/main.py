@@ -78,6 +78,7 @@ def _setting(
         default=default,
         envvar=[variable, fallback] if fallback else variable,
         show_default=True,
+        show_envvar=True,
         help=help,
     )
 
@@ -109,8 +110,15 @@ def _setting(
     default=_DEFAULTS.cni_bin_dirs,
     help="Directory of CNI plugins. Repeatable; the first that has a plugin wins.",
 )
-@_setting("state-dir", type=_DIRECTORY, default=_DEFAULTS.state_dir, help="What must survive a reboot.")
-@_setting("run-dir", type=_DIRECTORY, default=_DEFAULTS.run_dir, help="What need not: the staging namespaces.")
+@_setting(
+    "state-dir", type=_DIRECTORY, default=_DEFAULTS.state_dir, help="Directory of the state; must survive a reboot."
+)
+@_setting(
+    "run-dir",
+    type=_DIRECTORY,
+    default=_DEFAULTS.run_dir,
+    help="Directory of the staging namespaces; may be lost at a reboot.",
+)
 @_setting(
     "docker-host",
     type=EngineAddress(),
@@ -132,11 +140,16 @@ def _setting(
     default=_DEFAULTS.drain_timeout_s,
     help="Seconds that SIGTERM waits for calls under way.",
 )
-@_setting("log-level", type=click.Choice(LogLevel, case_sensitive=False), default=LogLevel.INFO)
+@_setting(
+    "log-level",
+    type=click.Choice(LogLevel, case_sensitive=False),
+    default=LogLevel.INFO.value,
+    help="What is worth a line.",
+)
 @_setting(
     "log-format",
     type=click.Choice(LogFormat, case_sensitive=False),
-    default=LogFormat.AUTO,
+    default=LogFormat.AUTO.value,
     help="auto is text on a terminal and JSON elsewhere.",
 )
 def serve(
@@ -152,7 +165,7 @@ def serve(
     log_level: LogLevel,
     log_format: LogFormat,
 ) -> None:
-    """Answer Docker as its network driver, until SIGTERM."""
+    """Run the network driver, until SIGTERM."""
     settings = Settings(
         socket=socket.absolute(),
         cni_conf_dirs=cni_conf_dirs,

@@ -40,6 +40,8 @@ class File(_NotEmpty):
 class Seconds(click.FloatRange):
     """A time that ends."""
 
+    name = "seconds"
+
     def __init__(self) -> None:
         super().__init__(min=0, min_open=True)
 

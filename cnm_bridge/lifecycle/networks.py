@@ -18,6 +18,7 @@ from cnm_bridge.errors import Refused
 from cnm_bridge.lifecycle.binding import Binder
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.options import parse_network_options
+from cnm_bridge.lifecycle.suitability import refuse_unsuitable, what_is_lost
 from cnm_bridge.wire import CreateNetwork, NetworkReference
 from state import NetworkId, NetworkRecord, Store
 
@@ -106,6 +107,7 @@ class Networks:
         name = network.name or await self._binder.wait(network.id)
         try:
             configuration = self._index().find(name)
+            refuse_unsuitable(configuration)
         except ConfigurationNotFound as exc:
             raise Refused(
                 f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
@@ -129,9 +131,14 @@ class Networks:
         if configuration is None:
             index.require_any()
             return
-        preflight = await run_preflight(self._runtime, index.find(configuration))
+        found = index.find(configuration)
+        refuse_unsuitable(found)
+        preflight = await run_preflight(self._runtime, found)
         if not preflight.is_good:
-            raise Refused(f"CNI configuration {configuration} cannot be used: {'; '.join(preflight.all_problems)}")
+            problems = "; ".join(preflight.all_problems)
+            raise Refused(f"CNI configuration {configuration} ({found.source}) cannot be used: {problems}")
+        for loss in what_is_lost(found):
+            log.warning("network.not_carried_over", configuration=configuration, lost=loss)
 
 
 def _refuse_pools(pools: tuple[str, ...]) -> None:

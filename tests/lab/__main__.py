@@ -18,7 +18,8 @@ def main(arguments: Sequence[str]) -> int:
     """Bring up a lab, run a command in it, give the command's exit status as a shell does."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.lab",
-        description="Run COMMAND on a private, throw-away Docker host; nothing of it is left when COMMAND ends.",
+        description="Run COMMAND on a private, throw-away Docker host; nothing of the host is left when COMMAND ends. "
+        "Its /etc, /opt, /run and /var/lib are its own; every other directory is the machine's.",
         epilog="dockerd's log is /run/lab/dockerd.log inside; the image `busybox` is there; CNI_BRIDGE_LAB=1 is set.",
     )
     parser.add_argument("--no-dockerd", action="store_true", help="only the namespaces")

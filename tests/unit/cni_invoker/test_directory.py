@@ -216,7 +216,7 @@ def test_an_unknown_name_says_what_there_is(tmp_path: Path) -> None:
     assert [problem.file for problem in error.problems] == [broken]
     assert str(error) == (
         f"no network configuration named 'mynetwork' in {tmp_path}, {other}; "
-        f"there are: my-network, alpha, backend; unusable: {broken}, line 1, column 2: "
+        f"there are: my-network, alpha, backend; did you mean my-network?; unusable: {broken}, line 1, column 2: "
         "Expecting property name enclosed in double quotes"
     )
 
@@ -224,10 +224,14 @@ def test_an_unknown_name_says_what_there_is(tmp_path: Path) -> None:
 def test_no_configuration_at_all(tmp_path: Path) -> None:
     """Where nothing is configured, that is what the error says."""
     with pytest.raises(
-        ConfigurationNotFound, match=f"^no network configuration named 'net' in {tmp_path}; there are: none$"
+        ConfigurationNotFound,
+        match=f"^no network configuration named 'net' in {tmp_path}; there are: none; put a .conflist file there$",
     ):
         index(tmp_path).find("net")
-    with pytest.raises(ConfigurationNotFound, match=f"^no network configuration in {tmp_path}; there are: none$"):
+    with pytest.raises(
+        ConfigurationNotFound,
+        match=f"^no network configuration in {tmp_path}; there are: none; put a .conflist file there$",
+    ):
         index(tmp_path).require_any()
     write_list(tmp_path / "a.conflist", "net")
     index(tmp_path).require_any()
