@@ -3,11 +3,16 @@
 """An attachment: one interface of one container."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
+from cni_invoker.errors import InvalidParameter
 from cni_invoker.names import check_argument, check_container_id, check_ifname, check_netns
-from spec import JsonObject
+from spec import JsonObject, render_json
 
 __all__ = ["Attachment", "AttachmentKey"]
+
+_BAD_NETWORK: Final = 7
+"""The values become a part of the plugin's configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -61,6 +66,13 @@ class Attachment:
         check_netns(self.netns)
         for key, value in self.args:
             check_argument(key, value)
+        try:
+            render_json(self.capability_args)
+        except ValueError as exc:
+            values = str(self.capability_args)
+            raise InvalidParameter(
+                "capability arguments", values, f"they are no JSON: {exc}", code=_BAD_NETWORK
+            ) from exc
 
     @property
     def key(self) -> AttachmentKey:

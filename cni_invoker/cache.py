@@ -7,11 +7,13 @@ namespace's path forgotten, the capability arguments were only in a caller's env
 Ordering"). So it is remembered as it was.
 """
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
 from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.errors import AttachmentExists
 from spec import JsonObject
 
 __all__ = ["AttachmentCache", "CachedAttachment", "MemoryCache", "read_boot_id"]
@@ -56,8 +58,30 @@ class AttachmentCache(Protocol):
         CacheError: From every method: the cache cannot be read or written.
     """
 
-    async def put(self, cached: CachedAttachment) -> None:
-        """Keep `cached`, in place of an earlier state of the same attachment."""
+    def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:
+        """Have the body run while no other process works on the container, or has GC on the network.
+
+        Tasks of one process are not kept apart by every cache; that is the runtime's.
+
+        Args:
+            network: The network's name.
+            container_id: The container; None for GC, while which no other process works on the network.
+            wait_s: How long to wait for the others, in seconds.
+
+        Raises:
+            NetworkBusy: They did not end in time; the body has not run.
+        """
+
+    async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
+        """Keep `cached`, in place of an earlier state of the same attachment.
+
+        Args:
+            cached: The attachment.
+            new: There must be no earlier state, unless it is damaged.
+
+        Raises:
+            AttachmentExists: It is not new; nothing has changed.
+        """
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return what is kept of an attachment to the network called `network`, None if nothing is.
@@ -79,9 +103,16 @@ class MemoryCache:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
 
-    async def put(self, cached: CachedAttachment) -> None:
+    def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the protocol's
+        """Run the body at once: no other process has this cache."""
+        return nullcontext()
+
+    async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
         """Keep `cached`."""
-        self._kept[cached.network, cached.attachment.key] = cached
+        key = cached.attachment.key
+        if new and (cached.network, key) in self._kept:
+            raise AttachmentExists(cached.network, key.container_id, key.ifname)
+        self._kept[cached.network, key] = cached
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return what is kept of an attachment, None if nothing is."""

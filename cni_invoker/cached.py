@@ -7,10 +7,10 @@ succeeded. Whatever happens in between, a crash included, what DEL needs is ther
 """
 
 import logging
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.cache import AttachmentCache, CachedAttachment, read_boot_id
@@ -25,9 +25,11 @@ from cni_invoker.errors import (
     NetworkBusy,
     VersionUnsupported,
 )
+from cni_invoker.gate import Gates
 from cni_invoker.plugin_errors import BadResult, PluginNotFound
 from cni_invoker.result import Result
 from cni_invoker.runtime import Runtime
+from spec import JsonError, JsonObject, get_objects
 
 __all__ = ["CachedRuntime"]
 
@@ -37,36 +39,32 @@ _NOTHING_RAN: Final = (InvalidParameter, NetworkBusy, PluginNotFound, VersionUns
 """What `Runtime.add` raises before the first plugin runs."""
 
 
-class _Delete(Protocol):
-    """`Runtime.delete`, or `Collecting.delete`."""
-
-    async def __call__(
-        self,
-        network: NetworkConfigurationList,
-        attachment: Attachment,
-        result: Result | None,
-        *,
-        answered: int | None = None,
-    ) -> None: ...
+_ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 
 
 class CachedRuntime:
     """Adds, checks and deletes attachments, and knows which there are.
 
     DEL, CHECK and GC are given what ADD was given: the stored list, namespace, arguments and result, not what the
-    caller or the configuration directory has by now.
+    caller or the configuration directory has by now. What is remembered is read, used and changed while nobody else
+    works on the container: no other task of this object, and no other process with the same cache.
 
     Args:
         runtime: Runs the plugins.
         cache: Remembers the attachments.
         boot_id: The kernel's boot ID. No namespace outlives a boot, but attachments of an earlier one may still hold
             addresses and rules.
+        wait_s: How long to wait for other tasks, and as long again for other processes, in seconds.
     """
 
-    def __init__(self, runtime: Runtime, cache: AttachmentCache, *, boot_id: str | None = None) -> None:
+    def __init__(
+        self, runtime: Runtime, cache: AttachmentCache, *, boot_id: str | None = None, wait_s: float = 120.0
+    ) -> None:
         self._runtime = runtime
         self._cache = cache
         self._boot_id = read_boot_id() if boot_id is None else boot_id
+        self._wait_s = wait_s
+        self._gates = Gates(wait_s)
         self._in_add: set[tuple[str, AttachmentKey]] = set()
         self._spared: list[set[tuple[str, AttachmentKey]]] = []
 
@@ -89,20 +87,24 @@ class CachedRuntime:
         """
         with self._adding(network.name, attachment.key):
             negotiated = await self._runtime.negotiate(network)
+            return await self._add(negotiated, attachment)
+
+    async def _add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
+        async with self._place(network.name, attachment.container_id):
             earlier = await self._find_readable(network.name, attachment.key)
             if earlier is not None:
                 if earlier.boot_id in {"", self._boot_id}:
                     raise AttachmentExists(network.name, attachment.container_id, attachment.ifname)
-                await self._delete(earlier, network, self._runtime.delete)
+                await self._delete(earlier, network)
             cached = CachedAttachment(
                 network=network.name,
                 attachment=attachment,
-                configuration=negotiated.document,
+                configuration=network.document,
                 result=None,
                 boot_id=self._boot_id,
                 answered=0,
             )
-            await self._cache.put(cached)
+            await self._cache.put(cached, new=True)
 
             async def remember(result: Result) -> None:
                 nonlocal cached
@@ -110,13 +112,13 @@ class CachedRuntime:
                 await self._cache.put(cached)
 
             try:
-                return await self._runtime.add(negotiated, attachment, on_result=remember)
+                return await self._runtime.add(network, attachment, on_result=remember)
             except CniError as exc:
                 try:
                     if cached.result is None and isinstance(exc, _NOTHING_RAN):
                         await self._cache.remove(network.name, attachment.key)
                     else:
-                        await self._delete(cached, network, self._runtime.delete)
+                        await self._delete(cached, network)
                 except CniError as failed:
                     exc.add_note(f"it could not be undone, so that a DEL is still owed: {failed}")
                 raise
@@ -130,10 +132,11 @@ class CachedRuntime:
             CacheDamaged: What was remembered cannot be understood.
             CniError: As `Runtime.check`.
         """
-        cached = await self._cache.find(network.name, attachment.key)
-        used, attachment = await self._replayed(cached, network, attachment)
-        result = None if cached is None or cached.result is None else Result.from_document(cached.result)
-        await self._runtime.check(used, attachment, result)
+        async with self._place(network.name, attachment.container_id):
+            cached = await self._cache.find(network.name, attachment.key)
+            used, attachment = await self._replayed(cached, network, attachment)
+            result = None if cached is None or cached.result is None else Result.from_document(cached.result)
+            await self._runtime.check(used, attachment, result)
 
     async def delete(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
         """Delete a container from a network, and forget the attachment.
@@ -143,28 +146,39 @@ class CachedRuntime:
         Raises:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still remembered.
         """
-        cached = await self._find_readable(network.name, attachment.key)
-        used, attachment = await self._replayed(cached, network, attachment)
-        if cached is None:
-            await self._runtime.delete(used, attachment, None)
-        else:
-            await self._runtime.delete(used, attachment, _result(cached), answered=cached.answered)
-        await self._cache.remove(network.name, attachment.key)
+        async with self._place(network.name, attachment.container_id):
+            cached = await self._find_readable(network.name, attachment.key)
+            used, attachment = await self._replayed(cached, network, attachment)
+            if cached is None:
+                await self._runtime.delete(used, attachment, None)
+            else:
+                await self._runtime.delete(used, attachment, _result(cached), answered=cached.answered)
+            await self._cache.remove(network.name, attachment.key)
 
     async def delete_cached(self, cached: CachedAttachment) -> None:
         """Delete an attachment with nothing but what is remembered of it: its network may have no configuration now.
+
+        What is remembered by now counts; if that is nothing, it has been deleted, and nothing happens.
 
         Raises:
             BadConfiguration: Its list has not been kept.
             CniError: As `delete`.
         """
-        await self._delete(cached, None, self._runtime.delete)
+        key = cached.attachment.key
+        async with self._place(cached.network, key.container_id):
+            try:
+                found = await self._cache.find(cached.network, key)
+            except CacheDamaged:
+                found = cached
+            if found is not None:
+                await self._delete(found, None)
 
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         """Delete every remembered attachment to a network that is not valid, then run the plugins' own GC.
 
-        ADD and DEL wait meanwhile, and an ADD that is under way now is waited for; its attachment is valid, whether it
-        is among `valid` or not. So is, for the plugins, one whose DEL fails: it is still remembered.
+        An attachment whose ADD is under way now, or begins or goes on in another process before its turn has come, is
+        valid, whether it is among `valid` or not. So is, for the plugins, one whose DEL fails: it is still remembered.
+        Others wait only while the plugins' own GC runs.
 
         Args:
             network: The list; with `disableGC` nothing happens.
@@ -172,28 +186,26 @@ class CachedRuntime:
 
         Raises:
             GcFailed: With all that went wrong; the rest has been done.
-            CacheError, NetworkBusy: Nothing has been done.
+            CacheError: The attachments cannot be listed; nothing has been done.
         """
         if network.disable_gc:
             return
         spared = set(self._in_add)
         self._spared.append(spared)
         try:
-            async with self._runtime.collecting(network) as collecting:
-                errors: list[CniError] = []
-                for cached in await self._cache.list(network.name):
-                    key = cached.attachment.key
-                    if key in valid or (network.name, key) in spared:
-                        continue
+            errors: list[CniError] = []
+            for cached in await self._cache.list(network.name):
+                if cached.attachment.key not in valid:
                     try:
-                        await self._delete(cached, network, collecting.delete)
+                        await self._delete_stale(cached, network, spared)
                     except CniError as exc:
                         errors.append(exc)
-                kept = {cached.attachment.key for cached in await self._cache.list(network.name)}
-                try:
-                    await collecting.gc({*valid, *kept})
-                except GcFailed as exc:
-                    errors.extend(exc.errors)
+            try:
+                await self._gc_plugins(network, valid)
+            except GcFailed as exc:
+                errors.extend(exc.errors)
+            except CniError as exc:
+                errors.append(exc)
         finally:
             self._spared.remove(spared)
         if errors:
@@ -202,6 +214,33 @@ class CachedRuntime:
     async def attachments(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
         """Return what is remembered, of one network or of all."""
         return await self._cache.list(network)
+
+    async def _delete_stale(
+        self, cached: CachedAttachment, network: NetworkConfigurationList, spared: Collection[tuple[str, AttachmentKey]]
+    ) -> None:
+        """Delete what was found stale, unless it is in use, or another's, by the time that its turn has come."""
+        key = cached.attachment.key
+        async with self._place(network.name, key.container_id):
+            if (network.name, key) not in spared and await self._cache.find(network.name, key) == cached:
+                await self._delete(cached, network)
+
+    async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+        async with (
+            self._gates.alone(network.name),
+            self._cache.hold(network.name, None, wait_s=self._wait_s),
+            self._runtime.collecting(network) as collecting,
+        ):
+            kept = {cached.attachment.key for cached in await self._cache.list(network.name)}
+            await collecting.gc({*valid, *kept})
+
+    @asynccontextmanager
+    async def _place(self, network: str, container_id: str) -> AsyncIterator[None]:
+        """Have the body run while nobody else, task or process, works on the container, and no GC on the network."""
+        async with (
+            self._gates.attachment(network, container_id),
+            self._cache.hold(network, container_id, wait_s=self._wait_s),
+        ):
+            yield
 
     async def _find_readable(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return what is remembered of an attachment; what is damaged must keep nobody from deleting or adding."""
@@ -215,18 +254,16 @@ class CachedRuntime:
         self, cached: CachedAttachment | None, network: NetworkConfigurationList, attachment: Attachment
     ) -> tuple[NetworkConfigurationList, Attachment]:
         """Return list and attachment as they were at ADD, as far as that is known."""
-        used = (cached and _configuration(cached)) or await self._runtime.negotiate(network)
+        used = (cached and _configuration(cached, network)) or await self._runtime.negotiate(network)
         return used, cached.attachment if cached and cached.attachment.netns else attachment
 
-    async def _delete(
-        self, cached: CachedAttachment, otherwise: NetworkConfigurationList | None, delete: _Delete
-    ) -> None:
-        used = _configuration(cached)
+    async def _delete(self, cached: CachedAttachment, current: NetworkConfigurationList | None) -> None:
+        used = _configuration(cached, current)
         if used is None:
-            if otherwise is None:
+            if current is None:
                 raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
-            used = await self._runtime.negotiate(otherwise)
-        await delete(used, cached.attachment, _result(cached), answered=cached.answered)
+            used = await self._runtime.negotiate(current)
+        await self._runtime.delete(used, cached.attachment, _result(cached), answered=cached.answered)
         await self._cache.remove(cached.network, cached.attachment.key)
 
     @contextmanager
@@ -244,17 +281,33 @@ class CachedRuntime:
             self._in_add.remove(identity)
 
 
-def _configuration(cached: CachedAttachment) -> NetworkConfigurationList | None:
+def _configuration(
+    cached: CachedAttachment, current: NetworkConfigurationList | None
+) -> NetworkConfigurationList | None:
     if cached.configuration is None:
         return None
     try:
         if "plugins" in cached.configuration:
-            return NetworkConfigurationList.from_document(cached.configuration)
+            further = _further_plugins(cached, current) if current is not None else ()
+            return NetworkConfigurationList.from_document(cached.configuration, further=further)
         # libcni's AddNetwork, which knows no lists, keeps the configuration of its one plugin.
         return NetworkConfigurationList.from_plugin_document(cached.configuration)
-    except BadConfiguration as exc:
-        log.warning("cache.bad_configuration", extra={"network": cached.network, "reason": exc.reason})
+    except (BadConfiguration, JsonError) as exc:
+        log.warning("cache.bad_configuration", extra={"network": cached.network, "reason": str(exc)})
         return None
+
+
+def _further_plugins(cached: CachedAttachment, current: NetworkConfigurationList) -> Sequence[JsonObject]:
+    """Return the plugins that libcni had from other files, and has not kept: those of a list that is still the same."""
+    kept = cached.configuration or {}
+    if cached.boot_id or str(kept.get(_ONLY_INLINED)).lower() == "true":
+        return ()
+    inlined = get_objects(kept, "plugins")
+    plugins = get_objects(current.document, "plugins")
+    whole: JsonObject = {**kept, _ONLY_INLINED: True, "plugins": list(plugins)}
+    if current.document != whole or plugins[: len(inlined)] != inlined:
+        return ()
+    return plugins[len(inlined) :]
 
 
 def _result(cached: CachedAttachment) -> Result | None:

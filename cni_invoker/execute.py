@@ -7,8 +7,10 @@ import errno
 import json
 import logging
 import os
+import re
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,7 +21,7 @@ from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginNotStarted,
 from cni_invoker.process import Ended, run_program
 from cni_invoker.request import Request
 from cni_invoker.verbs import Verb
-from spec import JsonObject, SchemaError, find_str, get_str, load_validator
+from spec import JsonObject, find_str, get_str, load_validator
 
 __all__ = ["Output", "execute"]
 
@@ -36,6 +38,8 @@ _INTERNAL: Final = 999
 _SHOWN_CHARACTERS: Final = 500
 _ERROR_BYTES: Final = 1 << 16
 """An error is looked for in so much of the end of the standard output."""
+_ERROR_STARTS: Final = 50
+"""And at so many of the first and of the last `{` in there: the event loop waits meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,18 +163,17 @@ def _find_error(stdout: bytes) -> JsonObject | None:
     It should be all there is; but some plugins print a result first (cni#571), or lines of a log.
     """
     text = stdout[-_ERROR_BYTES:].decode("utf-8", "replace")
+    starts = [brace.start() for brace in re.finditer("{", text)]
+    if len(starts) > 2 * _ERROR_STARTS:
+        starts[_ERROR_STARTS:-_ERROR_STARTS] = []
     decoder = json.JSONDecoder()
-    found = None
-    start = text.find("{")
-    while start >= 0:
-        try:
+    found, end = None, 0
+    for start in starts:
+        if start < end:  # a part of the value before
+            continue
+        with suppress(ValueError, RecursionError):  # it is no JSON, or no error
             value, end = decoder.raw_decode(text, start)
             found = load_validator("cni/error")(value)
-        except SchemaError:
-            pass
-        except (ValueError, RecursionError):
-            end = start + 1
-        start = text.find("{", end)
     return found
 
 

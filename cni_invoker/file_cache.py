@@ -10,6 +10,8 @@ What is different from libcni does not disturb it:
 * The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. The second to
   come gets a name of its own, the shared one with a hash at its end. libcni lists it all the same, as it lists by
   content.
+* Processes are kept apart (`locks`): on a container they work one by one, and GC on a network runs alone (CNI SPEC §2,
+  "Lifecycle & Ordering"). libcni takes no locks, so that cnitool does not wait.
 """
 
 import asyncio
@@ -18,14 +20,14 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.cache import CachedAttachment
-from cni_invoker.errors import CacheDamaged, CacheError
+from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, NetworkBusy
 from cni_invoker.libcni_record import parse_record, render_record
 from cni_invoker.names import check_network_name
 from spec import JsonError, JsonObject
@@ -45,6 +47,12 @@ _FILE_BYTES: Final = 16 << 20
 _LOCK_PAUSE_S: Final = 0.005
 """Between two attempts to get the lock; a change takes some milliseconds."""
 
+_HOLD_PAUSE_S: Final = 0.05
+"""Between two attempts to get a network or a container; plugins take some tens of milliseconds."""
+
+_NAME_BYTES: Final = 255
+_DIGEST_CHARS: Final = 16
+
 T = TypeVar("T")
 
 
@@ -63,9 +71,41 @@ class FileCache:
         self._lock_s = lock_s
         self._results = directory / "results"
 
-    async def put(self, cached: CachedAttachment) -> None:
+    @asynccontextmanager
+    async def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AsyncIterator[None]:
+        """Keep everybody else off a container, or off a network; the end of the process ends it too."""
+        check_network_name(network)
+        locks = self._directory / "locks"
+        deadline = asyncio.get_running_loop().time() + wait_s
+
+        async def take(file: Path, how: int) -> int:
+            while (descriptor := _try_hold(file, how)) is None:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise NetworkBusy(network, waited_s=wait_s)
+                await asyncio.sleep(_HOLD_PAUSE_S)
+            return descriptor
+
+        # The network always before the container, so that nobody waits in a circle.
+        outer = await take(locks / network, fcntl.LOCK_EX if container_id is None else fcntl.LOCK_SH)
+        try:
+            if container_id is None:
+                yield
+                return
+            # No network can have such a name, and it is never too long.
+            file = locks / f"@{hashlib.sha256(container_id.encode()).hexdigest()}"
+            inner = await take(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    file.unlink()
+                os.close(inner)
+        finally:
+            os.close(outer)
+
+    async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
         """Keep `cached`."""
-        await _in_thread(lambda: self._put(cached))
+        await _in_thread(lambda: self._put(cached, new=new))
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return what is kept of an attachment.
@@ -82,21 +122,26 @@ class FileCache:
         """Return all attachments, or those to one network, by file name; libcni's `GetCachedAttachments`."""
         return await _in_thread(lambda: self._list(network))
 
-    def _put(self, cached: CachedAttachment) -> None:
-        own, shared = self._files(cached.network, cached.attachment.key)
+    def _put(self, cached: CachedAttachment, *, new: bool) -> None:
+        key = cached.attachment.key
+        own, shared = self._files(cached.network, key)
         with _reported("write", self._results):
             if not self._results.is_dir():
                 self._results.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
                 _sync(self._directory)
             with _locked(self._results, self._lock_s):
-                taken = own.exists() or _is_of_another(shared, cached.network, cached.attachment.key)
+                if new:
+                    with suppress(CacheDamaged):
+                        if self._find(cached.network, key) is not None:
+                            raise AttachmentExists(cached.network, key.container_id, key.ifname)
+                taken = own.exists() or _is_of_another(shared, cached.network, key)
                 # Not in `results`: left over by a crash, libcni would take it for one more attachment.
-                new = self._directory / "results.new"
-                with open(new, "wb", opener=_open_private) as opened:  # Path.open has no opener
+                written = self._directory / "results.new"
+                with open(written, "wb", opener=_open_private) as opened:  # Path.open has no opener
                     opened.write(render_record(cached))
                     opened.flush()
                     os.fsync(opened.fileno())
-                new.rename(own if taken else shared)
+                written.rename(own if taken else shared)
                 _sync(self._results)
 
     def _find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
@@ -139,8 +184,9 @@ class FileCache:
         """Return the file that can only be this attachment's, and the one that libcni would use."""
         check_network_name(network)
         name = f"{network}-{key.container_id}-{key.ifname}"
-        digest = hashlib.sha256(f"{network}/{key.container_id}/{key.ifname}".encode()).hexdigest()
-        return self._results / f"{name}-{digest[:16]}", self._results / name
+        digest = hashlib.sha256(f"{network}/{key.container_id}/{key.ifname}".encode()).hexdigest()[:_DIGEST_CHARS]
+        beginning = name.encode()[: _NAME_BYTES - _DIGEST_CHARS - 1].decode(errors="ignore")
+        return self._results / f"{beginning}-{digest}", self._results / name
 
 
 def _read(file: Path) -> CachedAttachment | JsonObject | None:
@@ -176,7 +222,7 @@ def _locked(directory: Path, within_s: float) -> Iterator[None]:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     deadline = time.monotonic() + within_s
     try:
-        while not _take(descriptor):
+        while not _take(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise CacheError(directory, f"another process has had its lock for {within_s:g} s")
             time.sleep(_LOCK_PAUSE_S)
@@ -185,9 +231,24 @@ def _locked(directory: Path, within_s: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(descriptor: int) -> bool:
+def _try_hold(file: Path, how: int) -> int | None:
+    """Return a descriptor that has a lock file locked, None if another one has."""
+    with _reported("lock", file):
+        file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            if _take(descriptor, how) and os.fstat(descriptor).st_nlink:  # else who had it has just removed it
+                kept, descriptor = descriptor, -1
+                return kept
+            return None
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _take(descriptor: int, how: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

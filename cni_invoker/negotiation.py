@@ -6,12 +6,13 @@ The specification leaves that to the runtime (CNI SPEC §1 "Version consideratio
 list offers, which then fails with plugins that are older.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from cni_invoker.config import NetworkConfigurationList
-from cni_invoker.errors import NoCommonVersion
+from cni_invoker.errors import CniError, NoCommonVersion
 from cni_invoker.executions import Executions
 from cni_invoker.plugin_errors import BadResult, PluginFailed
 from cni_invoker.request import Requests
@@ -45,6 +46,8 @@ def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, Vers
 class Negotiation:
     """Asks plugins for their versions: each executable once, and again when its file has changed.
 
+    Who wants to know while one is being asked waits for that answer, good or bad.
+
     Args:
         executions: Executes them.
         make_requests: Gives what makes requests.
@@ -54,9 +57,10 @@ class Negotiation:
         self._executions = executions
         self._make_requests = make_requests
         self._known: dict[Path, tuple[_Identity, VersionInfo]] = {}
+        self._asking: dict[tuple[Path, _Identity | None], asyncio.Future[VersionInfo]] = {}
 
     async def version(self, plugin_type: str) -> VersionInfo:
-        """Return the versions that a plugin speaks; a failure is not kept.
+        """Return the versions that a plugin speaks; a failure is told to all who wait for it, and not kept.
 
         Raises:
             PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: It does not tell.
@@ -66,7 +70,11 @@ class Negotiation:
         known = self._known.get(path)
         if known is not None and known[0] == identity:
             return known[1]
-        info = await self._ask(plugin_type)
+        while (asking := self._asking.get((path, identity))) is not None:
+            await asyncio.wait([asking])
+            if not asking.cancelled():
+                return asking.result()
+        info = await self._ask_for_all(plugin_type, (path, identity))
         if identity is not None:
             self._known[path] = identity, info
         return info
@@ -88,6 +96,21 @@ class Negotiation:
                 if len(network.cni_versions) > 1:
                     raise
         return network.with_version(choose_version(network, plugins))
+
+    async def _ask_for_all(self, plugin_type: str, asked: tuple[Path, _Identity | None]) -> VersionInfo:
+        answer = self._asking[asked] = asyncio.get_running_loop().create_future()
+        try:
+            info = await self._ask(plugin_type)
+        except CniError as exc:
+            answer.set_exception(exc)
+            answer.exception()  # nobody else need have waited for it
+            raise
+        else:
+            answer.set_result(info)
+            return info
+        finally:
+            answer.cancel()  # if nothing has been set: the next who waits asks
+            del self._asking[asked]
 
     async def _ask(self, plugin_type: str) -> VersionInfo:
         try:

@@ -8,6 +8,7 @@ the same of the plugins of the list alone; here those that they delegate to are 
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -216,6 +217,9 @@ def _hint(missing: PluginNotFound) -> str:
     """Return what may help whoever misses a plugin."""
     if missing.plugin in _REFERENCE_PLUGINS:
         return "; it is one of the CNI project's own (Debian: containernetworking-plugins)"
-    there = {path.name for directory in missing.directories if directory.is_dir() for path in directory.iterdir()}
-    near = get_close_matches(missing.plugin, there | _REFERENCE_PLUGINS, n=1, cutoff=0.7)
+    known = set(_REFERENCE_PLUGINS)
+    for directory in missing.directories:
+        with suppress(OSError):  # who may execute what is there need not be allowed to list it
+            known.update(path.name for path in directory.iterdir())
+    near = get_close_matches(missing.plugin, known, n=1, cutoff=0.7)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -47,6 +47,9 @@ class Runtime:
         observer: Is told of every execution.
         environment: The environment that plugins inherit.
         find_trace: Is asked before each execution for the span that it belongs to.
+
+    Raises:
+        InvalidParameter: A plugin directory cannot be a path.
     """
 
     def __init__(
@@ -58,6 +61,9 @@ class Runtime:
         environment: Mapping[str, str] = os.environ,
         find_trace: Callable[[], TraceContext | None] = _no_trace,
     ) -> None:
+        for directory in plugin_dirs:
+            _require_path(directory)
+
         def make_requests() -> Requests:
             return Requests(plugin_dirs=tuple(plugin_dirs), environment=environment, trace=find_trace())
 
@@ -255,6 +261,16 @@ class Collecting:
     async def gc(self, valid: Collection[AttachmentKey]) -> None:
         """Have the plugins clean up all that belongs to no attachment, as `Runtime.gc`."""
         await self._chain.gc(self._network, valid)
+
+
+def _require_path(directory: Path) -> None:
+    """Refuse what no search for a plugin could look into: it would end in an error of Python's."""
+    try:
+        is_path = b"\0" not in os.fsencode(directory)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise InvalidParameter("plugin directory", str(directory), "it is no path", code=_BAD_ENVIRONMENT)
 
 
 def _require_netns(attachment: Attachment) -> None:

@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -25,12 +24,17 @@ from cni_invoker.directory import ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.errors import CniError, ConfigurationNotFound, InvalidParameter
 from cni_invoker.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.limits import Limits
-from cni_invoker.network_lock import hold_network
 from cni_invoker.preflight import run_preflight
-from cni_invoker.result import Result
 from cni_invoker.runtime import Runtime
 from cni_invoker.tool_environment import find_configuration_dir, find_plugin_dirs, parse_attachment
-from cni_invoker.tool_output import Messages, print_error, print_json, render_index, render_index_text
+from cni_invoker.tool_output import (
+    Messages,
+    print_error,
+    print_json,
+    print_usage_error,
+    render_index,
+    render_index_text,
+)
 
 __all__ = ["main"]
 
@@ -60,6 +64,8 @@ def main() -> None:
     logger.setLevel(logging.DEBUG)
     try:
         _cli.main(prog_name="cni-invoker", standalone_mode=False)
+    except click.UsageError as exc:
+        print_usage_error(exc)
     except click.ClickException as exc:
         exc.show()
     except click.Abort:
@@ -92,12 +98,7 @@ def _cli() -> None:
 def _add(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
     """Attach a network namespace; print the result."""
     found, attachment = _find_network(network), _attachment(netns, ifname)
-
-    async def add() -> Result:
-        async with _holding(cache_dir, network):
-            return await _cached_runtime(cache_dir).add(found, attachment)
-
-    print_json(_run(add).document)
+    print_json(_run(lambda: _cached_runtime(cache_dir).add(found, attachment)).document)
 
 
 @_cli.command("check")
@@ -108,12 +109,7 @@ def _add(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
 def _check(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
     """Ask the plugins whether an attachment is as they made it."""
     found, attachment = _find_network(network), _attachment(netns, ifname)
-
-    async def check() -> None:
-        async with _holding(cache_dir, network):
-            await _cached_runtime(cache_dir).check(found, attachment)
-
-    _run(check)
+    _run(lambda: _cached_runtime(cache_dir).check(found, attachment))
 
 
 @_cli.command("del")
@@ -127,12 +123,7 @@ def _del(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
     It needs no configuration as long as the attachment is remembered.
     """
     attachment = _attachment(netns, ifname)
-
-    async def delete() -> None:
-        async with _holding(cache_dir, network):
-            await _delete(network, attachment, cache_dir)
-
-    _run(delete)
+    _run(lambda: _delete(network, attachment, cache_dir))
 
 
 @_cli.command("gc")
@@ -152,12 +143,7 @@ def _gc(network: str, valid: tuple[str, ...], everything: bool, cache_dir: Path)
         there = _run(lambda: FileCache(cache_dir).list(network))
         names = ", ".join(f"{one.attachment.container_id}/{one.attachment.ifname}" for one in there) or "none"
         raise click.UsageError(f"say which attachments are valid, or --all to delete every one; there are: {names}")
-
-    async def collect() -> None:
-        async with _holding(cache_dir, network, alone=True):
-            await _cached_runtime(cache_dir).gc(found, keys)
-
-    _run(collect)
+    _run(lambda: _cached_runtime(cache_dir).gc(found, keys))
 
 
 @_cli.command("status")
@@ -246,11 +232,7 @@ def _runtime() -> Runtime:
 
 
 def _cached_runtime(cache_dir: Path) -> CachedRuntime:
-    return CachedRuntime(_runtime(), FileCache(cache_dir))
-
-
-def _holding(cache_dir: Path, network: str, *, alone: bool = False) -> AbstractAsyncContextManager[None]:
-    return hold_network(cache_dir, network, alone=alone, wait_s=_LIMITS.wait_s)
+    return CachedRuntime(_runtime(), FileCache(cache_dir), wait_s=_LIMITS.wait_s)
 
 
 async def _delete(network: str, attachment: Attachment, cache_dir: Path) -> None:
@@ -267,12 +249,14 @@ async def _delete(network: str, attachment: Attachment, cache_dir: Path) -> None
 
 
 def _run(work: Callable[[], Coroutine[None, None, _T]]) -> _T:
-    """Do `work` in an event loop; SIGTERM ends it like Ctrl-C, so that no plugin is left running."""
+    """Do `work` in an event loop; SIGTERM and SIGHUP end it like Ctrl-C, so that no plugin is left running."""
 
     async def until_told() -> _T:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # this is a coroutine
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
+                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         return await work()
 
     try:

@@ -65,7 +65,7 @@ def _arguments(text: str) -> tuple[tuple[str, str], ...]:
     found = []
     for pair in text.split(";") if text else ():
         match pair.split("="):
-            case [key, value] if key:
+            case [key, value] if key and value:
                 found.append((key, value))
             case _:
                 raise InvalidParameter("CNI_ARGS", text, f"{pair!r} is not of the form K=V", code=_BAD_ENVIRONMENT)

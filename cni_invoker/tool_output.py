@@ -4,6 +4,7 @@
 
 import json
 import logging
+from typing import Final
 
 import click
 
@@ -13,7 +14,10 @@ from cni_invoker.plugin_errors import PluginFailed
 from cni_invoker.versions import SUPPORTED_VERSIONS
 from spec import JsonObject, JsonValue
 
-__all__ = ["Messages", "print_error", "print_json", "render_index", "render_index_text"]
+__all__ = ["Messages", "print_error", "print_json", "print_usage_error", "render_index", "render_index_text"]
+
+
+_BAD_PARAMETER: Final = 4
 
 
 class Messages(logging.Handler):
@@ -45,6 +49,12 @@ def print_error(exc: CniError) -> None:
         error |= {"msg": exc.msg, "details": text}
     print_json(error)
     click.echo(text, err=True)
+
+
+def print_usage_error(exc: click.UsageError) -> None:
+    """Print what is wrong with a command line as an error of CNI's, and for a reader."""
+    print_json({"cniVersion": SUPPORTED_VERSIONS[-1], "code": _BAD_PARAMETER, "msg": exc.format_message()})
+    exc.show()
 
 
 def render_index(index: ConfigurationIndex) -> JsonObject:

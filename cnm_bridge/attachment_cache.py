@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The daemon's endpoints, seen as CNI attachments: LevelDB as an attachment cache, to be read."""
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from cni_invoker import AttachmentKey, CachedAttachment, CacheError
@@ -27,7 +28,11 @@ class EndpointCache:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def put(self, cached: CachedAttachment) -> None:
+    def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the protocol's
+        """Run the body at once: no other process has the store."""
+        return nullcontext()
+
+    async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:  # noqa: ARG002  # the protocol's
         """Raise `CacheError`."""
         raise CacheError(_PLACE, f"cannot keep {cached.attachment.container_id}: {_REASON}")
 

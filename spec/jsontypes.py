@@ -39,8 +39,8 @@ __all__ = [
 class JsonNumber:
     """A number as it was written, where Python would write it differently.
 
-    Such as `1.10`, `1e3`, or one with more digits than a float holds: it belongs to somebody else's document, and goes
-    on as it came.
+    Such as `1.10`, `1e3`, `-0`, or one with more digits than a float holds: it belongs to somebody else's document, and
+    goes on as it came.
 
     Attributes:
         text: The number.
@@ -102,7 +102,9 @@ def parse_json(data: bytes) -> JsonValue:
     """
     try:
         text = data.decode("utf-8")
-        value: JsonValue = json.loads(text, parse_constant=_refuse_constant, parse_float=_parse_float)
+        value: JsonValue = json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int
+        )
     except UnicodeDecodeError as exc:
         line = data.count(b"\n", 0, exc.start) + 1
         column = exc.start - data.rfind(b"\n", 0, exc.start)
@@ -129,6 +131,10 @@ def _parse_float(text: str) -> float | JsonNumber:
     if math.isinf(number):
         raise JsonSyntaxError(f"the number {text} is too large", 1, 1)
     return number if repr(number) == text else JsonNumber(text)
+
+
+def _parse_int(text: str) -> int | JsonNumber:
+    return JsonNumber(text) if text == "-0" else int(text)
 
 
 def _is_deep(value: JsonValue) -> bool:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The cases in which cni_invoker is deliberately different from libcni, each with its reason."""
+"""The cases in which cni_invoker is deliberately different from libcni, and those in which others are better for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["DIVERGENCES", "Divergence"]
+__all__ = ["DIVERGENCES", "IMPROVED_ELSEWHERE", "Divergence", "Elsewhere"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,21 @@ class Divergence:
     """
 
     ours: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """Where something is better than in libcni, though not where its case asks for it.
+
+    Attributes:
+        place: The definition that makes it better, as `file::name`.
+        test: The test that shows it, as `file::name`.
+        reason: Why there.
+    """
+
+    place: str
+    test: str
     reason: str
 
 
@@ -48,10 +63,6 @@ DIVERGENCES: Final[Mapping[str, Divergence]] = {
         ours="invalid container ID 'some-%%-container-id'",
         reason="an attachment with a bad ID cannot even be made, so that this comes before the search for plugins",
     ),
-    "env-004": Divergence(
-        ours="",
-        reason="IgnoreUnknown is not added: whether a plugin must understand a key is known to who sets the key",
-    ),
     "stdin-006": Divergence(
         ours="", reason="there is no call that injects keys, so none with an empty key or a null value to be refused"
     ),
@@ -62,8 +73,17 @@ DIVERGENCES: Final[Mapping[str, Divergence]] = {
         ours='plugin type="foo" failed (add): no error message (code 999, exit status 1 after',
         reason="the message has the same facts, and plugin, verb, duration and path as well",
     ),
-    "del-012": Divergence(
-        ours="",
+}
+
+IMPROVED_ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
+    "env-004": Elsewhere(
+        place="cni_invoker/names.py::check_argument",
+        test="tests/unit/cni_invoker/test_names.py::test_arguments_know_no_quoting",
+        reason="bad arguments are refused; IgnoreUnknown is not added, since there are no keys but those of the caller",
+    ),
+    "del-012": Elsewhere(
+        place="cnm_bridge/lifecycle/teardown.py::TearDown",
+        test="tests/kernel/test_bring_back.py::test_everything_is_gone",
         reason="a runtime has no right to make namespaces and links: cnm_bridge does it, before it asks for DEL",
     ),
 }

@@ -20,10 +20,12 @@ GOOD = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1", args=
         lambda: replace(GOOD, ifname="a" * 16),
         lambda: replace(GOOD, netns="\0"),
         lambda: replace(GOOD, args=(("IP", "a;b"),)),
+        lambda: replace(GOOD, capability_args={"bandwidth": {"ingressRate": float("nan")}}),
+        lambda: replace(GOOD, capability_args={"bandwidth": {"ingressRate": float("inf")}}),
     ],
 )
-def test_names_are_checked_when_it_is_made(make_bad: Callable[[], Attachment]) -> None:
-    """Each of its names is checked, also when a copy is made with another one."""
+def test_it_is_checked_when_it_is_made(make_bad: Callable[[], Attachment]) -> None:
+    """Its names are checked, and that plugins can be told its capabilities; also when a copy is made."""
     with pytest.raises(InvalidParameter):
         make_bad()
 

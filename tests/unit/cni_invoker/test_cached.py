@@ -24,6 +24,7 @@ from cni_invoker import (
     InvalidParameter,
     Limits,
     MemoryCache,
+    NetworkBusy,
     NetworkConfigurationList,
     PluginFailed,
     PluginNotFound,
@@ -208,10 +209,10 @@ async def test_a_result_that_cannot_be_remembered_is_undone(scene: Scene) -> Non
     """An ADD whose result is lost is no success; its DEL is told the result all the same."""
 
     class FullCache(MemoryCache):
-        async def put(self, cached: CachedAttachment) -> None:
+        async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
             if cached.result is not None:
                 raise CacheError("the cache", "No space left on device")
-            await super().put(cached)
+            await super().put(cached, new=new)
 
     cache = FullCache()
     runtime = CachedRuntime(scene.stateless, cache)
@@ -420,3 +421,130 @@ async def test_gc_spares_what_comes_meanwhile(scene: Scene, first: str) -> None:
     assert len(told) == 2
     for document in told:
         assert {"containerID": "late", "ifname": "eth0"} in get_objects(document, "cni.dev/valid-attachments")
+
+
+class Halt:
+    """A place where somebody stops until he is told to go on."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._go = asyncio.Event()
+
+    async def stop(self) -> None:
+        """Stop here; once only."""
+        self.reached.set()
+        await self._go.wait()
+
+    def go_on(self) -> None:
+        """Let go."""
+        self._go.set()
+
+
+@pytest.mark.parametrize("of", ["attachment", "record"])
+async def test_a_delete_during_an_add(scene: Scene, of: str) -> None:
+    """It waits, and then deletes what the ADD has made by its end, not what was remembered half-way."""
+    halt = Halt()
+
+    class SlowCache(MemoryCache):
+        async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
+            await super().put(cached, new=new)
+            await halt.stop()
+
+    cache = SlowCache()
+    runtime = CachedRuntime(scene.stateless, cache, boot_id=BOOT)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(runtime.add(BLUE, ATTACHMENT))
+        await halt.reached.wait()
+        (half,) = await cache.list()
+        assert half.answered == 0
+        tasks.create_task(runtime.delete(BLUE, ATTACHMENT) if of == "attachment" else runtime.delete_cached(half))
+        await asyncio.sleep(0)  # it has begun
+        halt.go_on()
+    assert scene.calls == ["first ADD", "second ADD", "second DEL", "first DEL"]
+    assert [command.stdin.get("prevResult") for command in scene.commands[2:]] == [RESULT] * 2
+    assert await cache.list() == ()
+    await runtime.delete_cached(half)
+    assert len(scene.calls) == 4
+
+
+async def test_two_processes_add_the_same(scene: Scene, tmp_path: Path) -> None:
+    """The second waits for the first, is refused, and undoes nothing."""
+    halt = Halt()
+
+    class SlowCache(FileCache):
+        async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
+            await halt.stop()
+            await super().put(cached, new=new)
+
+    first = CachedRuntime(scene.stateless, SlowCache(tmp_path), boot_id=BOOT)
+    other = Runtime([scene.plugins.directory], LIMITS)
+    second = CachedRuntime(other, FileCache(tmp_path), boot_id=BOOT, wait_s=0.05)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(first.add(BLUE, ATTACHMENT))
+        await halt.reached.wait()
+        with pytest.raises(NetworkBusy):
+            await second.add(BLUE, ATTACHMENT)
+        halt.go_on()
+    with pytest.raises(AttachmentExists):
+        await second.add(BLUE, ATTACHMENT)
+    assert scene.calls == ["first ADD", "second ADD"]
+
+
+async def test_others_work_while_gc_deletes(scene: Scene) -> None:
+    """A DEL that takes long holds up nobody but its own container."""
+    halt = Halt()
+
+    class SlowCache(MemoryCache):
+        async def remove(self, network: str, key: AttachmentKey) -> None:
+            await halt.stop()
+            await super().remove(network, key)
+
+    runtime = CachedRuntime(scene.stateless, SlowCache(), boot_id=BOOT)
+    await runtime.add(BLUE, ATTACHMENT)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(runtime.gc(BLUE, ()))
+        await halt.reached.wait()
+        await runtime.add(BLUE, replace(ATTACHMENT, container_id="late"))
+        assert len(await runtime.attachments()) == 2
+        halt.go_on()
+    assert [kept.attachment.container_id for kept in await runtime.attachments()] == ["late"]
+    assert scene.commands[-1].stdin["cni.dev/valid-attachments"] == [{"containerID": "late", "ifname": "eth0"}]
+
+
+async def test_gc_looks_again(scene: Scene) -> None:
+    """What another process has deleted and added again since it was listed is not stale."""
+
+    class ChangingCache(MemoryCache):
+        async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+            listed = await super().list(network)
+            for cached in listed:
+                await self.put(replace(cached, attachment=replace(cached.attachment, netns="/run/netns/new")))
+            return listed
+
+    runtime = CachedRuntime(scene.stateless, ChangingCache(), boot_id=BOOT)
+    await runtime.add(BLUE, ATTACHMENT)
+    await runtime.gc(BLUE, ())
+    assert scene.calls[2:] == ["first GC", "second GC"]
+    assert scene.commands[-1].stdin["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "eth0"}]
+
+
+@pytest.mark.parametrize(
+    ("kept", "deletes"),
+    [
+        ({}, ["second DEL", "first DEL"]),
+        ({"loadOnlyInlinedPlugins": True}, ["first DEL"]),
+        ({"plugins": [{"type": "first", "edited": True}]}, ["first DEL"]),
+    ],
+)
+async def test_plugins_that_libcni_does_not_keep(scene: Scene, kept: JsonObject, deletes: list[str]) -> None:
+    """Those from other files come from the list of now, as long as the rest of it is what it was."""
+    inlined: JsonObject = {"name": "blue", "cniVersion": "1.1.0", "plugins": [FIRST]}
+    now = NetworkConfigurationList.from_document(inlined, further=[{"type": "second"}])
+    await scene.cache.put(
+        CachedAttachment(
+            network="blue", attachment=ATTACHMENT, configuration={**inlined, **kept}, result=RESULT, boot_id=""
+        )
+    )
+    await scene.runtime.delete(now, ATTACHMENT)
+    assert scene.calls == deletes
+    assert [command.stdin["prevResult"] for command in scene.commands] == [RESULT] * len(deletes)

@@ -3,9 +3,11 @@
 """One request to one plugin: its output, or an error that tells what happened."""
 
 import asyncio
+import json
 import logging
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,34 @@ async def test_an_error_after_a_result(plugins: FakePlugins) -> None:
         plugins, stdout='log {x\n{"ips": []}{"code": 7, "msg": "first"} {"code": 5, "msg": "second"}\n', exit=2
     )
     assert (error.code, error.msg, error.exit_status) == (5, "second", 2)
+
+
+async def test_an_error_among_many_braces(plugins: FakePlugins) -> None:
+    """Braces in its own words, or in the log before it, hide no error."""
+    told = await failure(plugins, error={"code": 7, "msg": "banana", "details": "{" * 300})
+    assert told.details == "{" * 300
+    said = await failure(plugins, stdout="x{" * 300 + '{"code": 5, "msg": "second"}', exit=1)
+    assert (said.code, said.msg) == (5, "second")
+
+
+@pytest.mark.parametrize("noise", ["{", "{}", '{"a":', '{"msg":"m"}'])
+async def test_the_search_for_an_error_is_short(
+    plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch, noise: str
+) -> None:
+    """Whatever a plugin prints, the event loop tries to read no more than a hundred errors in it."""
+    printed = noise * (65_536 // len(noise))
+    tries = []
+
+    class CountingDecoder(json.JSONDecoder):
+        def raw_decode(self, s: str, idx: int = 0) -> tuple[JsonValue, int]:
+            tries.extend([idx] if s == printed else [])  # not those in schemas
+            return super().raw_decode(s, idx)
+
+    path = plugins.install("noop", ADD={"stdout": printed, "exit": 1})
+    monkeypatch.setattr(json, "JSONDecoder", CountingDecoder)
+    with pytest.raises(PluginFailed):
+        await run(path, limits=replace(LIMITS, stdout_bytes=65_536))
+    assert 0 < len(tries) <= 100
 
 
 async def test_an_error_without_words(plugins: FakePlugins) -> None:

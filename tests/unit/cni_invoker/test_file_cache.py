@@ -18,6 +18,7 @@ import pytest
 from cni_invoker import (
     Attachment,
     AttachmentCache,
+    AttachmentExists,
     AttachmentKey,
     CacheDamaged,
     CachedAttachment,
@@ -25,6 +26,7 @@ from cni_invoker import (
     FileCache,
     InvalidParameter,
     MemoryCache,
+    NetworkBusy,
 )
 from spec import JsonObject
 
@@ -147,6 +149,63 @@ async def test_one_of_two_with_the_same_file_name_is_removed(files: FileCache, s
     assert await files.list() == (changed,)
     await files.remove(changed.network, changed.attachment.key)
     assert await files.list() == ()
+
+
+async def test_what_must_be_new(cache: AttachmentCache) -> None:
+    """Of two who find nothing and put, the second is refused, and changes nothing."""
+    await cache.put(CACHED, new=True)
+    with pytest.raises(AttachmentExists):
+        await cache.put(replace(CACHED, result=None), new=True)
+    assert await cache.list() == (CACHED,)
+
+
+async def test_what_is_damaged_is_as_good_as_new(files: FileCache, tmp_path: Path) -> None:
+    """Nobody is kept from adding by a file that says nothing."""
+    place(tmp_path, b"garbage")
+    await files.put(CACHED, new=True)
+    assert await files.find("blue", KEY) == CACHED
+
+
+@pytest.mark.parametrize("length", [238, 239, 255])
+async def test_a_long_file_name(files: FileCache, tmp_path: Path, length: int) -> None:
+    """What libcni can keep, we can, also where there is no room for a hash behind it."""
+    one = cached("blue", "c" * (length - len("blue--eth0")))
+    await files.put(one)
+    assert [len(name) for name in names(tmp_path / "results")] == [length]
+    assert await files.find("blue", one.attachment.key) == one
+    await files.remove("blue", one.attachment.key)
+    assert await files.list() == ()
+
+
+@pytest.mark.parametrize(
+    ("network", "container_id", "waits"),
+    [("blue", "c1", True), ("red", "c1", True), ("blue", "c2", False), ("blue", None, True), ("red", None, False)],
+)
+async def test_processes_are_kept_apart(
+    files: FileCache, tmp_path: Path, network: str, container_id: str | None, waits: bool
+) -> None:
+    """On a container they work one by one, whatever the network, and GC on a network alone; nothing is left behind."""
+    other = FileCache(tmp_path)
+    async with files.hold("blue", "c1", wait_s=0):
+        if waits:
+            with pytest.raises(NetworkBusy):
+                async with other.hold(network, container_id, wait_s=0):
+                    pytest.fail("it should wait")
+        else:
+            async with other.hold(network, container_id, wait_s=0):
+                pass
+    async with other.hold(network, container_id, wait_s=0):
+        pass
+    assert set(names(tmp_path / "locks")) == {"blue", network}
+
+
+async def test_gc_keeps_others_off(files: FileCache, tmp_path: Path) -> None:
+    """Nobody works on a network while another process has it alone."""
+    async with files.hold("blue", None, wait_s=0):
+        for container_id in ("c1", None):
+            with pytest.raises(NetworkBusy):
+                async with FileCache(tmp_path).hold("blue", container_id, wait_s=0):
+                    pytest.fail("it should wait")
 
 
 async def test_the_file_is_libcnis(files: FileCache, tmp_path: Path) -> None:

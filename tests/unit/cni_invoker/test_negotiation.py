@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which version a list is spoken in, and how often plugins are asked."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -121,3 +122,36 @@ async def test_a_missing_plugin(runtime: Runtime, plugins: FakePlugins) -> None:
     (plugins.directory / "host-local").unlink()
     with pytest.raises(PluginNotFound, match="host-local"):
         await runtime.negotiate(network("1.0.0"))
+
+
+async def test_many_who_want_to_know_at_once(runtime: Runtime, plugins: FakePlugins) -> None:
+    """A plugin is asked once for all of them, and all get its answer."""
+    plugins.install("bridge", VERSION={"sleep_s": 0.3, "supportedVersions": ["1.0.0"]})
+    async with asyncio.TaskGroup() as tasks:
+        asking = [tasks.create_task(runtime.version("bridge")) for _ in range(5)]
+    assert {task.result().supported for task in asking} == {("1.0.0",)}
+    assert plugins.calls == (("bridge", "VERSION"),)
+
+
+async def test_many_who_want_to_know_what_is_not_told(runtime: Runtime, plugins: FakePlugins) -> None:
+    """All of them get the one failure; who comes later asks again."""
+    plugins.install(
+        "bridge", VERSION=[{"sleep_s": 0.3, "error": {"code": 4, "msg": "banana"}}, {"supportedVersions": ["1.0.0"]}]
+    )
+    answers = await asyncio.gather(*(runtime.version("bridge") for _ in range(5)), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [PluginFailed] * 5
+    await runtime.version("bridge")
+    assert len(plugins.calls) == 2
+
+
+async def test_who_asks_for_all_may_give_up(runtime: Runtime, plugins: FakePlugins) -> None:
+    """The others are not given up with him: the next one asks."""
+    plugins.install("bridge", VERSION=[{"sleep_s": 60}, {"supportedVersions": ["1.0.0"]}])
+    async with asyncio.TaskGroup() as tasks:
+        asking = [tasks.create_task(runtime.version("bridge")) for _ in range(3)]
+        while not plugins.calls:  # noqa: ASYNC110  # another process tells
+            await asyncio.sleep(0.02)
+        asking[0].cancel()
+    assert asking[0].cancelled()
+    assert asking[1].result() == asking[2].result()
+    assert len(plugins.calls) == 2

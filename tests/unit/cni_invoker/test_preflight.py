@@ -156,3 +156,13 @@ async def test_as_json(plugins: FakePlugins) -> None:
         "capabilities": ["mac"],
         "problems": [],
     }
+
+
+async def test_a_directory_that_cannot_be_listed(plugins: FakePlugins, tmp_path: Path) -> None:
+    """What is missing is told with the hints that can still be had, never with an error of Python's."""
+    unlistable = tmp_path / ("x" * 300)  # the kernel refuses the name, to root as well
+    report = await run_preflight(
+        Runtime([unlistable, tmp_path / "gone", plugins.directory], LIMITS), network({"type": "flanel"})
+    )
+    (problem,) = report.all_problems
+    assert problem.endswith("; did you mean 'flannel'?")

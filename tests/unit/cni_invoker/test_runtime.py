@@ -429,3 +429,11 @@ def test_find_plugins(plugins: FakePlugins, runtime: Runtime) -> None:
         runtime.find_plugins(wanted)
     with pytest.raises(VersionUnsupported):
         runtime.find_plugins(replace(wanted, cni_version="1.2.3"))
+
+
+@pytest.mark.parametrize("directory", ["/opt/cni\0/bin", "/opt/cni/\ud800"])
+def test_a_plugin_directory_is_a_path(directory: str) -> None:
+    """What no plugin can be looked for in is refused at once, not at the first search."""
+    with pytest.raises(InvalidParameter, match="invalid plugin directory") as caught:
+        Runtime([Path("/opt/cni/bin"), Path(directory)], LIMITS)
+    assert caught.value.code == 4

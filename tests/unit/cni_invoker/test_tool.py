@@ -181,6 +181,8 @@ def test_what_plugins_say_is_shown(host: Host) -> None:
         (("add", "red", NETNS), {}, 7, "no network configuration named 'red'"),
         (("add", "blue", NETNS), {"CAP_ARGS": "{"}, 4, "CAP_ARGS"),
         (("add", "blue", NETNS), {"CNI_ARGS": "A"}, 4, "CNI_ARGS"),
+        (("add", "blue"), {}, 4, "NETNS"),
+        (("ad", "blue", NETNS), {}, 4, "No such command"),
         (("add", "blue", NETNS), {"CNI_PATH": "/nowhere"}, 999, 'failed to find plugin "first" in path [/nowhere]'),
         (("check", "blue", NETNS), {"CNI_IFNAME": "a/b"}, 4, "interface name"),
         (("gc", "blue", "--valid", "nonsense"), {}, 4, "ID/IFNAME"),
@@ -200,19 +202,19 @@ def test_errors_are_cnis(
 
 @pytest.mark.parametrize("arguments", [("add", "blue"), ("ad", "blue", NETNS), ("add", "--no-such", "blue", NETNS)])
 def test_a_wrong_command_line(host: Host, arguments: tuple[str, ...]) -> None:
-    """It ends with 1, as cnitool's does, and says what is expected."""
-    done = host.run(*arguments)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "Usage: cni-invoker" in done.stderr
+    """It is an error like any other, ends with 1, as cnitool's does, and says what is expected."""
+    error, text = host.fail(*arguments)
+    assert error["code"] == 4
+    assert "Usage: cni-invoker" in text
 
 
 def test_gc_wants_to_be_told(host: Host) -> None:
     """Without a word on what is valid nothing is deleted, and it says what there is."""
     host.do("add", "blue", NETNS)
     for arguments in (("gc", "blue", NETNS), ("gc", "blue", NETNS, "--all", "--valid", f"{ID}/eth0")):
-        done = host.run(*arguments)
-        assert done.returncode == 1
-        assert f"there are: {ID}/eth0" in done.stderr
+        error, text = host.fail(*arguments)
+        assert error["code"] == 4
+        assert f"there are: {ID}/eth0" in text
     assert host.verbs == ["ADD"]
 
 
@@ -230,17 +232,17 @@ def test_gc(host: Host) -> None:
 
 
 def test_gc_waits_for_add(host: Host) -> None:
-    """Two processes are kept apart: GC does not see what is half attached."""
+    """Two processes are kept apart: GC takes nothing for stale that is half attached, and tells plugins of it."""
     host.plugins.install("first", ADD={"result": RESULT, "sleep_s": 1})
     with host.running("add", "blue", NETNS) as adding:
         host.wait_for("ADD")
         host.do("gc", "blue", "--all")
         assert adding.wait(LIMIT_S) == 0
-    assert host.verbs == ["ADD", "DEL", "GC"]
-    assert host.commands[1].stdin["prevResult"] == RESULT
+    assert host.verbs == ["ADD", "GC"]
+    assert host.commands[1].stdin["cni.dev/valid-attachments"] == [{"containerID": ID, "ifname": "eth0"}]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_an_interruption(host: Host, number: signal.Signals) -> None:
     """The plugin is ended too, and what its DEL needs is remembered."""
     host.plugins.install("first", ADD={"sleep_s": 60})

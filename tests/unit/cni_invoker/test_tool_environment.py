@@ -41,10 +41,10 @@ def test_defaults() -> None:
 
 def test_everything_set() -> None:
     """All of cnitool's variables are known; the option wins over the variable."""
-    environment = {"CNI_IFNAME": "net1", "CNI_ARGS": "A=1;B=", "CAP_ARGS": '{"mac": "02:00:00:00:00:01"}'}
+    environment = {"CNI_IFNAME": "net1", "CNI_ARGS": "A=1;B=2", "CAP_ARGS": '{"mac": "02:00:00:00:00:01"}'}
     attachment = parse_attachment("/run/netns/c1", environment)
     assert attachment.ifname == "net1"
-    assert attachment.args == (("A", "1"), ("B", ""))
+    assert attachment.args == (("A", "1"), ("B", "2"))
     assert attachment.capability_args == {"mac": "02:00:00:00:00:01"}
     assert parse_attachment("/run/netns/c1", environment, ifname="net2").ifname == "net2"
     assert find_configuration_dir({"NETCONFPATH": "/a"}) == Path("/a")
@@ -57,6 +57,7 @@ def test_everything_set() -> None:
         ("CNI_ARGS", "A"),
         ("CNI_ARGS", "A=1;"),
         ("CNI_ARGS", "=1"),
+        ("CNI_ARGS", "A="),
         ("CNI_ARGS", "A=1=2"),
         ("CAP_ARGS", "{"),
         ("CAP_ARGS", "[]"),

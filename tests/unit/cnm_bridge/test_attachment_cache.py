@@ -103,4 +103,6 @@ async def test_it_cannot_be_changed(store: Store, cache: AttachmentCache) -> Non
         await cache.put(cached)
     with pytest.raises(CacheError, match="cannot forget e1"):
         await cache.remove("blue", cached.attachment.key)
+    async with cache.hold("blue", "e1", wait_s=0), cache.hold("blue", None, wait_s=0):
+        pass  # nobody else has the store
     assert await cache.list() == (cached,)

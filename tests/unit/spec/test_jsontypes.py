@@ -77,6 +77,7 @@ def test_a_syntax_error_has_a_place(text: bytes, line: int, column: int) -> None
     "text",
     [
         b"1.10",
+        b"-0",
         b"-0.0",
         b"1e3",
         b"1E-7",
