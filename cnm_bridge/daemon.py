@@ -21,7 +21,18 @@ from cnm_bridge.api import CallsUnderWay, Method, make_app, network_driver
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.lifecycle import Binder, Endpoints, KeyedLocks, Networks, OwedTearDowns, PluginLog, TearDown
+from cnm_bridge.lifecycle import (
+    Binder,
+    Endpoints,
+    KeyedLocks,
+    LostNetworks,
+    Networks,
+    OwedTearDowns,
+    PluginLog,
+    RebuildEndpoint,
+    Reconcile,
+    TearDown,
+)
 from cnm_bridge.settings import Settings
 from cnm_bridge.systemd import take_notify
 from state import EndpointId, NetworkId, StateError, Store
@@ -64,9 +75,10 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
         daemon = assemble(settings, store)
         if os.geteuid() != 0:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
-        unfinished = daemon.owed.add_unfinished()
+        unfinished = daemon.owed.add_unfinished() + await daemon.reconcile.add_dead()
         async with asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(daemon.binder.run()), tasks.create_task(daemon.owed.run())]
+            runs = (daemon.binder.run(), daemon.owed.run(), daemon.reconcile.run())
+            background = [tasks.create_task(run) for run in runs]
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
                 recovered = tasks.create_task(daemon.owed.wait_tried())
@@ -93,11 +105,13 @@ class Daemon:
         methods: The calls it answers.
         binder: Learns names in the background.
         owed: Tears down in the background what could not be at once.
+        reconcile: Makes records, engine and kernel agree, in the background.
     """
 
     methods: tuple[Method, ...]
     binder: Binder
     owed: OwedTearDowns
+    reconcile: Reconcile
 
 
 def assemble(settings: Settings, store: Store) -> Daemon:
@@ -112,11 +126,34 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
     binder = Binder(store, engine, network_locks, settings.binding_timeout_s)
     directories = ConfigurationDirectories(settings.cni_conf_dirs)
-    networks = Networks(store, directories, runtime, binder, network_locks)
+    lost = LostNetworks(store, engine, network_locks)
+    networks = Networks(
+        store=store, directories=directories, runtime=runtime, binder=binder, lost=lost, locks=network_locks
+    )
     tear_down = TearDown(store, runtime, kernel)
     endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
     boot_id = _BOOT_ID.read_text("ascii").strip()
     owed = OwedTearDowns(store, tear_down, endpoint_locks, boot_id)
+    rebuild = RebuildEndpoint(
+        store=store,
+        networks=networks,
+        lost=lost,
+        locks=endpoint_locks,
+        run_dir=settings.run_dir,
+        boot_id=boot_id,
+    )
+    reconcile = Reconcile(
+        store=store,
+        engine=engine,
+        kernel=kernel,
+        networks=networks,
+        owed=owed,
+        lost=lost,
+        rebuild=rebuild,
+        driver=settings.socket.stem,
+        interval_s=settings.reconcile_interval_s,
+        grace_s=settings.reconcile_grace_s,
+    )
     endpoints = Endpoints(
         store=store,
         networks=networks,
@@ -124,11 +161,12 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         kernel=kernel,
         tear_down=tear_down,
         owed=owed,
+        rebuild=rebuild,
         locks=endpoint_locks,
         run_dir=settings.run_dir,
         boot_id=boot_id,
     )
-    return Daemon(methods=network_driver(networks, endpoints), binder=binder, owed=owed)
+    return Daemon(methods=network_driver(networks, endpoints), binder=binder, owed=owed, reconcile=reconcile)
 
 
 def _stop_signal() -> asyncio.Event:

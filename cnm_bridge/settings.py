@@ -45,6 +45,8 @@ class Settings:
         engine_timeout_s: How long one question to the engine may take.
         binding_timeout_s: How long CreateEndpoint waits for the name of a network that was made a moment ago.
         recovery_timeout_s: How long the first answer waits for what an earlier life left half done.
+        reconcile_interval_s: How long it rests between two rounds of holding its records against engine and kernel.
+        reconcile_grace_s: How far apart the two looks of one round are.
         netlink_timeout_s: How long the kernel may take to answer one netlink request.
         drain_timeout_s: How long SIGTERM waits for calls under way.
     """
@@ -59,5 +61,7 @@ class Settings:
     engine_timeout_s: float = 2.0
     binding_timeout_s: float = 2.0
     recovery_timeout_s: float = 10.0
+    reconcile_interval_s: float = 300.0
+    reconcile_grace_s: float = 5.0
     netlink_timeout_s: float = 10.0
     drain_timeout_s: float = 80.0

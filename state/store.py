@@ -5,6 +5,7 @@
 | key             | value                     |
 | --------------- | ------------------------- |
 | `meta/schema`   | schema version, e.g. `1`  |
+| `meta/engine`   | the engine's own ID       |
 | `network/<id>`  | `spec/state/network.json` |
 | `endpoint/<id>` | `spec/state/endpoint.json`|
 """
@@ -24,6 +25,7 @@ __all__ = ["SCHEMA_VERSION", "Store"]
 SCHEMA_VERSION: Final = 1
 
 _SCHEMA_KEY: Final = "meta/schema"
+_ENGINE_KEY: Final = "meta/engine"
 _NETWORKS: Final = "network/"
 _ENDPOINTS: Final = "endpoint/"
 _SCHEMAS: Final = {_NETWORKS: "state/network", _ENDPOINTS: "state/endpoint"}
@@ -68,6 +70,15 @@ class Store:
     def close(self) -> None:
         """Wait for writes under way and give the directory free."""
         self._db.close()
+
+    def engine_identity(self) -> str | None:
+        """Return the ID of the engine that has known our networks, None if none has yet."""
+        value = self._db.get(_ENGINE_KEY)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    async def put_engine_identity(self, identity: str) -> None:
+        """Store the ID of the engine that knows our networks."""
+        await self._db.write({_ENGINE_KEY: identity.encode()})
 
     def networks(self) -> tuple[NetworkRecord, ...]:
         """Return all networks, by ID."""
@@ -115,6 +126,18 @@ class Store:
             WrongPhase: `TRANSITIONS` does not lead from the stored phase to the record's.
         """
         self._check(record.id, record.phase)
+        await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)})
+        self._phases[record.id] = record.phase
+
+    async def adopt_endpoint(self, record: EndpointRecord) -> None:
+        """Store an endpoint that was found, not made, in whatever phase it is.
+
+        Raises:
+            WrongPhase: There is a record of it.
+        """
+        phase = self._phases.get(record.id)
+        if phase is not None:
+            raise WrongPhase(record.id, phase, record.phase)
         await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)})
         self._phases[record.id] = record.phase
 

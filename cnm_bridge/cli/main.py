@@ -124,7 +124,7 @@ def _setting(
     type=EngineAddress(),
     fallback="DOCKER_HOST",
     default=_DEFAULTS.docker_host,
-    help="The Docker Engine API, asked in the background for the names of networks.",
+    help="The Docker Engine API, asked in the background what Docker still has.",
 )
 @_setting(
     "plugin-timeout",
@@ -132,6 +132,13 @@ def _setting(
     type=_SECONDS,
     default=_DEFAULTS.plugin_timeout_s,
     help="Seconds that one execution of a plugin may take.",
+)
+@_setting(
+    "reconcile-interval",
+    "reconcile_interval_s",
+    type=_SECONDS,
+    default=_DEFAULTS.reconcile_interval_s,
+    help="Seconds between two rounds of holding the state against Docker's and the kernel's.",
 )
 @_setting(
     "drain-timeout",
@@ -161,6 +168,7 @@ def serve(
     run_dir: Path,
     docker_host: str,
     plugin_timeout_s: float,
+    reconcile_interval_s: float,
     drain_timeout_s: float,
     log_level: LogLevel,
     log_format: LogFormat,
@@ -174,6 +182,7 @@ def serve(
         run_dir=run_dir.absolute(),
         docker_host=docker_host,
         plugin_timeout_s=plugin_timeout_s,
+        reconcile_interval_s=reconcile_interval_s,
         drain_timeout_s=drain_timeout_s,
     )
     try:

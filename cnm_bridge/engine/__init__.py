@@ -3,5 +3,6 @@
 """The Docker Engine API: what the driver calls do not tell. Used in the background only."""
 
 from cnm_bridge.engine.client import Engine
+from cnm_bridge.engine.network import EngineEndpoint, EngineNetwork
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "EngineEndpoint", "EngineNetwork"]

@@ -8,6 +8,7 @@ The only user of netlink and of pyroute2. Knows no Docker, CNI, database or HTTP
 from cnm_bridge.kernel.errors import KernelError, LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken
 from cnm_bridge.kernel.journey import Whereabouts
 from cnm_bridge.kernel.kernel import Kernel
+from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.snapshot import (
     MAIN_TABLE,
     SCOPE_GLOBAL,
@@ -33,6 +34,7 @@ __all__ = [
     "IpNetwork",
     "Kernel",
     "KernelError",
+    "Link",
     "LinkMissing",
     "LinkState",
     "NameTaken",

@@ -5,7 +5,9 @@
 from functools import partial
 from pathlib import Path
 
+from cnm_bridge.kernel.census import delete_host_link, find_link_in, list_host_links, list_staging, sandbox_is_gone
 from cnm_bridge.kernel.journey import Journey, Whereabouts
+from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.netns import (
     current_namespace,
     ensure_namespace,
@@ -110,6 +112,43 @@ class Kernel:
             KernelError: What was done stays; a later call takes up from there.
         """
         return await run_in_thread(partial(self._journey(path, ifname, altname).back, host_name, sandbox, addresses))
+
+    async def host_links(self) -> tuple[Link, ...]:
+        """Give all links of the host namespace.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        return await run_in_thread(partial(list_host_links, reply_limit_s=self._reply_limit_s))
+
+    async def delete_host_link(self, link: Link) -> None:
+        """Delete a virtual link of the host namespace, found by `host_links`; one that is gone is fine.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        await run_in_thread(partial(delete_host_link, link, reply_limit_s=self._reply_limit_s))
+
+    async def is_in_sandbox(self, sandbox: Path, altname: str) -> bool:
+        """Tell whether the link with this alternative name is in a sandbox.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        look = partial(find_link_in, sandbox, altname, host=self._host, reply_limit_s=self._reply_limit_s)
+        return await run_in_thread(look)
+
+    def sandbox_is_gone(self, sandbox: Path) -> bool:
+        """Tell whether Docker has removed a sandbox, as far as that can be seen; costs two system calls."""
+        return sandbox_is_gone(sandbox)
+
+    def staging_namespaces(self, directory: Path) -> tuple[Path, ...]:
+        """Give the paths of the staging namespaces in a directory.
+
+        Raises:
+            KernelError: The directory cannot be read.
+        """
+        return list_staging(directory)
 
     def _journey(self, path: Path, ifname: str, altname: str) -> Journey:
         return Journey(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

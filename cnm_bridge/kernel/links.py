@@ -30,6 +30,7 @@ __all__ = [
     "find_link_by_altname",
     "get_link",
     "link_names",
+    "list_links",
     "make_veth",
     "move_link",
     "parse_link",
@@ -74,9 +75,14 @@ def find_link_by_altname(netlink: Netlink, altname: str) -> Link | None:
     return link if link is not None and altname in link.altnames else None  # the kernel looks at ordinary names too
 
 
+def list_links(netlink: Netlink) -> tuple[Link, ...]:
+    """Give all links."""
+    return tuple(parse_link(message) for message in netlink.dump(RTM_GETLINK, {}, (_EXT_MASK,)))
+
+
 def link_names(netlink: Netlink) -> tuple[str, ...]:
     """Give the names of all links."""
-    return tuple(message.text("IFLA_IFNAME") or "" for message in netlink.dump(RTM_GETLINK, {}, (_EXT_MASK,)))
+    return tuple(link.state.name for link in list_links(netlink))
 
 
 def rename_link(netlink: Netlink, link: Link, name: str) -> None:

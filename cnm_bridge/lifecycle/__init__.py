@@ -5,9 +5,23 @@
 from cnm_bridge.lifecycle.binding import Binder
 from cnm_bridge.lifecycle.endpoints import Endpoints
 from cnm_bridge.lifecycle.locks import KeyedLocks
+from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.plugin_log import PluginLog
+from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
+from cnm_bridge.lifecycle.reconcile import Reconcile
 from cnm_bridge.lifecycle.teardown import TearDown
 
-__all__ = ["Binder", "Endpoints", "KeyedLocks", "Networks", "OwedTearDowns", "PluginLog", "TearDown"]
+__all__ = [
+    "Binder",
+    "Endpoints",
+    "KeyedLocks",
+    "LostNetworks",
+    "Networks",
+    "OwedTearDowns",
+    "PluginLog",
+    "RebuildEndpoint",
+    "Reconcile",
+    "TearDown",
+]

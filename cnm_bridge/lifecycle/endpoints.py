@@ -23,6 +23,7 @@ from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_l
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.options import parse_endpoint_options
 from cnm_bridge.lifecycle.owed import OwedTearDowns
+from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.teardown import TearDown
 from cnm_bridge.wire import (
     ChosenInterface,
@@ -54,6 +55,7 @@ class Endpoints:
         kernel: Moves the links.
         tear_down: The one undo.
         owed: Takes over what could not be torn down.
+        rebuild: Finds endpoints whose records were lost.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
         boot_id: The kernel's boot ID.
@@ -68,6 +70,7 @@ class Endpoints:
         kernel: Kernel,
         tear_down: TearDown,
         owed: OwedTearDowns,
+        rebuild: RebuildEndpoint,
         locks: KeyedLocks[EndpointId],
         run_dir: Path,
         boot_id: str,
@@ -78,6 +81,7 @@ class Endpoints:
         self._kernel = kernel
         self._tear_down = tear_down
         self._owed = owed
+        self._rebuild = rebuild
         self._locks = locks
         self._run_dir = run_dir
         self._boot_id = boot_id
@@ -138,6 +142,7 @@ class Endpoints:
 
         The link is still inside when this is called; libnetwork moves it back to the host namespace afterwards.
         """
+        await self._rebuild.find(request.network_id, request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase is Phase.JOINED:

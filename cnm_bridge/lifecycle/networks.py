@@ -17,6 +17,7 @@ from cni_invoker import (
 from cnm_bridge.errors import Refused
 from cnm_bridge.lifecycle.binding import Binder
 from cnm_bridge.lifecycle.locks import KeyedLocks
+from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.options import parse_network_options
 from cnm_bridge.lifecycle.suitability import refuse_unsuitable, what_is_lost
 from cnm_bridge.wire import CreateNetwork, NetworkReference
@@ -38,21 +39,25 @@ class Networks:
         directories: The network configuration lists on disk.
         runtime: Knows which plugins can be run.
         binder: Learns the names of networks that are bound by name.
+        lost: Finds networks that Docker has and we have not.
         locks: The locks of networks.
     """
 
     def __init__(
         self,
+        *,
         store: Store,
         directories: ConfigurationDirectories,
         runtime: Runtime,
         binder: Binder,
+        lost: LostNetworks,
         locks: KeyedLocks[NetworkId],
     ) -> None:
         self._store = store
         self._directories = directories
         self._runtime = runtime
         self._binder = binder
+        self._lost = lost
         self._locks = locks
         self._seen: ConfigurationIndex | None = None
 
@@ -96,11 +101,11 @@ class Networks:
             Refused: The network is unknown, its name is not known in time, or there is no list of that name.
             CniError: The list named with `-o cni.network` is not there any more, or its plugins do not fit it.
         """
-        network = self._store.find_network(network_id)
+        network = self._store.find_network(network_id) or await self._lost.find(network_id)
         if network is None:
             raise Refused(
-                f"cni-bridge knows no network {network_id}: its state was lost, or made elsewhere; "
-                "remove the Docker network and create it again"
+                f"cni-bridge knows no network {network_id}: its state was lost, and the Docker Engine did not tell of "
+                "it; see that --docker-host is right, or remove the Docker network and create it again"
             )
         if network.configuration is not None:
             return network, await self._runtime.negotiate(self._index().find(network.configuration))

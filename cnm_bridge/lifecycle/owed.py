@@ -2,6 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Tear downs that are owed: begun, or due, and not done. Docker has forgotten such an endpoint; we have not."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import structlog
 
 from cni_invoker import CniError, end_strays
@@ -9,9 +12,9 @@ from cnm_bridge.kernel import KernelError
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.retries import Retries
 from cnm_bridge.lifecycle.teardown import TearDown
-from state import EndpointId, Phase, StateError, Store
+from state import EndpointId, EndpointRecord, Phase, StateError, Store
 
-__all__ = ["OwedTearDowns"]
+__all__ = ["OwedTearDown", "OwedTearDowns"]
 
 log = structlog.get_logger()
 
@@ -19,6 +22,19 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _STRAY_LIMIT_S = 2.0
 _UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwedTearDown:
+    """A tear down that is owed.
+
+    Attributes:
+        attempts: How often it has been tried in the background.
+        error: Why it was not done the last time, None before that.
+    """
+
+    attempts: int
+    error: str | None
 
 
 class OwedTearDowns:
@@ -36,9 +52,18 @@ class OwedTearDowns:
         self._tear_down = tear_down
         self._locks = locks
         self._boot_id = boot_id
+        self._errors: dict[EndpointId, str] = {}
         self._retries: Retries[EndpointId] = Retries(
             self._attempt, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
         )
+
+    @property
+    def all(self) -> Mapping[EndpointId, OwedTearDown]:
+        """What is owed now."""
+        return {
+            endpoint_id: OwedTearDown(attempts=attempts, error=self._errors.get(endpoint_id))
+            for endpoint_id, attempts in self._retries.attempts.items()
+        }
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Owe the tear down of an endpoint; returns at once."""
@@ -64,6 +89,15 @@ class OwedTearDowns:
             self.add(endpoint_id)
         return len(unfinished)
 
+    async def settle(self, record: EndpointRecord) -> None:
+        """Tear down an endpoint that nobody will delete any more, unless it is not what it was when that was found.
+
+        What fails is owed.
+        """
+        async with self._locks.hold(record.id):
+            if self._store.find_endpoint(record.id) == record and not await self._try(record):
+                self.add(record.id)
+
     async def wait_tried(self) -> None:
         """Wait until each tear down that is owed now has been tried once."""
         await self._retries.wait_tried()
@@ -75,11 +109,15 @@ class OwedTearDowns:
     async def _attempt(self, endpoint_id: EndpointId) -> bool:
         async with self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
-            if record is None:
-                return True
-            try:
-                await self._tear_down(record)
-            except (CniError, KernelError, StateError) as exc:
-                log.warning("endpoint.tear_down_owed", endpoint_id=endpoint_id, error=str(exc))
-                return False
+            return record is None or await self._try(record)
+
+    async def _try(self, record: EndpointRecord) -> bool:
+        """Tear down under the endpoint's lock; return whether that was done."""
+        try:
+            await self._tear_down(record)
+        except (CniError, KernelError, StateError) as exc:
+            log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
+            self._errors[record.id] = str(exc)
+            return False
+        self._errors.pop(record.id, None)
         return True

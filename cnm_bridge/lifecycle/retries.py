@@ -3,7 +3,7 @@
 """Does something for each of many keys until it succeeds, with longer and longer pauses between."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 import structlog
@@ -19,11 +19,13 @@ class _Progress:
     """How far one key has come.
 
     Attributes:
+        attempts: How many there were.
         tried: Set after the first attempt, and when there is nothing left to try.
         done: Set after the attempt that succeeded.
     """
 
     def __init__(self) -> None:
+        self.attempts = 0
         self.tried = asyncio.Event()
         self.done = asyncio.Event()
 
@@ -45,6 +47,11 @@ class Retries(Generic[K]):
         self._longest_pause_s = longest_pause_s
         self._wanted: asyncio.Queue[K] = asyncio.Queue()
         self._progress: dict[K, _Progress] = {}
+
+    @property
+    def attempts(self) -> Mapping[K, int]:
+        """How often each key that is under way has been tried."""
+        return {key: progress.attempts for key, progress in self._progress.items()}
 
     def want(self, key: K) -> None:
         """Have it done for `key`; returns at once. A key that is under way stays so."""
@@ -72,6 +79,7 @@ class Retries(Generic[K]):
         progress = self._progress[key]
         pause_s = self._first_pause_s
         while not await self._try(key):
+            progress.attempts += 1
             progress.tried.set()
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, self._longest_pause_s)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A network as the engine tells it; pure.
+
+`GET /networks/{id}`, as far as it is read (Docker Engine API 1.41 and later):
+
+```
+{"Id": "6f9c…", "Name": "blue", "Driver": "cni-bridge", "Scope": "local", "Internal": false,
+ "Options": {"cni.network": "lan"},
+ "Containers": {"b1f0…": {"Name": "web", "EndpointID": "77ad…", "MacAddress": "ee:77:5c:0d:4a:3b",
+                          "IPv4Address": "10.1.2.3/24", "IPv6Address": ""}}}
+```
+
+`Containers` has every endpoint in dockerd's store, also those whose key is `ep-<endpoint ID>`, because they have not
+joined yet (moby `daemon/network.go`, buildContainerAttachments). One in the making is not there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv6Interface
+from typing import Self
+
+from spec import JsonObject, find_object, find_str, get_bool, get_object, get_str
+
+__all__ = ["EngineEndpoint", "EngineNetwork"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineEndpoint:
+    """An endpoint that Docker has in its store.
+
+    Attributes:
+        id: Docker's endpoint ID.
+        name: The container's name.
+        address: Its IPv4 address, None if it has none.
+        address_ipv6: Its IPv6 address, None if it has none.
+        mac: Its Ethernet address, None if Docker knows none.
+    """
+
+    id: str
+    name: str
+    address: IPv4Interface | None
+    address_ipv6: IPv6Interface | None
+    mac: str | None
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read one value of `Containers`.
+
+        Raises:
+            ValueError: It is none; a `JsonError` where a key is missing or of another type.
+        """
+        address, address_ipv6 = find_str(document, "IPv4Address"), find_str(document, "IPv6Address")
+        return cls(
+            id=get_str(document, "EndpointID"),
+            name=find_str(document, "Name") or "",
+            address=IPv4Interface(address) if address else None,
+            address_ipv6=IPv6Interface(address_ipv6) if address_ipv6 else None,
+            mac=find_str(document, "MacAddress") or None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineNetwork:
+    """A network that Docker has in its store.
+
+    Attributes:
+        id: Docker's network ID.
+        name: What the user calls it.
+        driver: The name of the driver that made it.
+        scope: `local`, or `swarm` for one that a swarm manager tells about.
+        internal: Made with `--internal`.
+        options: Everything the user gave with `-o`.
+        endpoints: Its endpoints on this host, by ID.
+    """
+
+    id: str
+    name: str
+    driver: str
+    scope: str
+    internal: bool
+    options: Mapping[str, str]
+    endpoints: Mapping[str, EngineEndpoint]
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read the answer to `GET /networks/{id}`.
+
+        Raises:
+            ValueError: It is none; a `JsonError` where a key is missing or of another type.
+        """
+        options = find_object(document, "Options") or {}
+        containers = find_object(document, "Containers") or {}
+        endpoints = (EngineEndpoint.from_json(get_object(containers, key)) for key in containers)
+        return cls(
+            id=get_str(document, "Id"),
+            name=get_str(document, "Name"),
+            driver=find_str(document, "Driver") or "",
+            scope=find_str(document, "Scope") or "",
+            internal=get_bool(document, "Internal"),
+            options={key: get_str(options, key) for key in options},
+            endpoints={endpoint.id: endpoint for endpoint in endpoints},
+        )

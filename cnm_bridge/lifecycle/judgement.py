@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which records Docker has forgotten, and which networks and endpoints of Docker's have no record; pure.
+
+dockerd tells nobody about endpoints that it lost in a crash, and ignores what DeleteEndpoint answers. So its lists are
+held against ours. What is in the making is in neither, or only in one, for a moment; that is why a judgement counts
+only when two looks, some seconds apart, agree in it (`reconcile.py`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cnm_bridge.engine import EngineEndpoint, EngineNetwork
+from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
+
+__all__ = ["ATTACHED", "EngineView", "forgotten_endpoints", "forgotten_networks", "knows_any", "unknown_endpoints"]
+
+ATTACHED: Final = frozenset({Phase.READY, Phase.JOINED})
+"""The phases in which Docker has an endpoint; in the others it is in the making, or given up already."""
+
+_LOCAL: Final = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineView:
+    """What the engine knew in one look.
+
+    Attributes:
+        identity: The engine's own ID.
+        networks: The networks that it was asked for, None for those it does not know.
+    """
+
+    identity: str
+    networks: Mapping[NetworkId, EngineNetwork | None]
+
+
+def knows_any(view: EngineView, networks: Iterable[NetworkRecord]) -> bool:
+    """Tell whether the engine knows one of our networks: then it is the one whose driver we are."""
+    return any(view.networks.get(network.id) is not None for network in networks)
+
+
+def forgotten_endpoints(view: EngineView, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+    """Return the endpoints that Docker does not have any more.
+
+    Of networks that a swarm manager tells about, nothing is concluded: their endpoints need not be listed here.
+    """
+    return tuple(
+        record
+        for record in endpoints
+        if record.phase in ATTACHED and record.network_id in view.networks and _has_forgotten(view, record)
+    )
+
+
+def forgotten_networks(
+    view: EngineView, networks: Iterable[NetworkRecord], endpoints: Iterable[EndpointRecord]
+) -> tuple[NetworkRecord, ...]:
+    """Return the networks that Docker does not have any more and that no endpoint of ours is on."""
+    used = {record.network_id for record in endpoints}
+    return tuple(
+        record
+        for record in networks
+        if record.id in view.networks and view.networks[record.id] is None and record.id not in used
+    )
+
+
+def unknown_endpoints(
+    view: EngineView, known: Iterable[EndpointId]
+) -> Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]]:
+    """Return Docker's endpoints on our networks that have no record, with their networks."""
+    records = set(known)
+    return {
+        EndpointId(endpoint.id): (network, endpoint)
+        for network in view.networks.values()
+        if network is not None and network.scope == _LOCAL
+        for endpoint in network.endpoints.values()
+        if endpoint.id not in records
+    }
+
+
+def _has_forgotten(view: EngineView, record: EndpointRecord) -> bool:
+    network = view.networks[record.network_id]
+    return network is None or (network.scope == _LOCAL and record.id not in network.endpoints)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Networks that Docker has and we have no record of: made while the state was away, or lost with it."""
+
+import structlog
+
+from cnm_bridge.engine import Engine, EngineNetwork
+from cnm_bridge.errors import BridgeError, EngineUnavailable
+from cnm_bridge.lifecycle.locks import KeyedLocks
+from cnm_bridge.lifecycle.options import parse_network_options
+from state import NetworkId, NetworkRecord, Store
+
+__all__ = ["LostNetworks"]
+
+log = structlog.get_logger()
+
+
+class LostNetworks:
+    """Makes records of networks from what the engine tells.
+
+    Args:
+        store: The records.
+        engine: Docker's own list.
+        locks: The locks of networks.
+    """
+
+    def __init__(self, store: Store, engine: Engine, locks: KeyedLocks[NetworkId]) -> None:
+        self._store = store
+        self._engine = engine
+        self._locks = locks
+
+    async def find(self, network_id: NetworkId) -> NetworkRecord | None:
+        """Make a record of a network that Docker calls us for; None if the engine does not tell of it.
+
+        Raises:
+            StateError: The record cannot be written.
+        """
+        network = await self.ask(network_id)
+        return None if network is None else await self.keep(network)
+
+    async def ask(self, network_id: NetworkId) -> EngineNetwork | None:
+        """Ask the engine for a network that Docker calls us for; None if it does not know it, or does not answer.
+
+        An engine that knows it is the one that calls us; its identity is stored.
+
+        Raises:
+            StateError: The identity cannot be written.
+        """
+        try:
+            network = await self._engine.find_network(network_id)
+            identity = await self._engine.identity() if network is not None else None
+        except EngineUnavailable as exc:
+            log.warning("network.not_rebuilt", network_id=network_id, error=str(exc))
+            return None
+        if identity is not None and identity != self._store.engine_identity():
+            await self._store.put_engine_identity(identity)
+        return network
+
+    async def keep(self, network: EngineNetwork) -> NetworkRecord | None:
+        """Store a network as the engine tells it; None if it cannot be one of ours, which is said.
+
+        Raises:
+            StateError: The record cannot be written.
+        """
+        network_id = NetworkId(network.id)
+        try:
+            configuration = parse_network_options(network.options)
+        except BridgeError as exc:
+            log.warning("network.not_rebuilt", network_id=network_id, error=str(exc))
+            return None
+        async with self._locks.hold(network_id):
+            record = self._store.find_network(network_id)
+            if record is None:
+                record = NetworkRecord(
+                    id=network_id,
+                    configuration=configuration,
+                    name=network.name,
+                    internal=network.internal,
+                    options=network.options,
+                )
+                await self._store.put_network(record)
+                log.warning("network.rebuilt", network_id=network_id, name=network.name, configuration=configuration)
+        return record

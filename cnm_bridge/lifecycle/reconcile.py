@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Holds the records against the engine and the kernel, and makes them agree.
+
+Whenever the engine comes up, and again from time to time. What Docker and the kernel have lost is torn down; what
+Docker has and we have lost is rebuilt. Everything is looked at twice, and only what was so both times is acted on: a
+CreateEndpoint whose answer is on its way is in no list of Docker's yet, and a DeleteEndpoint may be on its way to us.
+
+Only the engine that calls us may judge. `--docker-host` may lead elsewhere, by mistake, and that engine knows none of
+our networks. So an engine counts only after it has known a network that we were asked to make; its identity is stored.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from cni_invoker import CniError
+from cnm_bridge.engine import Engine, EngineEndpoint, EngineNetwork
+from cnm_bridge.errors import BridgeError, EngineUnavailable
+from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.lifecycle.judgement import (
+    EngineView,
+    forgotten_endpoints,
+    forgotten_networks,
+    knows_any,
+    unknown_endpoints,
+)
+from cnm_bridge.lifecycle.lost_networks import LostNetworks
+from cnm_bridge.lifecycle.networks import Networks
+from cnm_bridge.lifecycle.owed import OwedTearDowns
+from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
+from cnm_bridge.lifecycle.verification import find_dead, find_without_link
+from cnm_bridge.wire import NetworkReference
+from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, StateError, Store
+
+__all__ = ["Reconcile"]
+
+log = structlog.get_logger()
+
+_PAUSE_S: Final = 1.0
+"""How soon an engine that has gone away is looked for again."""
+
+_DEAD: Final = "its sandbox and its link are gone"
+_FORGOTTEN: Final = "the engine does not know it"
+_WITHOUT_LINK: Final = "its container has no network any more; restart the container"
+_NOT_OURS: Final = "what Docker has lost is not found; see that --docker-host is the engine that uses this driver"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What was found in one look. Records are kept whole: one that has changed since is not meant any more."""
+
+    forgotten: Mapping[EndpointId, tuple[EndpointRecord, str]] = field(default_factory=dict)
+    networks: frozenset[NetworkId] = frozenset()
+    unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
+    without_link: frozenset[EndpointId] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.forgotten or self.networks or self.unknown or self.without_link)
+
+
+class Reconcile:
+    """Makes records, engine and kernel agree.
+
+    Args:
+        store: The records.
+        engine: Docker's own lists.
+        kernel: The links and sandboxes.
+        networks: Forgets networks.
+        owed: Tears endpoints down.
+        lost: Makes records of networks that Docker has and we have not.
+        rebuild: Does the same for endpoints.
+        driver: The name of this driver in Docker.
+        interval_s: How long it rests between two rounds.
+        grace_s: How long it waits between two looks of one round.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        engine: Engine,
+        kernel: Kernel,
+        networks: Networks,
+        owed: OwedTearDowns,
+        lost: LostNetworks,
+        rebuild: RebuildEndpoint,
+        driver: str,
+        interval_s: float,
+        grace_s: float,
+    ) -> None:
+        self._store = store
+        self._engine = engine
+        self._kernel = kernel
+        self._networks = networks
+        self._owed = owed
+        self._lost = lost
+        self._rebuild = rebuild
+        self._driver = driver
+        self._interval_s = interval_s
+        self._grace_s = grace_s
+        self._wanted = asyncio.Event()
+        self._said: set[tuple[str, str]] = set()
+
+    async def run(self) -> None:
+        """Work for as long as it is not cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_engine())
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval_s):
+                        await self._wanted.wait()
+                self._wanted.clear()
+                try:
+                    await self.once()
+                except StateError as exc:
+                    log.warning("reconcile.given_up", error=str(exc))
+                except Exception:  # a bug in background work must neither end the daemon nor go unseen
+                    log.exception("reconcile.bug")
+
+    async def add_dead(self) -> int:
+        """Owe the tear downs of what the kernel has lost, at the daemon's start; return how many.
+
+        Nothing of ours is under way then, so that one look is enough.
+        """
+        try:
+            dead = await find_dead(self._kernel, self._store.endpoints())
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+            return 0
+        for record in dead:
+            log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
+            self._owed.add(record.id)
+        return len(dead)
+
+    async def once(self) -> None:
+        """Do one round."""
+        first = await self._look()
+        if not first:
+            return
+        await asyncio.sleep(self._grace_s)
+        second = await self._look()
+        async with asyncio.TaskGroup() as tasks:
+            for endpoint_id, (record, reason) in second.forgotten.items():
+                if first.forgotten.get(endpoint_id, (None, ""))[0] == record:
+                    log.warning("endpoint.forgotten", endpoint_id=endpoint_id, phase=record.phase.value, reason=reason)
+                    tasks.create_task(self._owed.settle(record))
+        for network_id in second.networks & first.networks:
+            log.warning("network.forgotten", network_id=network_id, reason=_FORGOTTEN)
+            await self._networks.delete(NetworkReference(network_id=network_id))
+        for endpoint_id in second.unknown.keys() & first.unknown.keys():
+            await self._rebuild_endpoint(*second.unknown[endpoint_id])
+        for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
+            self._say_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
+
+    async def _look(self) -> _Look:
+        # the records first: what is made after them is not looked for
+        endpoints, networks = self._store.endpoints(), self._store.networks()
+        forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
+        without_link: frozenset[EndpointId] = frozenset()
+        try:
+            forgotten |= {record.id: (record, _DEAD) for record in await find_dead(self._kernel, endpoints)}
+            without_link = frozenset(record.id for record in await find_without_link(self._kernel, endpoints))
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
+        try:
+            view = await self._view(networks)
+        except EngineUnavailable as exc:
+            log.info("reconcile.engine_unread", error=str(exc))
+            view = None
+        if view is None:
+            return _Look(forgotten=forgotten, without_link=without_link)
+        gone = {record.id: (record, _FORGOTTEN) for record in forgotten_endpoints(view, endpoints)}
+        return _Look(
+            forgotten=forgotten | gone,
+            networks=frozenset(record.id for record in forgotten_networks(view, networks, endpoints)),
+            unknown=unknown_endpoints(view, (record.id for record in self._store.endpoints())),
+            without_link=without_link,
+        )
+
+    async def _view(self, networks: tuple[NetworkRecord, ...]) -> EngineView | None:
+        """Ask the engine for our networks; None if it is not the one that calls us, as far as is known."""
+        identity = await self._engine.identity()
+        is_ours = identity == self._store.engine_identity()
+        ids = {record.id for record in networks}
+        if is_ours:
+            ids.update(NetworkId(network_id) for network_id in await self._engine.network_ids(self._driver))
+        view = EngineView(identity=identity, networks={i: await self._engine.find_network(i) for i in sorted(ids)})
+        if not is_ours:
+            if not knows_any(view, networks):
+                if networks:
+                    self._say_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
+                return None
+            await self._store.put_engine_identity(identity)
+            self._wanted.set()  # once more: now its own list of networks counts too
+        for network in view.networks.values():
+            if network is not None and self._store.find_network(NetworkId(network.id)) is None:
+                await self._lost.keep(network)
+        return view
+
+    async def _rebuild_endpoint(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
+        try:
+            await self._rebuild(network, endpoint)
+        except (BridgeError, CniError, StateError) as exc:
+            self._say_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
+
+    async def _follow_engine(self) -> None:
+        while True:
+            try:
+                await self._engine.follow(self._wanted.set)
+            except EngineUnavailable as exc:
+                log.debug("engine.away", error=str(exc))
+            await asyncio.sleep(_PAUSE_S)
+
+    def _say_once(self, subject: str, event: str, **words: str) -> None:
+        """Log what does not change from round to round, and is not ours to change, once."""
+        if (subject, event) not in self._said:
+            self._said.add((subject, event))
+            log.warning(event, **words)
