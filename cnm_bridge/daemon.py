@@ -72,6 +72,10 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
     notify = take_notify()
     store = Store.open(settings.state_dir)
     try:
+        for finding in store.findings:
+            log.error(
+                "state.damaged", what=finding.what, lost=finding.lost, outdated=finding.outdated, copy=str(finding.copy)
+            )
         daemon = assemble(settings, store)
         if os.geteuid() != 0:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")

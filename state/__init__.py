@@ -3,6 +3,7 @@
 """What must not be forgotten: networks and endpoints in LevelDB. Knows no CNI, no HTTP, no netlink."""
 
 from state.errors import (
+    ImportRefused,
     RecordDamaged,
     RecordNotFound,
     SchemaTooNew,
@@ -11,6 +12,7 @@ from state.errors import (
     StateUnusable,
     WrongPhase,
 )
+from state.finding import Finding
 from state.phases import TRANSITIONS, Phase
 from state.records import (
     AttachmentRecord,
@@ -28,6 +30,8 @@ __all__ = [
     "AttachmentRecord",
     "EndpointId",
     "EndpointRecord",
+    "Finding",
+    "ImportRefused",
     "NetworkId",
     "NetworkRecord",
     "Phase",

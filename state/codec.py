@@ -36,7 +36,7 @@ from state.records import (
     RequestedInterface,
 )
 
-__all__ = ["check_value", "parse_endpoint", "parse_network", "render_endpoint", "render_network"]
+__all__ = ["check_record", "check_value", "parse_endpoint", "parse_network", "render_endpoint", "render_network"]
 
 
 def check_value(schema: str, key: str, value: bytes) -> None:
@@ -49,6 +49,19 @@ def check_value(schema: str, key: str, value: bytes) -> None:
         load_validator(schema)(parse_json(value))
     except JsonError as exc:
         raise RecordDamaged(key, exc) from exc
+
+
+def check_record(key: str, value: bytes) -> None:
+    """Hold the value stored under `network/<id>` or `endpoint/<id>` against all that it must be.
+
+    Raises:
+        RecordDamaged: It does not fit its schema, cannot be read, or is the record of another key.
+    """
+    kind, _, name = key.partition("/")
+    check_value(f"state/{kind}", key, value)
+    record = parse_network(key, value) if kind == "network" else parse_endpoint(key, value)
+    if record.id != name:
+        raise RecordDamaged(key, f"it is the record of {record.id}")
 
 
 def render_network(record: NetworkRecord) -> bytes:

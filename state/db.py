@@ -2,32 +2,37 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """LevelDB: bytes in, bytes out. The only user of plyvel, and of the state directory.
 
-One process owns a state directory: it holds a lock on the file `lock` in it, which tells its process ID. Reads are
-microseconds and happen where they are asked for; writes are synced to the disk, which may take long, and happen on the
-database's one worker thread.
+One process owns a state directory: it holds a lock on the file `lock` in it, which tells its process ID. The content
+is small and is held in memory: reads never wait, and a disk that is full or broken does not keep us from knowing what
+there is to be cleaned up. Writes are synced to the disk, which may take long, and happen on the database's one worker
+thread.
 
 A write that failed, on a full disk for one, may leave half a record at the end of LevelDB's log: what is written behind
 it is lost when the files are next opened, although it was acknowledged. So after a failure the files are closed and
-opened again, which cuts the log where it is good, before anything else is written.
+opened again, which cuts the log where it is good, before anything else is written. It may also have been written whole
+and only not synced: then the next write takes it back.
 """
 
 import asyncio
-import fcntl
-import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 import plyvel
 
-from state.errors import StateLocked, StateUnusable
+from state.directory import finish_replacement, lock_directory, release, replace
+from state.errors import StateUnusable
+from state.finding import Finding
+from state.salvage import Salvage, find_fault, read_good
 
 __all__ = ["Database"]
 
-_DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
-_LOCK_MODE: Final = 0o600
+_FILES: Final = "leveldb"
+
+Check = Callable[[Mapping[str, bytes]], None]
 
 
 class Database:
@@ -35,64 +40,64 @@ class Database:
 
     Safe to use from one event loop. Every write is a transaction and on the disk when `write` returns; when it raises,
     nothing of it will ever be read.
+
+    Attributes:
+        path: The state directory.
+        findings: The damage that was met when it was opened.
     """
 
-    def __init__(self, directory: Path, lock_fd: int, db: "plyvel.DB") -> None:
-        self._path = directory
+    def __init__(self, directory: Path, lock_fd: int, files: "_Files") -> None:
+        self.path = directory
+        self.findings = files.findings
         self._lock_fd = lock_fd
-        self._db = db
+        self._db = files.db
+        self._values = files.values
         self._is_sound = True
-        self._files = threading.Lock()  # held while reading, and while the files are closed and opened again
+        self._unsure: set[str] = set()  # keys of writes that failed: the disk may have them all the same
+        self._memory = threading.Lock()  # a batch appears as a whole
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leveldb")
 
     @classmethod
-    def open(cls, directory: Path) -> Self:
+    def open(cls, directory: Path, check: Check) -> Self:
         """Open the database below `directory`, making both if they do not exist.
+
+        Damaged files are set aside, and what is good in them goes into new ones; see `findings`.
+
+        Args:
+            directory: The state directory.
+            check: Called with what was salvaged before it takes the place of the damaged files; what it raises leaves
+                everything as it was.
 
         Raises:
             StateLocked: Another process has the directory.
-            StateUnusable: The directory cannot be made, or LevelDB cannot open its files.
+            StateUnusable: The directory cannot be made, or its files cannot be read or written.
         """
+        lock_fd = lock_directory(directory)
         try:
-            directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-            directory.chmod(_DIRECTORY_MODE)
-            lock_fd = _lock(directory)
-        except OSError as exc:
-            raise StateUnusable(directory, "open", exc) from exc
-        try:
-            db = _open(directory)
-        except StateUnusable:
-            os.close(lock_fd)
+            finish_replacement(directory, _FILES)
+            return cls(directory, lock_fd, _open_or_salvage(directory, check))
+        except (OSError, plyvel.Error) as exc:
+            release(lock_fd)
+            raise StateUnusable(directory, "open", _text(exc)) from exc
+        except BaseException:
+            release(lock_fd)
             raise
-        return cls(directory, lock_fd, db)
-
-    @property
-    def path(self) -> Path:
-        """The state directory."""
-        return self._path
 
     def close(self) -> None:
         """Wait for writes under way, close the files, and give the state directory free."""
         self._writer.shutdown(wait=True)
         self._db.close()
-        os.close(self._lock_fd)
+        release(self._lock_fd)
 
     def get(self, key: str) -> bytes | None:
         """Return the value under `key`, None if there is none."""
-        try:
-            with self._files:
-                value: bytes | None = self._db.get(key.encode())
-        except (plyvel.Error, RuntimeError) as exc:  # RuntimeError: closed, and could not be opened again
-            raise StateUnusable(self._path, "read", _text(exc)) from exc
-        return value
+        return self._values.get(key)
 
     def scan(self, prefix: str) -> tuple[tuple[str, bytes], ...]:
         """Return the keys that begin with `prefix`, in their order, with their values."""
-        try:
-            with self._files, self._db.iterator(prefix=prefix.encode()) as entries:
-                return tuple((key.decode("utf-8", "backslashreplace"), value) for key, value in entries)
-        except (plyvel.Error, RuntimeError) as exc:
-            raise StateUnusable(self._path, "read", _text(exc)) from exc
+        with self._memory:
+            found = [(key, value) for key, value in self._values.items() if key.startswith(prefix)]
+        return tuple(sorted(found))
 
     async def write(self, changes: Mapping[str, bytes | None]) -> None:
         """Store values under their keys, or remove the keys whose value is None, all or nothing, synced.
@@ -106,48 +111,101 @@ class Database:
 
     def write_now(self, changes: Mapping[str, bytes | None]) -> None:
         """Do what `write` does, in the calling thread."""
-        if not self._is_sound:
-            self._reopen()
+        undone = {key: self._values.get(key) for key in self._unsure}
         try:
-            # Without transaction=True plyvel writes the batch even when its body raises.
-            with self._db.write_batch(transaction=True, sync=True) as batch:
-                for key, value in changes.items():
-                    if value is None:
-                        batch.delete(key.encode())
-                    else:
-                        batch.put(key.encode(), value)
+            if not self._is_sound:
+                self._db.close()
+                self._db = _open(self.path / _FILES)
+                self._is_sound = True
+            _put(self._db, {**undone, **changes})
         except plyvel.Error as exc:
             self._is_sound = False
-            raise StateUnusable(self._path, "write", _text(exc)) from exc
+            self._unsure.update(changes)
+            raise StateUnusable(self.path, "write", _text(exc)) from exc
+        self._unsure.clear()
+        with self._memory:
+            for key, value in changes.items():
+                if value is None:
+                    self._values.pop(key, None)
+                else:
+                    self._values[key] = value
 
-    def _reopen(self) -> None:
-        with self._files:
-            self._db.close()
-            self._db = _open(self._path)
-            self._is_sound = True
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """An open LevelDB, what is in it, and the damage that was met."""
+
+    db: "plyvel.DB"
+    values: dict[str, bytes]
+    findings: tuple[Finding, ...] = ()
 
 
-def _open(directory: Path) -> "plyvel.DB":
+def _open_or_salvage(directory: Path, check: Check) -> _Files:
+    files = directory / _FILES
+    fault = find_fault(files) if files.is_dir() else None
+    if fault is None:
+        try:
+            return _open_and_load(files)
+        except plyvel.Error as exc:
+            fault = _text(exc)
+            # A disk that is full, or does not let itself be read, is no damage: nothing is gained by new files.
+            if not isinstance(exc, plyvel.CorruptionError) and not read_good(files).losses:
+                raise
+    salvage = read_good(files)
+    check(salvage.entries)
+    copy = replace(directory, _FILES, lambda new: _write_new(new, salvage.entries))
+    opened = _open_and_load(files)
+    return _Files(opened.db, opened.values, (_describe(fault, salvage, copy),))
+
+
+def _describe(fault: str, salvage: Salvage, copy: Path) -> Finding:
+    kept = {key.partition("/")[2] for key in salvage.entries}
+    named = sorted({name for loss in salvage.losses for name in loss.ids})
+    parts = [f"database damaged: {fault}", *(loss.what for loss in salvage.losses)]
+    return Finding(
+        what="; ".join(parts),
+        lost=tuple(name for name in named if name not in kept),
+        outdated=tuple(name for name in named if name in kept),
+        copy=copy,
+    )
+
+
+def _open(files: Path) -> "plyvel.DB":
+    return plyvel.DB(str(files), create_if_missing=True, paranoid_checks=True)
+
+
+def _open_and_load(files: Path) -> _Files:
+    db = _open(files)
     try:
-        return plyvel.DB(str(directory / "leveldb"), create_if_missing=True, paranoid_checks=True)
-    except plyvel.Error as exc:
-        raise StateUnusable(directory, "open", _text(exc)) from exc
+        with db.iterator(verify_checksums=True) as entries:
+            return _Files(db, {key.decode("utf-8", "backslashreplace"): value for key, value in entries})
+    except BaseException:
+        db.close()
+        raise
+
+
+def _write_new(files: Path, entries: Mapping[str, bytes]) -> None:
+    db = _open(files)
+    try:
+        _put(db, entries)
+    finally:
+        db.close()
+
+
+def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None]) -> None:
+    # Without transaction=True plyvel writes the batch even when its body raises.
+    with db.write_batch(transaction=True, sync=True) as batch:
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(key.encode())
+            else:
+                batch.put(key.encode(), value)
 
 
 def _text(error: Exception) -> str:
     """Return an error's text; LevelDB's come as bytes."""
-    return " ".join(part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part) for part in error.args)
-
-
-def _lock(directory: Path) -> int:
-    """Return a descriptor that holds the directory's lock for as long as it is open."""
-    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LOCK_MODE)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as exc:
-        holder = os.read(fd, 32).strip()
-        os.close(fd)
-        raise StateLocked(directory, int(holder) if holder.isdigit() else None) from exc
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return fd
+    if isinstance(error, plyvel.Error):
+        return " ".join(
+            part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part) for part in error.args
+        )
+    return str(error)

@@ -8,6 +8,7 @@ StateError
 ├── SchemaTooNew     written by a newer cni-bridge
 ├── StateUnusable    LevelDB cannot open, read or write its files
 ├── RecordDamaged    a stored record does not fit its schema
+├── ImportRefused    a document cannot become the state
 ├── RecordNotFound   no record with that identifier
 └── WrongPhase       the endpoint is in a phase that does not allow the step
 ```
@@ -16,6 +17,7 @@ StateError
 from pathlib import Path
 
 __all__ = [
+    "ImportRefused",
     "RecordDamaged",
     "RecordNotFound",
     "SchemaTooNew",
@@ -84,6 +86,7 @@ class RecordDamaged(StateError):
 
     Attributes:
         key: The record's key.
+        reason: What does not fit.
     """
 
     def __init__(self, key: str, reason: object) -> None:
@@ -92,6 +95,11 @@ class RecordDamaged(StateError):
             "cni-bridge starts anew, and knows none of the networks and containers that exist"
         )
         self.key = key
+        self.reason = str(reason)
+
+
+class ImportRefused(StateError):
+    """A document cannot become the state; nothing has been changed."""
 
 
 class RecordNotFound(StateError):

@@ -10,15 +10,20 @@
 | `endpoint/<id>` | `spec/state/endpoint.json`|
 """
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from spec import JsonError, parse_json
-from state.codec import check_value, parse_endpoint, parse_network, render_endpoint, render_network
+from spec import JsonError, JsonObject, JsonValue, parse_json, render_json
+from state.codec import parse_endpoint, parse_network, render_endpoint, render_network
+from state.damaged_records import set_aside_damaged
 from state.db import Database
-from state.errors import RecordDamaged, RecordNotFound, SchemaTooNew, WrongPhase
+from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaTooNew, WrongPhase
+from state.finding import Finding
 from state.phases import TRANSITIONS, Phase
 from state.records import EndpointId, EndpointRecord, NetworkId, NetworkRecord
+from state.transfer import parse_export, render_export
 
 __all__ = ["SCHEMA_VERSION", "Store"]
 
@@ -28,7 +33,6 @@ _SCHEMA_KEY: Final = "meta/schema"
 _ENGINE_KEY: Final = "meta/engine"
 _NETWORKS: Final = "network/"
 _ENDPOINTS: Final = "endpoint/"
-_SCHEMAS: Final = {_NETWORKS: "state/network", _ENDPOINTS: "state/endpoint"}
 
 
 class Store:
@@ -36,9 +40,13 @@ class Store:
 
     What a method stored is on the disk when it returns; when it raises, nothing has changed. The caller serialises the
     steps of one endpoint (one lock per endpoint); different endpoints do not disturb one another.
+
+    Attributes:
+        findings: The damage that was met when it was opened, and what was done about it.
     """
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, findings: tuple[Finding, ...]) -> None:
+        self.findings = findings
         self._db = db
         self._phases = {record.id: record.phase for record in self.endpoints()}
 
@@ -46,23 +54,20 @@ class Store:
     def open(cls, directory: Path) -> Self:
         """Open the store in `directory`, making it if it does not exist.
 
+        What is damaged is set aside, and what is good is kept; `findings` says what was found.
+
         Raises:
             StateLocked: Another process has it.
             SchemaTooNew: A newer cni-bridge wrote it; nothing has been changed.
-            StateUnusable: Its files cannot be opened.
-            RecordDamaged: A record, or its schema version, cannot be read.
+            StateUnusable: Its files cannot be read or written.
+            RecordDamaged: Its schema version is no number; nothing has been changed.
         """
-        db = Database.open(directory)
+        db = Database.open(directory, partial(_refuse_newer, directory))
         try:
-            version = _schema_version(db)
-            if version is None:
+            _refuse_newer(directory, dict(db.scan(_SCHEMA_KEY)))
+            if db.get(_SCHEMA_KEY) is None:
                 db.write_now({_SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
-            elif version > SCHEMA_VERSION:
-                raise SchemaTooNew(directory, version, SCHEMA_VERSION)
-            for prefix, schema in _SCHEMAS.items():
-                for key, value in db.scan(prefix):
-                    check_value(schema, key, value)
-            return cls(db)
+            return cls(db, (*db.findings, *set_aside_damaged(db)))
         except BaseException:
             db.close()
             raise
@@ -74,11 +79,37 @@ class Store:
     def engine_identity(self) -> str | None:
         """Return the ID of the engine that has known our networks, None if none has yet."""
         value = self._db.get(_ENGINE_KEY)
-        return None if value is None else value.decode("utf-8", "replace")
+        identity = None if value is None else parse_json(value)
+        return identity if isinstance(identity, str) else None
 
     async def put_engine_identity(self, identity: str) -> None:
         """Store the ID of the engine that knows our networks."""
-        await self._db.write({_ENGINE_KEY: identity.encode()})
+        await self._db.write({_ENGINE_KEY: render_json(identity)})
+
+    def export_document(self) -> JsonObject:
+        """Return the whole state, as `spec/state/export.json`."""
+        return render_export(self._db.scan(""), SCHEMA_VERSION)
+
+    def import_document(self, document: JsonValue, *, replace: bool = False) -> None:
+        """Take a document of `export_document` for the state, all or nothing; blocks until it is on the disk.
+
+        Args:
+            document: Of this schema version, or of an older one.
+            replace: Forget what is there now, without any DEL.
+
+        Raises:
+            ImportRefused: It is no such document, or there is a state already.
+            StateUnusable: It cannot be written.
+        """
+        entries = parse_export(document, SCHEMA_VERSION)
+        present = [key for key, _ in self._db.scan("") if key != _SCHEMA_KEY]
+        if present and not replace:
+            raise ImportRefused(
+                f"there is a state in {self._db.path} already: {len(self.networks())} networks, "
+                f"{len(self.endpoints())} endpoints; export it, and import with --replace to forget it"
+            )
+        self._db.write_now({**dict.fromkeys(present), **entries})
+        self._phases = {record.id: record.phase for record in self.endpoints()}
 
     def networks(self) -> tuple[NetworkRecord, ...]:
         """Return all networks, by ID."""
@@ -157,8 +188,14 @@ class Store:
             raise WrongPhase(endpoint_id, phase, wanted)
 
 
-def _schema_version(db: Database) -> int | None:
-    value = db.get(_SCHEMA_KEY)
+def _refuse_newer(directory: Path, entries: Mapping[str, bytes]) -> None:
+    version = _schema_version(entries)
+    if version is not None and version > SCHEMA_VERSION:
+        raise SchemaTooNew(directory, version, SCHEMA_VERSION)
+
+
+def _schema_version(entries: Mapping[str, bytes]) -> int | None:
+    value = entries.get(_SCHEMA_KEY)
     if value is None:
         return None
     try:

@@ -130,17 +130,6 @@ def test_unreadable_schema_version_is_damage(tmp_path: Path, value: bytes) -> No
         Store.open(tmp_path)
 
 
-@pytest.mark.parametrize("key", ["network/n1", "endpoint/e1"])
-def test_a_damaged_record_is_found_at_once(tmp_path: Path, key: str) -> None:
-    """Damage shows when the store is opened, not when Docker asks for the record, and the lock is given back."""
-    Store.open(tmp_path).close()
-    with plyvel.DB(str(tmp_path / "leveldb")) as db:
-        db.put(key.encode(), b'{"id": 7}')
-    for _ in range(2):
-        with pytest.raises(RecordDamaged, match=key):
-            Store.open(tmp_path)
-
-
 def test_files_that_are_no_database(tmp_path: Path) -> None:
     """A directory that LevelDB cannot open is an error that names it, and gives the lock back."""
     (tmp_path / "leveldb").write_text("not a directory")

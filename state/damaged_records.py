@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Single records that do not fit: they are set aside, because one of them must not keep all containers down."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from spec import JsonObject, render_json
+from state.codec import check_record
+from state.copies import copy_path, remove_old_copies
+from state.db import Database
+from state.errors import RecordDamaged, StateUnusable
+from state.finding import Finding
+
+__all__ = ["set_aside_damaged"]
+
+_PREFIX: Final = "damaged-records"
+_MODE: Final = 0o600
+
+
+def set_aside_damaged(db: Database) -> tuple[Finding, ...]:
+    """Move the records that do not fit their schema into a file beside the database, and return what was moved.
+
+    The file is a JSON object: `{"records": [{"key": …, "reason": …, "text": … or "hex": …}]}`. It is on the disk before
+    a record is removed.
+
+    Raises:
+        StateUnusable: The file cannot be written; nothing has been changed.
+    """
+    damaged: list[tuple[str, bytes, RecordDamaged]] = []
+    for prefix in ("network/", "endpoint/"):
+        for key, value in db.scan(prefix):
+            try:
+                check_record(key, value)
+            except RecordDamaged as exc:
+                damaged.append((key, value, exc))
+    if not damaged:
+        return ()
+    path = copy_path(db.path, _PREFIX, ".json")
+    try:
+        _write(path, {"records": [_describe(key, value, error) for key, value, error in damaged]})
+    except OSError as exc:
+        path.unlink(missing_ok=True)
+        raise StateUnusable(db.path, "set damaged records aside from", exc) from exc
+    db.write_now({key: None for key, _, _ in damaged})
+    remove_old_copies(db.path, _PREFIX)
+    return tuple(
+        Finding(what=f"record {key}: {error.reason}", lost=(key.partition("/")[2],), outdated=(), copy=path)
+        for key, _, error in damaged
+    )
+
+
+def _describe(key: str, value: bytes, error: RecordDamaged) -> JsonObject:
+    try:
+        content = {"text": value.decode("utf-8")}
+    except UnicodeDecodeError:
+        content = {"hex": value.hex()}
+    return {"key": key, "reason": error.reason, **content}
+
+
+def _write(path: Path, document: JsonObject) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+    with os.fdopen(fd, "wb") as file:
+        file.write(render_json(document) + b"\n")
+        file.flush()
+        os.fsync(fd)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The whole state as one JSON document, `spec/state/export.json`, and back. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from spec import (
+    JsonError,
+    JsonObject,
+    JsonValue,
+    get_int,
+    get_object,
+    get_objects,
+    get_str,
+    load_validator,
+    parse_json,
+    render_json,
+)
+from state.codec import check_record
+from state.errors import ImportRefused, RecordDamaged
+
+__all__ = ["parse_export", "render_export"]
+
+_SCHEMA: Final = "state/export"
+_SCHEMA_KEY: Final = "meta/schema"
+
+
+def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> JsonObject:
+    """Return the document of a store's keys and values."""
+    networks: list[JsonValue] = []
+    endpoints: list[JsonValue] = []
+    meta: dict[str, JsonValue] = {}
+    for key, value in entries:
+        kind, _, _ = key.partition("/")
+        match kind:
+            case "network":
+                networks.append(parse_json(value))
+            case "endpoint":
+                endpoints.append(parse_json(value))
+            case _ if key != _SCHEMA_KEY:
+                meta[key] = value.decode("utf-8", "replace")
+    return {"schema": version, "meta": meta, "networks": networks, "endpoints": endpoints}
+
+
+def parse_export(document: JsonValue, version: int) -> Mapping[str, bytes]:
+    """Return the keys and values that a document stands for, without the schema version.
+
+    Args:
+        document: What was exported.
+        version: The schema version that is wanted.
+
+    Raises:
+        ImportRefused: It is no such document, a record in it is damaged or there twice, or its version is newer.
+    """
+    try:
+        checked = load_validator(_SCHEMA)(document)
+    except JsonError as exc:
+        raise ImportRefused(f"this is no exported state: {exc}") from exc
+    found = get_int(checked, "schema")
+    if found > version:
+        raise ImportRefused(
+            f"this state was exported with schema version {found}, this cni-bridge knows {version}: "
+            "import it with the newer version"
+        )
+    meta = get_object(checked, "meta")
+    entries = {key: get_str(meta, key).encode() for key in meta}
+    for kind in ("network", "endpoint"):
+        for record in get_objects(checked, f"{kind}s"):
+            key = f"{kind}/{get_str(record, 'id')}"
+            if key in entries:
+                raise ImportRefused(f"{key} is there twice")
+            entries[key] = render_json(record)
+    current = bring_up(entries, found, version)
+    try:
+        for key, value in current.items():
+            if not key.startswith("meta/"):
+                check_record(key, value)
+    except RecordDamaged as exc:
+        raise ImportRefused(f"record {exc.key} cannot be imported: {exc.reason}") from exc
+    return current
+
+
+def bring_up(entries: Mapping[str, bytes], found: int, wanted: int) -> Mapping[str, bytes]:
+    """Return the entries of an older schema version in the form of the wanted one: the place for migrations.
+
+    Raises:
+        ImportRefused: There is no way from the one to the other.
+    """
+    if found != wanted:
+        raise ImportRefused(f"there is no way from schema version {found} to {wanted}")
+    return entries

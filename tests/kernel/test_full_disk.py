@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A state directory on a disk that is really full: every write is done or refused, and nothing is forgotten."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from state import NetworkId, NetworkRecord, StateUnusable, Store
+
+PAGE_BYTES = 4096
+
+
+def network(number: int, size: int = 100) -> NetworkRecord:
+    """Make a network whose record takes at least `size` bytes."""
+    return NetworkRecord(
+        id=NetworkId(f"{number:064x}"), configuration="x" * size, name=None, internal=False, options={}
+    )
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 256 KiB."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={64 * PAGE_BYTES}", "tmpfs", mount], check=True)
+    yield mount
+    subprocess.run(["umount", mount], check=True)
+
+
+def fill(disk: Path, *, but_bytes: int = 0) -> None:
+    """Take all space, but for some."""
+    filling = disk / "filling"
+    fd = os.open(filling, os.O_WRONLY | os.O_CREAT)
+    with suppress(OSError):
+        while True:
+            os.write(fd, b"\0" * PAGE_BYTES)
+    os.ftruncate(fd, max(0, os.fstat(fd).st_size - but_bytes))
+    os.close(fd)
+
+
+@pytest.mark.parametrize("size", [1_500, 6_000, 40_000])
+async def test_whatever_fits_is_kept_and_nothing_else(disk: Path, size: int) -> None:
+    """With any number of free pages: a write is refused, naming the directory, or is there for good."""
+    directory = disk / "state"
+    expected: dict[str, NetworkRecord] = {}
+    store = Store.open(directory)
+    said: list[str] = []
+    for number in range(12):
+        fill(disk, but_bytes=number * PAGE_BYTES)
+        for step in range(3):
+            record = network(10 * number + step, size)
+            try:
+                await store.put_network(record)
+            except StateUnusable as exc:
+                said.append(str(exc))
+            else:
+                expected[record.id] = record
+            assert {found.id: found for found in store.networks()} == expected
+        for name in list(expected)[:-2]:  # also what is removed needs space
+            with suppress(StateUnusable):
+                await store.remove_network(NetworkId(name))
+                del expected[name]
+        assert {found.id: found for found in store.networks()} == expected
+        (disk / "filling").unlink()
+        await store.put_network(network(1000 + number))  # at once, in the same life
+        expected[network(1000 + number).id] = network(1000 + number)
+        if number % 3 == 0:
+            store.close()
+            store = Store.open(directory)
+            assert store.findings == ()
+        assert {found.id: found for found in store.networks()} == expected
+    store.close()
+    assert said
+    assert all(f"cannot write the state in {directory}" in text and "No space left" in text for text in said)
+
+
+def test_no_space_to_open(disk: Path) -> None:
+    """A store that cannot be opened for lack of space says so, and loses nothing by it."""
+    directory = disk / "state"
+    Store.open(directory).close()
+    fill(disk)
+    for _ in range(3):
+        with pytest.raises(StateUnusable, match=str(directory)):
+            Store.open(directory)
+    (disk / "filling").unlink()
+    store = Store.open(directory)
+    assert store.findings == ()
+    store.close()
+
+
+async def test_no_space_to_salvage(disk: Path) -> None:
+    """Damage that is met on a full disk waits, as it is, for the disk not to be full."""
+    directory = disk / "state"
+    store = Store.open(directory)
+    await store.put_network(network(1, 20_000))
+    store.close()
+    (directory / "leveldb" / "CURRENT").unlink()
+    fill(disk)
+    before = {path.name: path.read_bytes() for path in (directory / "leveldb").iterdir()}
+    with pytest.raises(StateUnusable):
+        Store.open(directory)
+    assert {path.name: path.read_bytes() for path in (directory / "leveldb").iterdir()} == before
+    (disk / "filling").unlink()
+    store = Store.open(directory)
+    assert store.networks() == (network(1, 20_000),)
+    assert len(store.findings) == 1
+    store.close()

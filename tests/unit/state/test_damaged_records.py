@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A record that does not fit is set aside and said; all others stay."""
+
+import json
+from pathlib import Path
+
+import plyvel
+import pytest
+
+from state import EndpointRecord, NetworkRecord, Store
+from state.codec import render_endpoint, render_network
+
+
+def put(directory: Path, key: str, value: bytes) -> None:
+    """Store bytes past the store."""
+    with plyvel.DB(str(directory / "leveldb"), create_if_missing=True) as db:
+        db.put(key.encode(), value)
+
+
+@pytest.fixture
+async def directory(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRecord) -> Path:
+    """A state directory with two good records."""
+    store = Store.open(tmp_path)
+    await store.put_network(network)
+    await store.put_endpoint(endpoint)
+    store.close()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("network/n1", b'{"id": 7}', "7"),
+        ("endpoint/e1", b'{"id": 7}', "7"),
+        ("endpoint/e1", b"\xff\xfe", "not UTF-8"),
+        ("endpoint/e1", b"", "Expecting value"),
+    ],
+)
+def test_a_damaged_record_is_set_aside(directory: Path, key: str, value: bytes, reason: str) -> None:
+    """It is in a file that only root can read, it is named, it is gone from the store, and that is said once."""
+    put(directory, key, value)
+    store = Store.open(directory)
+    (finding,) = store.findings
+    assert key in str(finding)
+    assert reason in str(finding)
+    assert finding.lost == (key.partition("/")[2],)
+    assert (len(store.networks()), len(store.endpoints())) == (1, 1)
+    store.close()
+    assert finding.copy.stat().st_mode & 0o077 == 0
+    (record,) = json.loads(finding.copy.read_text())["records"]
+    assert record["key"] == key
+    assert (record["text"].encode() if "text" in record else bytes.fromhex(record["hex"])) == value
+    store = Store.open(directory)
+    assert store.findings == ()
+    store.close()
+
+
+def test_a_record_under_another_key(directory: Path, network: NetworkRecord, endpoint: EndpointRecord) -> None:
+    """A record that belongs to another network or endpoint is no record of this one."""
+    put(directory, "network/" + "b" * 64, render_network(network))
+    put(directory, "endpoint/" + "f" * 64, render_endpoint(endpoint))
+    store = Store.open(directory)
+    assert [finding.lost for finding in store.findings] == [("b" * 64,), ("f" * 64,)]
+    assert store.networks() == (network,)
+    assert store.endpoints() == (endpoint,)
+    store.close()
+
+
+def test_only_the_newest_copies_are_kept(directory: Path) -> None:
+    """Damage that comes again and again does not fill the disk."""
+    copies = []
+    for number in range(8):
+        put(directory, f"network/n{number}", b"{}")
+        store = Store.open(directory)
+        copies += [finding.copy for finding in store.findings]
+        store.close()
+    assert sorted(directory.glob("damaged-records-*")) == copies[-5:]
