@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from spec import JsonError, JsonObject, JsonValue, parse_json, render_json
+from spec import JsonError, JsonObject, JsonValue, parse_json
 from state.codec import parse_endpoint, parse_network, render_endpoint, render_network
 from state.damaged_records import set_aside_damaged
 from state.db import Database
@@ -79,12 +79,11 @@ class Store:
     def engine_identity(self) -> str | None:
         """Return the ID of the engine that has known our networks, None if none has yet."""
         value = self._db.get(_ENGINE_KEY)
-        identity = None if value is None else parse_json(value)
-        return identity if isinstance(identity, str) else None
+        return None if value is None else value.decode("utf-8", "replace")
 
     async def put_engine_identity(self, identity: str) -> None:
         """Store the ID of the engine that knows our networks."""
-        await self._db.write({_ENGINE_KEY: render_json(identity)})
+        await self._db.write({_ENGINE_KEY: identity.encode()})
 
     def export_document(self) -> JsonObject:
         """Return the whole state, as `spec/state/export.json`."""

@@ -66,11 +66,11 @@ def wait_for(path: Path) -> bytes:
     return answer
 
 
-def refused(*arguments: str) -> str:
+def refused(*arguments: str, **variables: str) -> str:
     """Return what `cni-bridge serve` says when it does not start."""
     done = subprocess.run(
         [*COMMAND, "serve", *arguments],
-        env=environment(),
+        env=environment(**variables),
         capture_output=True,
         text=True,
         timeout=START_S,
@@ -165,6 +165,28 @@ def test_a_bad_file_is_refused(tmp_path: Path, content: str, says: str) -> None:
     error = refused("--config", str(config), *with_socket)
     assert says in error
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "origin"),
+    [
+        (["--plugin-timeout", "0"], {}, "from the command line"),
+        ([], {"CNI_BRIDGE_PLUGIN_TIMEOUT": "0"}, "from the environment variable CNI_BRIDGE_PLUGIN_TIMEOUT"),
+        ([], {"DOCKER_HOST": "ssh://x"}, "from the environment variable DOCKER_HOST"),
+        ([], {"CNI_BRIDGE_DOCKER_HOST": "ssh://x", "DOCKER_HOST": "tcp://y"}, "variable CNI_BRIDGE_DOCKER_HOST"),
+        ([], {"CNI_BRIDGE_CONFIG": "/nowhere"}, "from the environment variable CNI_BRIDGE_CONFIG"),
+        (["--config", "{file}"], {}, "from the file {file}, key plugin-timeout"),
+        (["--config", "{file}", "--plugin-timeout", "x"], {}, "from the command line"),
+    ],
+)
+def test_an_error_says_where_the_value_came_from(
+    tmp_path: Path, arguments: list[str], variables: dict[str, str], origin: str
+) -> None:
+    """Command line, which variable, or which file and key."""
+    config = tmp_path / "config.toml"
+    config.write_text("plugin-timeout = 0\n")
+    given = [argument.format(file=config) for argument in arguments]
+    assert origin.format(file=config) in refused(*given, "--socket", str(tmp_path / "s"), **variables)
 
 
 def test_a_socket_that_cannot_be(tmp_path: Path) -> None:

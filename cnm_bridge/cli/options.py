@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's settings as options of a command, and where their values come from.
+
+A setting comes from the command line, else from the environment (`CNI_BRIDGE_<OPTION>`), else from the configuration
+file, else it has its default. A value that cannot be is refused with the place that it came from.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from cnm_bridge.cli.config_file import ValueKind, read_config_file
+from cnm_bridge.cli.types import Directory, EngineAddress, File, Seconds
+from cnm_bridge.errors import BridgeError
+from cnm_bridge.settings import LogFormat, LogLevel, Settings
+
+__all__ = ["SETTINGS", "STATE_DIR", "Setting", "with_settings"]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
+_DEFAULTS: Final = Settings()
+_FILE_KEY: Final = "cnm_bridge.configuration_file"
+
+_DIRECTORY: Final = Directory()
+_FILE: Final = File()
+_SECONDS: Final = Seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One option.
+
+    Attributes:
+        name: Its name without dashes, which is also its key in the configuration file.
+        parameter: The argument of the command's function.
+        type: What a value must be.
+        default: Its default.
+        help: What it is for.
+        multiple: It may be given several times.
+        fallback: A variable that is asked after the option's own.
+    """
+
+    name: str
+    parameter: str
+    type: click.ParamType[Any]
+    default: object
+    help: str
+    multiple: bool = False
+    fallback: str | None = None
+
+    @property
+    def kind(self) -> ValueKind:
+        """What its value is in the configuration file."""
+        if self.multiple:
+            return ValueKind.TEXTS
+        return ValueKind.NUMBER if self.type is _SECONDS else ValueKind.TEXT
+
+    @property
+    def variables(self) -> Sequence[str]:
+        """The variables it comes from, the first that is set."""
+        own = f"CNI_BRIDGE_{self.name.replace('-', '_').upper()}"
+        return [own, self.fallback] if self.fallback else [own]
+
+
+STATE_DIR: Final = Setting(
+    name="state-dir",
+    parameter="state_dir",
+    type=_DIRECTORY,
+    default=_DEFAULTS.state_dir,
+    help="Directory of the state; must survive a reboot.",
+)
+
+SETTINGS: Final = (
+    Setting(
+        name="socket",
+        parameter="socket",
+        type=_FILE,
+        default=_DEFAULTS.socket,
+        help="The plugin socket; its name is the driver's in Docker.",
+    ),
+    Setting(
+        name="cni-conf-dir",
+        parameter="cni_conf_dirs",
+        type=_DIRECTORY,
+        multiple=True,
+        default=_DEFAULTS.cni_conf_dirs,
+        help="Directory of CNI network configurations. Repeatable; the first that has a name wins.",
+    ),
+    Setting(
+        name="cni-bin-dir",
+        parameter="cni_bin_dirs",
+        type=_DIRECTORY,
+        multiple=True,
+        default=_DEFAULTS.cni_bin_dirs,
+        help="Directory of CNI plugins. Repeatable; the first that has a plugin wins.",
+    ),
+    STATE_DIR,
+    Setting(
+        name="run-dir",
+        parameter="run_dir",
+        type=_DIRECTORY,
+        default=_DEFAULTS.run_dir,
+        help="Directory of the staging namespaces; may be lost at a reboot.",
+    ),
+    Setting(
+        name="docker-host",
+        parameter="docker_host",
+        type=EngineAddress(),
+        fallback="DOCKER_HOST",
+        default=_DEFAULTS.docker_host,
+        help="The Docker Engine API, asked in the background what Docker still has.",
+    ),
+    Setting(
+        name="plugin-timeout",
+        parameter="plugin_timeout_s",
+        type=_SECONDS,
+        default=_DEFAULTS.plugin_timeout_s,
+        help="Seconds that one execution of a plugin may take.",
+    ),
+    Setting(
+        name="reconcile-interval",
+        parameter="reconcile_interval_s",
+        type=_SECONDS,
+        default=_DEFAULTS.reconcile_interval_s,
+        help="Seconds between two rounds of holding the state against Docker's and the kernel's.",
+    ),
+    Setting(
+        name="drain-timeout",
+        parameter="drain_timeout_s",
+        type=_SECONDS,
+        default=_DEFAULTS.drain_timeout_s,
+        help="Seconds that SIGTERM waits for calls under way.",
+    ),
+    Setting(
+        name="log-level",
+        parameter="log_level",
+        type=click.Choice(LogLevel, case_sensitive=False),
+        default=LogLevel.INFO.value,
+        help="What is worth a line.",
+    ),
+    Setting(
+        name="log-format",
+        parameter="log_format",
+        type=click.Choice(LogFormat, case_sensitive=False),
+        default=LogFormat.AUTO.value,
+        help="auto is text on a terminal and JSON elsewhere.",
+    ),
+)
+
+
+def with_settings(*settings: Setting) -> Callable[[F], F]:
+    """Give a command some of the settings as options, and `--config`."""
+
+    def decorate(function: F) -> F:
+        for setting in reversed(settings):
+            function = _option(setting)(function)
+        return _CONFIG(function)
+
+    return decorate
+
+
+class _Option(click.Option):
+    """An option whose errors name the place that the value came from."""
+
+    def process_value(self, ctx: click.Context, value: object) -> object:
+        """Convert and check a value."""
+        try:
+            return super().process_value(ctx, value)
+        except click.BadParameter as exc:
+            text = f"{exc.message.rstrip('.')} ({self._origin(ctx)})"
+            raise click.BadParameter(text, exc.ctx or ctx, exc.param or self) from exc
+
+    def _origin(self, ctx: click.Context) -> str:
+        match ctx.get_parameter_source(self.name or ""):
+            case ParameterSource.COMMANDLINE:
+                return "from the command line"
+            case ParameterSource.ENVIRONMENT:
+                names = [self.envvar] if isinstance(self.envvar, str) else self.envvar or ()
+                return f"from the environment variable {next((name for name in names if os.environ.get(name)), '?')}"
+            case ParameterSource.DEFAULT_MAP:
+                return f"from the file {ctx.meta.get(_FILE_KEY)}, key {self.opts[0].removeprefix('--')}"
+            case _:
+                return "the default"
+
+
+def _option(setting: Setting) -> Callable[[F], F]:
+    return click.option(
+        f"--{setting.name}",
+        setting.parameter,
+        cls=_Option,
+        type=setting.type,
+        multiple=setting.multiple,
+        default=setting.default,
+        envvar=setting.variables if setting.fallback else setting.variables[0],
+        show_default=True,
+        show_envvar=True,
+        help=setting.help,
+    )
+
+
+def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Make the file's values the defaults of the other options."""
+    if path is None:
+        if not _DEFAULT_CONFIG.exists():
+            return
+        path = _DEFAULT_CONFIG
+    try:
+        values = read_config_file(path, {setting.name: setting.kind for setting in SETTINGS})
+    except (OSError, ValueError, BridgeError) as exc:
+        raise click.BadParameter(f"{path}: {exc}", context, parameter) from exc
+    parameters = {setting.name: setting.parameter for setting in SETTINGS}
+    context.meta[_FILE_KEY] = path
+    context.default_map = {parameters[key]: value for key, value in values.items()}
+
+
+_CONFIG: Final = click.option(
+    "--config",
+    cls=_Option,
+    type=_FILE,
+    envvar="CNI_BRIDGE_CONFIG",
+    is_eager=True,
+    expose_value=False,
+    callback=_load_config,
+    help=f"Configuration file (TOML).  [default: {_DEFAULT_CONFIG}, if it exists]",
+)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The state as text for a terminal. Pure."""
+
+from collections.abc import Sequence
+
+from spec import find_str, get_objects, get_str, render_json
+from state import EndpointRecord, NetworkRecord, Store
+
+__all__ = ["render_found", "render_overview"]
+
+_SHORT = 12
+"""As many digits as Docker shows of an ID."""
+
+
+def render_overview(store: Store) -> str:
+    """Return a table of networks and one of endpoints."""
+    names = {network.id: _name(network) for network in store.networks()}
+    networks = [(network.id[:_SHORT], _name(network), _binding(network)) for network in store.networks()]
+    endpoints = [
+        (
+            endpoint.id[:_SHORT],
+            names.get(endpoint.network_id, endpoint.network_id[:_SHORT]),
+            endpoint.phase.value,
+            " ".join(_addresses(endpoint)) or "-",
+            endpoint.sandbox_key or "-",
+        )
+        for endpoint in store.endpoints()
+    ]
+    return "\n\n".join(
+        (
+            _table(("NETWORK", "NAME", "CONFIGURATION"), networks),
+            _table(("ENDPOINT", "NETWORK", "PHASE", "ADDRESSES", "SANDBOX"), endpoints),
+        )
+    )
+
+
+def render_found(store: Store, prefix: str) -> str:
+    """Return the records whose IDs begin with `prefix`, one JSON object a line; "" where there are none."""
+    document = store.export_document()
+    records = (*get_objects(document, "networks"), *get_objects(document, "endpoints"))
+    return "\n".join(
+        render_json(record).decode("ascii") for record in records if get_str(record, "id").startswith(prefix)
+    )
+
+
+def _name(network: NetworkRecord) -> str:
+    return network.name or network.configuration or network.id[:_SHORT]
+
+
+def _binding(network: NetworkRecord) -> str:
+    return f"{network.configuration or 'of its own name'}{', internal' if network.internal else ''}"
+
+
+def _addresses(endpoint: EndpointRecord) -> Sequence[str]:
+    """Return the addresses that the plugins gave, before ADD has ended those of the result so far."""
+    if endpoint.snapshot is not None:
+        return [get_str(address, "address") for address in get_objects(endpoint.snapshot, "addresses")]
+    return [find_str(ip, "address") or "?" for ip in get_objects(endpoint.result or {}, "ips")]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
+    )
