@@ -31,8 +31,8 @@ async def directory(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRe
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("network/n1", b'{"id": 7}', "7"),
-        ("endpoint/e1", b'{"id": 7}', "7"),
+        ("network/n1", b"[]", "is not of type 'object'"),
+        ("endpoint/e1", b"[]", "is not of type 'object'"),
         ("endpoint/e1", b"\xff\xfe", "not UTF-8"),
         ("endpoint/e1", b"", "Expecting value"),
     ],

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The disk of the state is full, at any moment of any operation: Docker is told, and nothing is left half done."""
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from spec import JsonObject, get_str
+from tests.lab import Lab, LabError
+from tests.system.scene import Scene, bridge, reaches
+
+STATE = "/var/lib/cni-bridge"
+PAGE_BYTES = 4096
+LIMIT_S = 20.0
+
+
+@pytest.fixture
+def full_disk_scene(private_scene: Scene) -> Iterator[Scene]:
+    """A scene whose daemon has a state directory of its own file system, of 1 MiB."""
+    lab = private_scene.lab
+    lab.stop_daemon()
+    lab.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", STATE)
+    lab.start_daemon()
+    try:
+        yield private_scene
+    finally:
+        free(lab)
+        remove_fillers(lab)
+
+
+def fill(lab: Lab, *, but_pages: int = 0) -> None:
+    """Take all space but for some pages; what is left of the log's last page cannot be taken."""
+    script = f"""
+        dd if=/dev/zero of={STATE}/filling bs={PAGE_BYTES} 2>/dev/null
+        truncate -s -{but_pages * PAGE_BYTES} {STATE}/filling
+    """
+    lab.run("sh", "-c", script)
+
+
+def free(lab: Lab) -> None:
+    """Give the space back."""
+    lab.remove(f"{STATE}/filling")
+
+
+def fail_a_write(lab: Lab, configuration: str) -> str:
+    """Fill the disk to the last byte of the log, by making networks until that fails; give what Docker says."""
+    fill(lab)
+    for number in range(100):
+        done = lab.run(
+            *("docker", "network", "create", "-d", "cni-bridge", "--ipam-driver", "null"),
+            *("-o", f"cni.network={configuration}", f"filler{number}"),
+            check=False,
+        )
+        if done.returncode != 0:
+            return done.stderr
+    raise AssertionError("the disk does not fill")
+
+
+def remove_fillers(lab: Lab) -> None:
+    """Remove the networks of `fail_a_write`."""
+    names = [name for name in lab.docker("network", "ls", "--format", "{{.Name}}").split() if name.startswith("filler")]
+    if names:
+        lab.docker("network", "rm", *names)
+
+
+def log_events(lab: Lab) -> list[JsonObject]:
+    """What the daemon has logged."""
+    assert lab.daemon is not None
+    return [json.loads(line) for line in lab.daemon.log().splitlines() if line.startswith("{")]
+
+
+def wait_for_tear_downs(lab: Lab) -> None:
+    """Wait until nothing is owed any more, in this life of the daemon."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        events = [e for e in log_events(lab) if e["event"] in {"endpoint.tear_down_owed", "endpoint.torn_down"}]
+        last = {get_str(e, "endpoint_id"): e["event"] for e in events if "endpoint_id" in e}
+        if "endpoint.tear_down_owed" not in last.values():
+            return
+        assert time.monotonic() < deadline, f"still owed: {last}"
+        time.sleep(0.1)
+
+
+def stored_endpoints(lab: Lab) -> list[str]:
+    """What `cni-bridge state show` says of endpoints; the daemon must be stopped."""
+    said = lab.run(sys.executable, "-m", "cnm_bridge", "state", "show").stdout
+    return said.partition("ENDPOINT")[2].splitlines()[1:]
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["goes on", "killed"])
+def test_at_every_write_of_a_container(full_disk_scene: Scene, *, restart: bool) -> None:
+    """A container starts or Docker is told; whatever was done is undone while the disk is still full."""
+    lab = full_disk_scene.lab
+    network, subnet = full_disk_scene.bridge_network(ipv6=True)
+    full_disk_scene.run(network)
+    before = lab.state()
+    failed: set[str] = set()
+    for number in range(7 if restart else 10):
+        fill(lab, but_pages=number % 5)
+        done = lab.run("docker", "run", "-d", "--name", "box", "--net", network, "busybox", "sleep", "99", check=False)
+        if done.returncode == 0:
+            assert reaches(lab.container("box"), subnet.gateway)
+        else:
+            assert f"cannot write the state in {STATE}" in done.stderr
+            assert "No space left" in done.stderr
+        lab.docker("rm", "-f", "box")
+        assert lab.wait_clean(before) == "", f"{number}: {done.stderr}"
+        if restart:
+            lab.stop_daemon(signal.SIGKILL)
+        failed |= {str(event["rpc"]) for event in log_events(lab) if event["event"] == "rpc.refused"}
+        free(lab)
+        if restart:
+            lab.start_daemon()
+        else:
+            wait_for_tear_downs(lab)
+        lab.docker("run", "--rm", "--net", network, "busybox", "true")
+        assert lab.wait_clean(before) == ""
+    assert "NetworkDriver.CreateEndpoint" in failed
+    if not restart:
+        # A daemon that is killed before there is space leaves records behind of what it has undone; it is the engine
+        # that knows they are of the past.
+        lab.stop_daemon()
+        assert len(stored_endpoints(lab)) == 1
+        lab.start_daemon()
+
+
+def test_networks(full_disk_scene: Scene) -> None:
+    """A network that cannot be stored is not made; one that is removed Docker forgets whatever we answer."""
+    lab = full_disk_scene.lab
+    configuration = full_disk_scene.configure(bridge(full_disk_scene.subnet()))
+    network = full_disk_scene.network(configuration)
+    said = fail_a_write(lab, configuration)
+    assert f"cannot write the state in {STATE}" in said
+    assert "cannot write the state" in full_disk_scene.creation_refusal(
+        "--ipam-driver", "null", "-o", f"cni.network={configuration}"
+    )
+    lab.docker("network", "rm", network)
+    refused = [event for event in log_events(lab) if event["event"] == "rpc.refused"]
+    assert refused[-1]["rpc"] == "NetworkDriver.DeleteNetwork"
+    assert f"cannot write the state in {STATE}" in str(refused[-1]["error"])
+    free(lab)
+    remove_fillers(lab)
+    assert lab.docker("network", "ls", "-q", "--filter", "driver=cni-bridge") == ""
+    full_disk_scene.run(full_disk_scene.network(configuration))
+
+
+def test_a_running_container_is_removed(full_disk_scene: Scene) -> None:
+    """Its addresses and rules go although nothing can be written, and its record when something can."""
+    lab = full_disk_scene.lab
+    network, subnet = full_disk_scene.bridge_network(ipv6=True)
+    configuration = full_disk_scene.configure(bridge(full_disk_scene.subnet()))
+    before = lab.state()
+    container = full_disk_scene.run(network)
+    fail_a_write(lab, configuration)
+    assert reaches(container, subnet.gateway)
+    lab.docker("rm", "-f", container.name)
+    assert "reservation" not in lab.wait_clean(before, timeout_s=2)
+    free(lab)
+    wait_for_tear_downs(lab)
+    remove_fillers(lab)
+    assert lab.wait_clean(before) == ""
+    lab.stop_daemon()
+    assert stored_endpoints(lab) == []
+    lab.start_daemon()
+
+
+def test_stopped_and_started(full_disk_scene: Scene) -> None:
+    """A container is stopped while the disk is full; it starts when there is space again."""
+    lab = full_disk_scene.lab
+    network, subnet = full_disk_scene.bridge_network()
+    configuration = full_disk_scene.configure(bridge(full_disk_scene.subnet()))
+    container = full_disk_scene.run(network)
+    fail_a_write(lab, configuration)
+    lab.docker("stop", "-t", "0", container.name)
+    assert f"cannot write the state in {STATE}" in full_disk_scene.refusal("start", container.name)
+    free(lab)
+    remove_fillers(lab)
+    lab.docker("start", container.name)
+    assert reaches(container, subnet.gateway)
+    lab.docker("rm", "-f", container.name)
+
+
+def test_no_start_on_a_full_disk(full_disk_scene: Scene) -> None:
+    """The daemon says why it does not start; containers keep their networks, and nothing is lost."""
+    lab = full_disk_scene.lab
+    network, subnet = full_disk_scene.bridge_network()
+    container = full_disk_scene.run(network)
+    lab.stop_daemon(signal.SIGKILL)
+    fill(lab)
+    with pytest.raises(LabError, match=f"cannot open the state in {STATE}"):
+        lab.start_daemon()
+    assert reaches(container, subnet.gateway)
+    free(lab)
+    lab.start_daemon()
+    assert not [event for event in log_events(lab) if event["event"] == "state.damaged"]
+    lab.docker("rm", "-f", container.name)
