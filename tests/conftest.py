@@ -2,10 +2,11 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Guards for every test: it leaves no thread, child process or file descriptor behind.
 
-Leaked asyncio tasks show up as warnings, and warnings are errors.
+Leaked asyncio tasks show up as warnings, and warnings are errors. The options choose what the system tests' labs have.
 """
 
 import gc
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,17 @@ import pytest
 
 SETTLE_S = 2.0
 """A thread or child that is on its way out when a test ends has this long."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the engine and the plugins of tests/system be chosen."""
+    group = parser.getgroup("lab", "the labs of the system tests")
+    text = "{} than the machine's for the labs, by the beginning of its version, e.g. {}; default: ${} or the machine's"
+    for option, what, example in (("engine", "another Docker engine", "28.5"), ("plugins", "other CNI plugins", "1.9")):
+        dest = f"lab_{option}"
+        variable = dest.upper()
+        told = text.format(what, example, variable)
+        group.addoption(f"--{option}", dest=dest, metavar="VERSION", default=os.environ.get(variable), help=told)
 
 
 def _children() -> set[str]:

@@ -14,11 +14,24 @@ Private are: the network, the process tree, the host name, IPC; /run, /var/lib/d
 (copies in memory, except the caller's directory). The rest of the file tree is the machine's, /tmp too. Shared with the
 machine is the kernel with its modules, the clock and the tree of control groups, of which a lab has a branch.
 
+The engine and the plugins are the machine's, or others that were fetched: `Lab(engine=find_engine("28"),
+plugins=find_plugins("1.9"))`; see `editions.py`.
+
 A process of its own, the keeper, ends the lab when its owner lets go or dies, even by SIGKILL: see `keeper.py`.
 On a shell: `python -m tests.lab --help`.
 """
 
 from tests.lab.container import Container, DockerEndpoint, Link
+from tests.lab.editions import (
+    Engine,
+    NoSuchEdition,
+    Plugins,
+    find_engine,
+    find_plugins,
+    known_engines,
+    known_plugins,
+    machine_engine,
+)
 from tests.lab.errors import CommandFailed, LabError, MissingPrograms
 from tests.lab.lab import DAEMON_COMMAND, PLUGIN_SOCKET, Lab
 from tests.lab.leftovers import leftovers
@@ -32,12 +45,20 @@ __all__ = [
     "CommandFailed",
     "Container",
     "DockerEndpoint",
+    "Engine",
     "Lab",
     "LabError",
     "LabState",
     "Link",
     "MissingPrograms",
+    "NoSuchEdition",
+    "Plugins",
     "Process",
+    "find_engine",
+    "find_plugins",
+    "known_engines",
+    "known_plugins",
     "leftovers",
+    "machine_engine",
     "wait_until",
 ]

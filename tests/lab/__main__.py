@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from tests.lab.editions import find_engine, find_plugins
 from tests.lab.errors import LabError
 from tests.lab.lab import Lab
 
@@ -23,10 +24,14 @@ def main(arguments: Sequence[str]) -> int:
         epilog="dockerd's log is /run/lab/dockerd.log inside; the image `busybox` is there; CNI_BRIDGE_LAB=1 is set.",
     )
     parser.add_argument("--no-dockerd", action="store_true", help="only the namespaces")
+    parser.add_argument("--engine", metavar="VERSION", help="another Docker engine than the machine's, e.g. 28.5")
+    parser.add_argument("--plugins", metavar="VERSION", help="other CNI plugins than the machine's, e.g. 1.9")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="default: an interactive shell")
     options = parser.parse_args(arguments)
     try:
-        with Lab(dockerd=not options.no_dockerd) as lab:
+        engine = find_engine(options.engine) if options.engine else None
+        plugins = find_plugins(options.plugins) if options.plugins else None
+        with Lab(dockerd=not options.no_dockerd, engine=engine, plugins=plugins) as lab:
             return run(lab, options.command or [os.environ.get("SHELL") or "/bin/sh"])
     except LabError as exc:
         print(f"{parser.prog}: {exc}", file=sys.stderr)

@@ -2,35 +2,25 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m tests.lab.fetch_plugins`: newer CNI plugins than the machine's, for tests; nothing is installed.
 
-They are Debian's own of another suite (sid, whose plugins speak CNI 1.1.0), unpacked below the user's cache directory:
-`$XDG_CACHE_HOME/cni-bridge`, or `~/.cache/cni-bridge`. The mirror is the one that the machine's apt uses already; apt
-checks the signatures, in directories of its own, so that the machine's package lists stay as they are.
+They are Debian's own of another suite (sid, whose plugins speak CNI 1.1.0), in the cache that `debian` describes.
 """
 
 import argparse
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from spec import JsonError, as_object, get_strings, parse_json
+from tests.lab.debian import FetchError, Unpacked, fetch_packages, find_packages, run_program
 
-__all__ = ["FetchError", "FetchedPlugins", "fetch_plugins", "find_fetched_plugins", "main"]
+__all__ = ["PACKAGE", "FetchError", "FetchedPlugins", "fetch_plugins", "find_fetched_plugins", "main"]
 
+KIND: Final = "plugins"
 PACKAGE: Final = "containernetworking-plugins"
 DEFAULT_SUITE: Final = "sid"
-_KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_LIMIT_S: Final = 300.0  # some 20 MB through a slow mirror
 _PLUGINS: Final = Path("usr/lib/cni")
-
-
-class FetchError(Exception):
-    """The plugins could not be had; the message says what was missing, in the words of the program that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +44,8 @@ def find_fetched_plugins(suite: str = DEFAULT_SUITE) -> FetchedPlugins | None:
     Raises:
         FetchError: What was fetched does not run on this machine.
     """
-    current = _cache() / suite
-    return _describe(current.resolve()) if current.exists() else None
+    found = find_packages(KIND, suite)
+    return _describe(found) if found is not None else None
 
 
 def fetch_plugins(suite: str = DEFAULT_SUITE) -> FetchedPlugins:
@@ -64,24 +54,7 @@ def fetch_plugins(suite: str = DEFAULT_SUITE) -> FetchedPlugins:
     Raises:
         FetchError: They could not be had.
     """
-    mirror = _mirror()
-    architecture = _run("dpkg", "--print-architecture").strip()
-    cache = _cache()
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as directory:
-        work = Path(directory)
-        package = _download(work, suite, mirror)
-        version = _run("dpkg-deb", "--field", str(package), "Version").strip()
-        unpacked = work / "unpacked"
-        _run("dpkg-deb", "--extract", str(package), str(unpacked))
-        _describe(unpacked)
-        kept = cache / f"{version}_{architecture}"
-        if not kept.exists():
-            unpacked.rename(kept)
-        link = work / "link"
-        link.symlink_to(kept.name)
-        link.replace(cache / suite)
-    return _describe(kept)
+    return _describe(fetch_packages(KIND, suite, (PACKAGE,), check=_describe))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -103,85 +76,16 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cni-bridge" / "plugins"
-
-
-def _mirror() -> str:
-    """Return the address of the mirror from which this machine has its own Debian packages."""
-    wanted = ("Origin: Debian", "Label: Debian", "Component: main", "Created-By: Packages")
-    found = _run("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()
-    if not found:
-        raise FetchError("apt knows no Debian mirror here; does this machine run Debian, and was `apt-get update` run?")
-    return found[0]
-
-
-def _download(work: Path, suite: str, mirror: str) -> Path:
-    """Download the package into `work`, with an apt that has nothing but this one source and its own directories."""
-    source = {"Types": "deb", "URIs": mirror, "Suites": suite, "Components": "main", "Targets": "Packages"}
-    if _KEYRING.exists():
-        source["Signed-By"] = str(_KEYRING)
-    work.joinpath("suite.sources").write_text("".join(f"{key}: {value}\n" for key, value in source.items()))
-    work.joinpath("status").touch()
-    for directory in ("state/lists/partial", "cache/archives/partial"):
-        work.joinpath(directory).mkdir(parents=True)
-    settings = {
-        "Dir::State": work / "state",
-        "Dir::State::status": work / "status",  # nothing is installed as far as this apt knows
-        "Dir::Cache": work / "cache",
-        "Dir::Etc::sourcelist": work / "suite.sources",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::Etc::preferences": "/dev/null",  # the machine's own may forbid other suites
-        "Dir::Etc::preferencesparts": "/dev/null",
-        "APT::Default-Release": "",
-        "APT::Update::Error-Mode": "any",  # otherwise a mirror out of reach is only a warning
-        "APT::Sandbox::User": "root",  # apt's own user may not enter a home directory
-    }
-    apt = ("apt-get", "-qq", *(f"-o{key}={value}" for key, value in settings.items()))
-    _run(*apt, "update", cwd=work)
-    _run(*apt, "download", PACKAGE, cwd=work)
-    packages = list(work.glob("*.deb"))
-    if len(packages) != 1:
-        raise FetchError(f"apt-get download left {len(packages)} packages")
-    return packages[0]
-
-
-def _describe(unpacked: Path) -> FetchedPlugins:
+def _describe(unpacked: Unpacked) -> FetchedPlugins:
     """Look at what was unpacked, and whether it runs on this machine."""
-    directory = unpacked / _PLUGINS
+    directory = unpacked.directory / _PLUGINS
     bridge = directory / "bridge"
-    said = _run(str(bridge), stdin='{"cniVersion": "1.0.0"}', environment={"CNI_COMMAND": "VERSION"})
+    said = run_program(str(bridge), stdin='{"cniVersion": "1.0.0"}', environment={"CNI_COMMAND": "VERSION"})
     try:
         cni_versions = get_strings(as_object(parse_json(said.encode()), "its VERSION"), "supportedVersions")
     except JsonError as exc:
         raise FetchError(f"{bridge} does not tell its versions: {exc}") from exc
-    return FetchedPlugins(version=unpacked.name.rpartition("_")[0], directory=directory, cni_versions=cni_versions)
-
-
-def _run(*command: str, cwd: Path | None = None, stdin: str = "", environment: dict[str, str] | None = None) -> str:
-    """Run a command and return what it printed."""
-    program = shutil.which(command[0])
-    if program is None:
-        raise FetchError(f"{command[0]} is not there")
-    env = {**os.environ, "LC_ALL": "C.UTF-8", **(environment or {})}
-    try:
-        done = subprocess.run(
-            (program, *command[1:]),
-            cwd=cwd,
-            input=stdin,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as exc:
-        raise FetchError(f"{command[0]} did not end within {_LIMIT_S:g} s") from exc
-    except OSError as exc:
-        raise FetchError(f"{command[0]}: {exc.strerror}") from exc
-    if done.returncode != 0:
-        raise FetchError(f"{Path(command[0]).name}: exit status {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+    return FetchedPlugins(version=unpacked.version, directory=directory, cni_versions=cni_versions)
 
 
 if __name__ == "__main__":

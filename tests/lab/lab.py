@@ -17,6 +17,7 @@ from typing import Final, Self
 from spec.jsontypes import JsonObject, JsonValue, parse_json
 from tests.lab import unix_http
 from tests.lab.container import Container
+from tests.lab.editions import MACHINE_PLUGINS, Engine, Plugins
 from tests.lab.errors import LabError
 from tests.lab.image import busybox_tar
 from tests.lab.leftovers import leftovers
@@ -35,25 +36,34 @@ IMAGE: Final = "busybox"
 class Lab:
     """A private Docker host; see the package's docstring. Nothing of it is left when the `with` block ends.
 
+    Args:
+        dockerd: Whether dockerd runs in it from the start.
+        engine: The engine that it has, from `find_engine`; None: the machine's own.
+        plugins: The CNI plugins that lie in /usr/lib/cni, from `find_plugins`; None: the machine's own.
+
     Attributes:
         dockerd: The dockerd started last, with the image `busybox`; None before that.
         daemon: The daemon under test, the one started last; None before that.
         processes: Everything ever started in the background here, dockerd and the daemon included, oldest first.
     """
 
-    def __init__(self, *, dockerd: bool = True) -> None:
+    def __init__(self, *, dockerd: bool = True, engine: Engine | None = None, plugins: Plugins | None = None) -> None:
         self.dockerd: Process | None = None
         self.daemon: Process | None = None
         self.processes: list[Process] = []
         self._with_dockerd = dockerd
+        self._engine = engine
+        self._plugins = plugins
         self._namespaces: Namespaces | None = None
         self._dockerd_again: Callable[[], Process] | None = None
         self._daemon_again: Callable[[], Process] | None = None
 
     def __enter__(self) -> Self:
         require(dockerd=self._with_dockerd)
-        self._namespaces = Namespaces()
+        self._namespaces = Namespaces(self._engine.search_path if self._engine else "")
         try:
+            if self._plugins is not None and self._plugins.directory != MACHINE_PLUGINS:
+                self.run("mount", "--bind", str(self._plugins.directory), str(MACHINE_PLUGINS))
             if self._with_dockerd:
                 self.start_dockerd()
                 self._import_image()

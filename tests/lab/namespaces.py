@@ -32,6 +32,9 @@ _REPOSITORY: Final = Path(__file__).parents[2]
 class Namespaces:
     """A file tree, a network and a process tree apart from the machine's, in which processes can be started.
 
+    Args:
+        programs: Directories, as in PATH, whose programs take the place of the machine's inside.
+
     Attributes:
         name: The host name inside, also that of the lab's control groups; no other lab has it.
         init_pid: Process 1 of the lab, as the machine counts it.
@@ -40,7 +43,8 @@ class Namespaces:
         LabError: They could not be made; the message has the kernel's own. Nothing is left.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, programs: str = "") -> None:
+        self._programs = f"{programs}:" if programs else ""
         self.name = f"cni-bridge-lab-{secrets.token_hex(4)}"
         kept = {str(path.resolve()) for path in (Path.cwd(), _REPOSITORY, Path.home(), Path(tempfile.gettempdir()))}
         script = Path(__file__).with_name("keeper.py")
@@ -89,7 +93,7 @@ class Namespaces:
         """
         foreign = ("DOCKER_", "CNI_", "NETCONFPATH", "NOTIFY_SOCKET", "LISTEN_")
         env = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
-        env["PATH"] = f"{Path(sys.executable).parent}:{SEARCH_PATH}"
+        env["PATH"] = f"{Path(sys.executable).parent}:{self._programs}{SEARCH_PATH}"
         env["DOCKER_CONFIG"] = "/run/lab/docker-config"  # none: the caller's may name another Docker host
         env["CNI_BRIDGE_LAB"] = "1"
         return env | dict(extra or {})

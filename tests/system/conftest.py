@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Labs for the system tests, each test guarded: what it leaves behind fails it."""
+"""Labs for the system tests, each test guarded: what it leaves behind fails it.
+
+`pytest --engine 28.5 --plugins 1.9` chooses what the labs have; a test that needs to know asks for `engine`.
+"""
 
 import os
 from collections.abc import Generator, Iterator, Sequence
@@ -8,11 +11,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.lab import DAEMON_COMMAND, Lab
+from tests.lab import DAEMON_COMMAND, Engine, Lab, LabError, Plugins, find_engine, find_plugins, machine_engine
 from tests.system.scene import Scene
 
 __all__ = [
+    "cni_plugins",
     "daemon_command",
+    "engine",
     "fresh_lab",
     "lab",
     "private_scene",
@@ -36,9 +41,26 @@ def settle_s() -> float:
 
 
 @pytest.fixture(scope="session")
-def shared_lab(daemon_command: Sequence[str]) -> Iterator[Lab]:
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """The Docker engine of the labs, e.g. to tell whether `engine.version >= (28,)`."""
+    wanted: str | None = request.config.getoption("--engine", None)
+    found = find_engine(wanted) if wanted else machine_engine()
+    if found is None:
+        raise LabError("dockerd is not installed; `make setup` does it")
+    return found
+
+
+@pytest.fixture(scope="session")
+def cni_plugins(request: pytest.FixtureRequest) -> Plugins | None:
+    """The CNI plugins of the labs; None: the machine's own."""
+    wanted: str | None = request.config.getoption("--plugins", None)
+    return find_plugins(wanted) if wanted else None
+
+
+@pytest.fixture(scope="session")
+def shared_lab(daemon_command: Sequence[str], engine: Engine, cni_plugins: Plugins | None) -> Iterator[Lab]:
     """A lab with dockerd and the daemon, for the whole session; tests ask for `lab`."""
-    with _lab_with_daemon(daemon_command) as lab:
+    with _lab_with_daemon(daemon_command, engine, cni_plugins) as lab:
         yield lab
 
 
@@ -49,12 +71,14 @@ def lab(shared_lab: Lab, settle_s: float) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def fresh_lab(daemon_command: Sequence[str], settle_s: float) -> Iterator[Lab]:
+def fresh_lab(
+    daemon_command: Sequence[str], settle_s: float, engine: Engine, cni_plugins: Plugins | None
+) -> Iterator[Lab]:
     """A Docker host with the daemon for one test alone, which may kill and restart what it wants.
 
     The guard looks at the end of the test: whoever stopped the daemon starts it again and lets it clean up.
     """
-    with _lab_with_daemon(daemon_command) as lab:
+    with _lab_with_daemon(daemon_command, engine, cni_plugins) as lab:
         yield from _guard(lab, settle_s)
 
 
@@ -85,10 +109,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @contextmanager
-def _lab_with_daemon(command: Sequence[str]) -> Iterator[Lab]:
+def _lab_with_daemon(command: Sequence[str], engine: Engine, plugins: Plugins | None) -> Iterator[Lab]:
     if os.geteuid() != 0:
         pytest.skip("a lab needs root")
-    with Lab() as lab:
+    with Lab(engine=engine, plugins=plugins) as lab:
         lab.start_daemon(command=command)
         yield lab
 

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Debian packages of another suite than the machine's, unpacked into the user's cache; nothing is installed.
+
+    $XDG_CACHE_HOME/cni-bridge, or ~/.cache/cni-bridge
+      KIND/VERSION[_VERSION…]_ARCHITECTURE/   what packages that go together have unpacked, by their versions
+      KIND/SUITE                              a link to what the suite had when it was asked last
+
+The mirror is the one that the machine's apt uses already; apt checks the signature of the suite, and with it the hash
+of each package, in directories of its own, so that the machine's package lists stay as they are.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+__all__ = ["FetchError", "Unpacked", "fetch_packages", "find_packages", "run_program"]
+
+_KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_LIMIT_S: Final = 300.0  # some 60 MB through a slow mirror
+
+
+class FetchError(Exception):
+    """Packages could not be had; the message says what was missing, in the words of the program that failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpacked:
+    """Packages that were fetched together.
+
+    Attributes:
+        directory: What stands for `/` of the machine they were made for.
+        version: The Debian version of the first of them, e.g. `1.9.1+ds1-1`.
+    """
+
+    directory: Path
+    version: str
+
+
+def find_packages(kind: str, suite: str) -> Unpacked | None:
+    """Return what was fetched before as a kind, e.g. `plugins`, of a suite; None if nothing was."""
+    link = _cache(kind) / suite
+    return _describe(link.resolve()) if link.exists() else None
+
+
+def fetch_packages(kind: str, suite: str, packages: Sequence[str], check: Callable[[Unpacked], object]) -> Unpacked:
+    """Fetch packages of a suite; after a failure what was fetched before is still there.
+
+    Args:
+        kind: What they are together, a directory of the cache.
+        suite: E.g. `sid`.
+        packages: Their names; the first one's version is that of all.
+        check: Told where they are before they are kept; raises `FetchError` if they do not run on this machine.
+
+    Raises:
+        FetchError: They could not be had.
+    """
+    mirror = _mirror()
+    architecture = run_program("dpkg", "--print-architecture").strip()
+    cache = _cache(kind)
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as directory:
+        work = Path(directory)
+        versions: dict[str, None] = {}
+        for package in _download(work, suite, mirror, packages):
+            versions[run_program("dpkg-deb", "--field", str(package), "Version").strip()] = None
+            run_program("dpkg-deb", "--extract", str(package), str(work / "unpacked"))
+        fetched = work / "_".join((*versions, architecture))
+        (work / "unpacked").rename(fetched)
+        check(_describe(fetched))
+        kept = cache / fetched.name
+        try:
+            fetched.rename(kept)
+        except OSError:  # these versions are there already, and whole: they came by a rename as well
+            if not kept.is_dir():
+                raise
+        link = work / "link"
+        link.symlink_to(kept.name)
+        link.replace(cache / suite)
+    return _describe(kept)
+
+
+def run_program(
+    *command: str, cwd: Path | None = None, stdin: str = "", environment: dict[str, str] | None = None
+) -> str:
+    """Run a program and return what it printed.
+
+    Raises:
+        FetchError: It is not there, cannot be executed, failed, or did not end in time.
+    """
+    program = shutil.which(command[0])
+    if program is None:
+        raise FetchError(f"{command[0]} is not there")
+    env = {**os.environ, "LC_ALL": "C.UTF-8", **(environment or {})}
+    try:
+        done = subprocess.run(
+            (program, *command[1:]),
+            cwd=cwd,
+            input=stdin,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise FetchError(f"{command[0]} did not end within {_LIMIT_S:g} s") from exc
+    except OSError as exc:
+        raise FetchError(f"{command[0]}: {exc.strerror}") from exc
+    if done.returncode != 0:
+        raise FetchError(f"{Path(command[0]).name}: exit status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _cache(kind: str) -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cni-bridge" / kind
+
+
+def _describe(directory: Path) -> Unpacked:
+    return Unpacked(directory=directory, version=directory.name.partition("_")[0])
+
+
+def _mirror() -> str:
+    """Return the address of the mirror from which this machine has its own Debian packages."""
+    wanted = ("Origin: Debian", "Label: Debian", "Component: main", "Created-By: Packages")
+    found = run_program("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()
+    if not found:
+        raise FetchError("apt knows no Debian mirror here; does this machine run Debian, and was `apt-get update` run?")
+    return found[0]
+
+
+def _download(work: Path, suite: str, mirror: str, names: Sequence[str]) -> list[Path]:
+    """Download packages into `work`, in the order of `names`.
+
+    apt has nothing but this one source, and directories of its own.
+    """
+    source = {"Types": "deb", "URIs": mirror, "Suites": suite, "Components": "main", "Targets": "Packages"}
+    if _KEYRING.exists():
+        source["Signed-By"] = str(_KEYRING)
+    work.joinpath("suite.sources").write_text("".join(f"{key}: {value}\n" for key, value in source.items()))
+    work.joinpath("status").touch()
+    for directory in ("state/lists/partial", "cache/archives/partial"):
+        work.joinpath(directory).mkdir(parents=True)
+    settings = {
+        "Dir::State": work / "state",
+        "Dir::State::status": work / "status",  # nothing is installed as far as this apt knows
+        "Dir::Cache": work / "cache",
+        "Dir::Etc::sourcelist": work / "suite.sources",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::Etc::preferences": "/dev/null",  # the machine's own may forbid other suites
+        "Dir::Etc::preferencesparts": "/dev/null",
+        "APT::Default-Release": "",
+        "APT::Update::Error-Mode": "any",  # otherwise a mirror out of reach is only a warning
+        "APT::Sandbox::User": "root",  # apt's own user may not enter a home directory
+    }
+    apt = ("apt-get", "-qq", *(f"-o{key}={value}" for key, value in settings.items()))
+    run_program(*apt, "update", cwd=work)
+    run_program(*apt, "download", *names, cwd=work)
+    return [_only(list(work.glob(f"{name}_*.deb")), name) for name in names]
+
+
+def _only(packages: list[Path], name: str) -> Path:
+    if len(packages) != 1:
+        raise FetchError(f"apt-get download left {len(packages)} packages {name}")
+    return packages[0]

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which Docker engine and which CNI plugins a lab has: the machine's own, or others that were fetched.
+
+Both are chosen by the beginning of a version, number by number: `28`, `28.5` and `28.5.2` are the same engine where
+there is only one of them.
+"""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.lab.debian import FetchError
+from tests.lab.errors import LabError
+from tests.lab.fetch_engines import SUITES, find_fetched_engine
+from tests.lab.fetch_plugins import PACKAGE, find_fetched_plugins
+from tests.lab.programs import SEARCH_PATH
+
+__all__ = [
+    "MACHINE_PLUGINS",
+    "Engine",
+    "NoSuchEdition",
+    "Plugins",
+    "find_engine",
+    "find_plugins",
+    "known_engines",
+    "known_plugins",
+    "machine_engine",
+]
+
+MACHINE_PLUGINS: Final = Path("/usr/lib/cni")
+
+
+class NoSuchEdition(LabError):
+    """There is no engine, or there are no plugins, of the version asked for; the message has those that there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A Docker engine: dockerd, the docker command and containerd.
+
+    Attributes:
+        version: E.g. `(28, 5, 2)`.
+        directory: What stands for `/` of the machine it was made for; None: it is the machine's own.
+    """
+
+    version: tuple[int, ...]
+    directory: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The version as text, e.g. `28.5.2`."""
+        return ".".join(map(str, self.version))
+
+    @property
+    def search_path(self) -> str:
+        """Where its programs are, for PATH; they stand before the machine's. "" for the machine's own."""
+        return f"{self.directory / 'usr/sbin'}:{self.directory / 'usr/bin'}" if self.directory else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugins:
+    """A set of CNI plugins.
+
+    Attributes:
+        version: E.g. `(1, 9, 1)`; empty for plugins of the machine that are not Debian's, which nobody can ask.
+        directory: Where they are.
+    """
+
+    version: tuple[int, ...]
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        """The version as text, e.g. `1.9.1`."""
+        return ".".join(map(str, self.version)) or "unknown"
+
+
+def machine_engine() -> Engine | None:
+    """Give the machine's own engine; None where none is installed."""
+    own = shutil.which("dockerd", path=SEARCH_PATH)
+    return Engine(version=_version_of(own)) if own else None
+
+
+def known_engines() -> Sequence[Engine]:
+    """Give the engines that there are, the machine's own first.
+
+    Raises:
+        LabError: One of them does not run.
+    """
+    own = machine_engine()
+    engines = [own] if own else []
+    for suite in SUITES:
+        try:
+            directory = find_fetched_engine(suite)
+        except FetchError as exc:
+            raise LabError(f"the engine of {suite} that was fetched is of no use: {exc}") from exc
+        if directory is not None:
+            engines.append(Engine(version=_version_of(str(directory / "usr/sbin/dockerd")), directory=directory))
+    return tuple(engines)
+
+
+def known_plugins() -> Sequence[Plugins]:
+    """Give the sets of plugins that there are, the machine's own first.
+
+    Raises:
+        LabError: One of them does not run.
+    """
+    known = []
+    if (MACHINE_PLUGINS / "bridge").exists():
+        # Debian's plugins do not know their own version.
+        asked = ("dpkg-query", "--show", "--showformat=${Version}", PACKAGE)
+        said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+        known.append(Plugins(version=_numbers(said), directory=MACHINE_PLUGINS))
+    try:
+        fetched = find_fetched_plugins()
+    except FetchError as exc:
+        raise LabError(f"the plugins that were fetched are of no use: {exc}") from exc
+    if fetched is not None:
+        known.append(Plugins(version=_numbers(fetched.version), directory=fetched.directory))
+    return tuple(known)
+
+
+def find_engine(wanted: str) -> Engine:
+    """Give the first engine whose version begins with `wanted`.
+
+    Raises:
+        NoSuchEdition: There is none; the message has those there are, and how others come.
+    """
+    known = known_engines()
+    for engine in known:
+        if _begins(engine.version, wanted):
+            return engine
+    raise NoSuchEdition(
+        f"there is no Docker engine {wanted} here, only {_listed(known)}; `python -m tests.lab.fetch_engines` fetches "
+        f"those of Debian's {' and '.join(SUITES)}"
+    )
+
+
+def find_plugins(wanted: str) -> Plugins:
+    """Give the first set of plugins whose version begins with `wanted`.
+
+    Raises:
+        NoSuchEdition: There is none; the message has those there are, and how others come.
+    """
+    known = known_plugins()
+    for plugins in known:
+        if _begins(plugins.version, wanted):
+            return plugins
+    raise NoSuchEdition(
+        f"there are no CNI plugins {wanted} here, only {_listed(known)}; `python -m tests.lab.fetch_plugins` fetches "
+        "those of Debian's sid"
+    )
+
+
+def _begins(version: tuple[int, ...], wanted: str) -> bool:
+    numbers = wanted.split(".")
+    return [str(number) for number in version[: len(numbers)]] == numbers
+
+
+def _listed(known: Sequence[Engine] | Sequence[Plugins]) -> str:
+    return ", ".join(edition.name for edition in known) or "none"
+
+
+def _version_of(dockerd: str) -> tuple[int, ...]:
+    done = subprocess.run((dockerd, "--version"), capture_output=True, text=True, check=False)
+    _, word, version = done.stdout.partition("version ")
+    if not word:
+        raise LabError(f"{dockerd} does not tell its version, but: {(done.stdout + done.stderr).strip()}")
+    return _numbers(version)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Give the numbers that a version begins with; none for one that begins otherwise."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(number) for number in found[0].split(".")) if found else ()

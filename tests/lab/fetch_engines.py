@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`python -m tests.lab.fetch_engines`: other Docker engines than the machine's, for tests; nothing is installed.
+
+They are Debian's own of other suites, dockerd with the client and the containerd of the same suite, in the cache that
+`debian` describes. Their Go programs run on older machines; runc needs a newer libc there, so that the machine's own
+runc serves all of them, as do its iptables and its `docker-init`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.lab.debian import FetchError, Unpacked, fetch_packages, find_packages, run_program
+
+__all__ = ["SUITES", "fetch_engine", "find_fetched_engine", "main"]
+
+KIND: Final = "engines"
+PACKAGES: Final = ("docker.io", "docker-cli", "containerd")
+SUITES: Final = ("trixie", "sid")
+PROGRAMS: Final = ("usr/sbin/dockerd", "usr/bin/docker", "usr/bin/containerd")
+"""What must run on this machine, of what is unpacked."""
+
+
+def find_fetched_engine(suite: str) -> Path | None:
+    """Return the tree of the engine of a suite that was fetched before, None if none was.
+
+    Raises:
+        FetchError: What was fetched does not run on this machine.
+    """
+    found = find_packages(KIND, suite)
+    if found is None:
+        return None
+    _check(found)
+    return found.directory
+
+
+def fetch_engine(suite: str) -> Path:
+    """Fetch the engine of a Debian suite; after a failure what was fetched before is still there.
+
+    Raises:
+        FetchError: It could not be had, or does not run on this machine.
+    """
+    return fetch_packages(KIND, suite, PACKAGES, check=_check).directory
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fetch the engines that are not there yet, and print where they are; 1 if one could not be had."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.lab.fetch_engines",
+        description="Fetch Debian's Docker engines of other suites into the cache; nothing is installed.",
+    )
+    parser.add_argument("--suite", action="append", help=f"may be repeated; default: {', '.join(SUITES)}")
+    parser.add_argument("--refresh", action="store_true", help="ask the mirror even if some have been fetched before")
+    options = parser.parse_args(arguments)
+    failed = False
+    for suite in options.suite or SUITES:
+        try:
+            directory = (None if options.refresh else find_fetched_engine(suite)) or fetch_engine(suite)
+        except FetchError as exc:
+            print(f"the engine of {suite} cannot be had: {exc}", file=sys.stderr)
+            failed = True
+        else:
+            said = run_program(str(directory / PROGRAMS[0]), "--version").strip()
+            print(f"{said} ({suite}): {directory}")
+    return 1 if failed else 0
+
+
+def _check(unpacked: Unpacked) -> None:
+    """See whether its programs run here: one whose libraries are missing or too old says so at its start."""
+    for program in PROGRAMS:
+        run_program(str(unpacked.directory / program), "--version")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
