@@ -19,7 +19,7 @@ case "$*" in
         'Description: x' >package/DEBIAN/control
     printf '#!/bin/sh\\necho %s\\n' "'$ANSWER'" >package/usr/lib/cni/bridge
     chmod 755 package/usr/lib/cni/bridge
-    dpkg-deb --build package plugins.deb ;;
+    dpkg-deb --build package containernetworking-plugins_9.9_all.deb ;;
 esac
 """
 

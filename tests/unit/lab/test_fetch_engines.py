@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Fetching engines, and choosing among them: a tree for each suite, or a clear word on what is missing.
+
+The apt here is a script, and so are the programs in its packages.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.lab import LabError, NoSuchEdition, find_engine, known_engines
+from tests.lab.fetch_engines import main
+
+# Packages of trixie are of version 26.1.5, those of sid of 28.5.2; containerd has versions of its own.
+APT = r"""#!/bin/sh
+case "$*" in
+*indextargets*) echo http://mirror.example/debian/ ;;
+*download*)
+    case "$(cat suite.sources)" in
+    *trixie*) version=26.1.5 ;;
+    *"$MISSING"*) echo 'E: no such suite' >&2; exit 100 ;;
+    *) version=28.5.2 ;;
+    esac
+    pack() {
+        mkdir -p "$1/DEBIAN" "$1/$(dirname "$3")"
+        printf '%s\n' "Package: $1" "Version: $2" 'Architecture: all' 'Maintainer: x' \
+            'Description: x' >"$1/DEBIAN/control"
+        printf '#!/bin/sh\necho "%s version %s+dfsg1, build 5d6db84"; %s\n' "$1" "$2" "$4" >"$1/$3"
+        chmod 755 "$1/$3"
+        dpkg-deb --build "$1" "$1_$2_all.deb"
+    }
+    pack docker.io $version usr/sbin/dockerd "$DOCKERD"
+    pack docker-cli $version usr/bin/docker
+    pack containerd 2.1 usr/bin/containerd ;;
+esac
+"""
+
+
+@pytest.fixture(name="cache", autouse=True)
+def make_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a machine whose apt is `APT`."""
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("dpkg-deb is not there")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "apt-get").write_text(APT)
+    (programs / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MISSING", "nothing")
+    monkeypatch.setenv("DOCKERD", "")
+    return tmp_path / "cache" / "cni-bridge" / "engines"
+
+
+def test_an_engine_of_each_suite(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What goes together is unpacked together, and chosen by the beginning of its version."""
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert f"docker.io version 26.1.5+dfsg1, build 5d6db84 (trixie): {cache}/26.1.5_2.1_" in said
+    assert f"docker.io version 28.5.2+dfsg1, build 5d6db84 (sid): {cache}/28.5.2_2.1_" in said
+    (tmp_path / "bin" / "apt-get").unlink()  # what is there is not asked for again
+    assert main([]) == 0
+    found = [engine for engine in known_engines() if engine.directory is not None]
+    assert [engine.version for engine in found] == [(26, 1, 5), (28, 5, 2)]
+    for wanted in ("28", "28.5", "28.5.2"):
+        engine = find_engine(wanted)
+        assert engine.name == "28.5.2"
+        assert engine.directory is not None
+        assert engine.directory.is_relative_to(cache)
+        assert engine.search_path == f"{engine.directory}/usr/sbin:{engine.directory}/usr/bin"
+    for wanted in ("2", "28.5.1", "28.5.2.1", "sid", ""):
+        with pytest.raises(NoSuchEdition, match=r"no Docker engine .* here, only .*26\.1\.5, 28\.5\.2; `python -m"):
+            find_engine(wanted)
+
+
+def test_one_suite_is_out_of_reach(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The other is fetched all the same, and the exit status says that not all is well."""
+    monkeypatch.setenv("MISSING", "sid")
+    assert main([]) == 1
+    said = capsys.readouterr()
+    assert "(trixie)" in said.out
+    assert "the engine of sid cannot be had: apt-get: exit status 100: E: no such suite" in said.err
+    assert find_engine("26").name == "26.1.5"
+
+
+def test_an_engine_that_does_not_run_here(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not kept, and the error has what the loader said; one that stops running is named."""
+    monkeypatch.setenv("DOCKERD", '[ -z "$OLD" ] || { echo "libc.so.6: version GLIBC_2.99 not found" >&2; exit 1; }')
+    monkeypatch.setenv("OLD", "1")
+    assert main(["--suite", "sid"]) == 1
+    said = "sid cannot be had: dockerd: exit status 1: libc.so.6: version GLIBC_2.99 not found"
+    assert said in capsys.readouterr().err
+    assert list(cache.iterdir()) == []
+    monkeypatch.delenv("OLD")
+    assert main(["--suite", "sid"]) == 0
+    monkeypatch.setenv("OLD", "1")
+    with pytest.raises(LabError, match=r"the engine of sid that was fetched is of no use: dockerd: .*GLIBC_2\.99"):
+        known_engines()
