@@ -18,7 +18,16 @@ from pathlib import Path
 import pytest
 
 from spec.jsontypes import JsonObject, as_object, parse_json
-from tests.lab import CommandFailed, Lab, LabError, leftovers, wait_until
+from tests.lab import (
+    CommandFailed,
+    Engine,
+    Lab,
+    LabError,
+    find_plugins,
+    known_plugins,
+    leftovers,
+    wait_until,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -46,9 +55,9 @@ socketserver.UnixStreamServer(str(path), Handler).serve_forever()
 
 
 @pytest.fixture(scope="module")
-def docker_lab() -> Iterator[Lab]:
+def docker_lab(engine: Engine) -> Iterator[Lab]:
     """A lab with dockerd and without a daemon."""
-    with Lab() as lab:
+    with Lab(engine=engine) as lab:
         yield lab
 
 
@@ -76,17 +85,45 @@ def test_runs_containers(docker_lab: Lab) -> None:
         docker_lab.docker("rm", "--force", "first")
 
 
-def test_is_up_within_two_seconds() -> None:
+def test_has_the_engine_that_it_was_given(docker_lab: Lab, engine: Engine) -> None:
+    """The client, dockerd and containerd are those of the engine; runc and all else are the machine's."""
+    for side in ("Client", "Server"):
+        assert docker_lab.docker("version", "--format", f"{{{{.{side}.Version}}}}").startswith(engine.name)
+    assert docker_lab.dockerd is not None
+    script = "for pid in $(busybox pidof dockerd containerd); do readlink /proc/$pid/exe; done; command -v runc"
+    dockerd, containerd, runc = (Path(line) for line in docker_lab.run("sh", "-c", script).stdout.split())
+    if engine.directory is None:
+        assert dockerd.parent in (Path("/usr/sbin"), Path("/usr/bin"))
+    else:
+        assert dockerd.is_relative_to(engine.directory)
+        assert containerd.is_relative_to(engine.directory)
+    assert runc == Path("/usr/sbin/runc")
+
+
+def test_has_the_plugins_that_it_was_given() -> None:
+    """Other plugins lie where the machine's own do, for the lab only."""
+    known = known_plugins()
+    for plugins in known:
+        with Lab(dockerd=False, plugins=find_plugins(plugins.name)) as lab:
+            hashes = [
+                lab.run("sha256sum", f"{path}/bridge").stdout[:64] for path in ("/usr/lib/cni", plugins.directory)
+            ]
+            assert hashes[0] == hashes[1]
+    if len(known) < 2:
+        pytest.skip("no other plugins have been fetched; `python -m tests.lab.fetch_plugins` does it")
+
+
+def test_is_up_within_two_seconds(engine: Engine) -> None:
     """A whole Docker host, image included, is up in two seconds at most."""
     began = time.monotonic()
-    with Lab() as lab:
+    with Lab(engine=engine) as lab:
         assert lab.docker("images", "--quiet")
         assert time.monotonic() - began < 2
 
 
-def test_survives_the_end_of_dockerd() -> None:
+def test_survives_the_end_of_dockerd(engine: Engine) -> None:
     """A killed dockerd comes back with the options it had and finds the image and its containers."""
-    with Lab() as lab:
+    with Lab(engine=engine) as lab:
         assert lab.stop_dockerd() == 0
         lab.start_dockerd("--live-restore")
         lab.docker("run", "--detach", "--name", "first", "busybox", "sleep", "600")
@@ -96,9 +133,9 @@ def test_survives_the_end_of_dockerd() -> None:
             lab.start_dockerd()
 
 
-def test_two_at_once(docker_lab: Lab) -> None:
+def test_two_at_once(docker_lab: Lab, engine: Engine) -> None:
     """Two labs have the same names, addresses and files without noticing each other."""
-    with Lab() as other:
+    with Lab(engine=engine) as other:
         for lab, text in ((docker_lab, "one"), (other, "two")):
             lab.docker("run", "--detach", "--name", "same", "busybox", "sleep", "600")
             lab.write("/var/lib/cni/networks/lan/10.1.0.2", text)

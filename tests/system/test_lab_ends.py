@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import Lab, LabError, wait_until
+from tests.lab import Engine, Lab, LabError, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
 
 # A process that holds a lab with a container in it, forks once, says who is who, and sleeps.
 HOLDER = """
-import json, os, time
-from tests.lab import Lab
-with Lab() as lab:
+import json, os, sys, time
+from tests.lab import Engine, Lab, find_engine
+with Lab(engine=find_engine(sys.argv[1])) as lab:
     lab.docker("run", "--detach", "busybox", "sleep", "600")
     child = os.fork()
     if child:
@@ -100,10 +100,10 @@ def namespaces_of(pid: int) -> set[str]:
     return theirs
 
 
-def test_the_machine_does_not_notice() -> None:
+def test_the_machine_does_not_notice(engine: Engine) -> None:
     """Links, routes, rules, mounts and directories of the machine are the same before, during and after a lab."""
     before = machine()
-    with Lab() as lab:
+    with Lab(engine=engine) as lab:
         name, namespaces = lab.namespaces.name, namespaces_of(lab.namespaces.init_pid)
         lab.docker("network", "create", "--subnet", "10.8.0.0/24", "lan")
         lab.docker("run", "--detach", "--network", "lan", "--publish", "8080:80", "busybox", "sleep", "600")
@@ -115,10 +115,10 @@ def test_the_machine_does_not_notice() -> None:
 
 
 @pytest.mark.parametrize("victim", ["process group", "owner only"])
-def test_nothing_is_left_after_sigkill(victim: str) -> None:
+def test_nothing_is_left_after_sigkill(victim: str, engine: Engine) -> None:
     """SIGKILL of whoever holds a lab removes all of it, even if a child of theirs lives on."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER], cwd=REPOSITORY, stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-c", HOLDER, engine.name], cwd=REPOSITORY, stdout=subprocess.PIPE, start_new_session=True
     )
     with holder:
         assert holder.stdout is not None
@@ -167,6 +167,16 @@ def test_passes_output_and_status_on() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, "out\n", "err\n")
     assert command_line("--no-dockerd", "--", "sh", "-c", "kill -KILL $$").returncode == 128 + signal.SIGKILL
     assert command_line("--", "docker", "images", "--format", "{{.Repository}}").stdout == "busybox\n"
+
+
+def test_has_the_engine_that_was_asked_for(engine: Engine) -> None:
+    """It is chosen by its version; one that is not there is an error that says which are."""
+    asked = ("--engine", engine.name, "--", "docker", "version", "--format", "{{.Server.Version}}")
+    assert command_line(*asked).stdout.startswith(engine.name)
+    ended = command_line("--engine", "1.13", "--plugins", "1", "--", "true")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("python -m tests.lab: there is no Docker engine 1.13 here, only ")
+    assert engine.name in ended.stderr
 
 
 def test_runs_a_command_of_the_current_directory(tmp_path: Path) -> None:
