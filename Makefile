@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 PACKAGES := docker.io containernetworking-plugins iptables busybox-static iproute2 python3-venv
 READY := $(VENV)/.ready
 
-.PHONY: help setup venv demo check fmt lint types imports fast test kernel system bench clean
+.PHONY: help setup venv demo check fmt lint types imports fast test kernel system smoke test-engines bench clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: Debian packages (needs root) and a virtual environment
 	@PACKAGES="$(PACKAGES)" tests/lab/install-packages
@@ -51,7 +51,13 @@ kernel: setup
 system: setup
 	$(BIN)/pytest tests/system
 
-test: setup check kernel system ## everything: what .ci/run runs (needs root)
+smoke: setup # what cannot be had is said at the end, and is no failure
+	$(BIN)/python -m tests.system.matrix --smoke
+
+test: setup check kernel system smoke ## everything on this engine, a handful on others: what .ci/run runs (needs root)
+
+test-engines: setup ## all system tests on every engine with every set of plugins (needs root and a Debian mirror)
+	$(BIN)/python -m tests.system.matrix --numprocesses 2
 
 bench: setup ## what we cost beyond the plugins, measured side by side (needs root)
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench

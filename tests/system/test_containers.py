@@ -17,6 +17,7 @@ def sees_what_docker_sees(container: Container, network: str, link: str = "eth0"
     assert docker.mac == inside.mac
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", LISTS)
 def test_inspect_shows_what_ip_addr_shows(scene: Scene, kind: str) -> None:
     """For every kind of list the addresses and the MAC that Docker knows are those of the container's link."""
@@ -46,6 +47,7 @@ def subnet_has_ipv6(container: Container) -> bool:
     return any(address.version == 6 for address in container.link().addresses)
 
 
+@pytest.mark.smoke
 def test_gateway_is_the_default_route(scene: Scene) -> None:
     """The gateway that Docker shows is the one that the container uses, in both families."""
     network, subnet = scene.bridge_network(ipv6=True)
@@ -72,6 +74,7 @@ def test_containers_know_each_other_by_name(scene: Scene) -> None:
     assert str(bob.link().addresses[0].ip) in alice.exec("nslookup", bob.name)
 
 
+@pytest.mark.smoke
 def test_connect_and_disconnect_while_running(scene: Scene) -> None:
     """A running container joins a second CNI network and leaves it again, twice."""
     first, _ = scene.bridge_network()
@@ -110,6 +113,7 @@ def test_two_cni_networks_at_start(scene: Scene) -> None:
     assert reaches(container, two.gateway)
 
 
+@pytest.mark.smoke
 def test_beside_a_builtin_network(scene: Scene) -> None:
     """A CNI network and one of Docker's own share a container, whichever comes first."""
     network, subnet = scene.bridge_network()
@@ -130,6 +134,7 @@ def test_no_gateway_bridge_of_dockers_appears(scene: Scene) -> None:
     assert "docker_gwbridge" not in scene.lab.docker("network", "ls", "--format", "{{.Name}}").split()
 
 
+@pytest.mark.smoke
 def test_stop_start_restart(scene: Scene) -> None:
     """A container that starts again is on its network again, and each stop removes all that was there."""
     network, subnet = scene.bridge_network()
@@ -162,6 +167,7 @@ def test_a_container_that_ends_by_itself(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
+@pytest.mark.smoke
 def test_a_bad_command_leaves_nothing(scene: Scene) -> None:
     """A container whose program does not exist was on the network for a moment; that is undone."""
     network, _ = scene.bridge_network()
@@ -170,6 +176,7 @@ def test_a_bad_command_leaves_nothing(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
+@pytest.mark.smoke
 def test_mac_address(scene: Scene) -> None:
     """A MAC address that the user chose is the link's, and Docker shows it."""
     network, _ = scene.bridge_network()
@@ -178,6 +185,7 @@ def test_mac_address(scene: Scene) -> None:
     sees_what_docker_sees(container, network)
 
 
+@pytest.mark.smoke
 def test_many_at_once(scene: Scene) -> None:
     """Eight containers start and end at the same time without disturbing one another."""
     network, _ = scene.bridge_network()

@@ -85,6 +85,7 @@ def test_runs_containers(docker_lab: Lab) -> None:
         docker_lab.docker("rm", "--force", "first")
 
 
+@pytest.mark.smoke
 def test_has_the_engine_that_it_was_given(docker_lab: Lab, engine: Engine) -> None:
     """The client, dockerd and containerd are those of the engine; runc and all else are the machine's."""
     for side in ("Client", "Server"):
@@ -121,6 +122,7 @@ def test_is_up_within_two_seconds(engine: Engine) -> None:
         assert time.monotonic() - began < 2
 
 
+@pytest.mark.smoke
 def test_survives_the_end_of_dockerd(engine: Engine) -> None:
     """A killed dockerd comes back with the options it had and finds the image and its containers."""
     with Lab(engine=engine) as lab:
@@ -267,6 +269,7 @@ def cni(lab: Lab, verb: str, plugin: str, config: JsonObject, **environment: str
     return as_object(parse_json(output.encode() or b"{}"), "the result")
 
 
+@pytest.mark.smoke
 def test_names_everything_that_an_attachment_leaves(docker_lab: Lab) -> None:
     """An attachment shows in every part of the state; after DEL nothing is left, though the shared chains are."""
     bridge: JsonObject = {

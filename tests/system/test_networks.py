@@ -17,6 +17,7 @@ def test_bound_by_option(scene: Scene) -> None:
     assert reaches(scene.run(network), subnet.gateway)
 
 
+@pytest.mark.smoke
 def test_bound_by_name(scene: Scene) -> None:
     """Without the option, the configuration of the network's own name is used, also for a container at once."""
     subnet = scene.subnet()

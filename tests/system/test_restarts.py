@@ -31,6 +31,7 @@ def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signal
     assert lab.wait_clean(before) == ""
 
 
+@pytest.mark.smoke
 @ENDS
 def test_remove_after_restart(private_scene: Scene, how: signal.Signals) -> None:
     """A container of an earlier life of the daemon is removed, and its network, without a trace."""

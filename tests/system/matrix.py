@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`python -m tests.system.matrix`: the system tests on each engine with each set of plugins, one after the other.
+
+What is not there is fetched. `--smoke` runs the tests marked `smoke` only, where `make system` does not: on the other
+engines with the machine's plugins, and on the machine's engine with the other plugins; there, what cannot be had is
+said and is no failure. Any further arguments are pytest's.
+"""
+
+import argparse
+import itertools
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.lab import Engine, Plugins, known_engines, known_plugins
+from tests.lab.debian import FetchError
+from tests.lab.fetch_engines import SUITES, fetch_engine, find_fetched_engine
+from tests.lab.fetch_plugins import DEFAULT_SUITE, fetch_plugins, find_fetched_plugins
+
+__all__ = ["choose_pairs", "main", "parse_counts"]
+
+TESTS: Final = str(Path(__file__).parent.relative_to(Path(__file__).parents[2]))
+REPOSITORY: Final = Path(__file__).parents[2]
+PYTEST: Final = (sys.executable, "-m", "pytest", TESTS)
+NO_TESTS: Final = 5
+"""pytest's exit status when it has selected none, e.g. by `-k`."""
+
+
+@dataclass(slots=True)
+class Run:
+    """The tests on one engine with one set of plugins.
+
+    Attributes:
+        engine: The engine.
+        plugins: The plugins.
+        counts: How many tests came to which end, in pytest's words: passed, failed, skipped, error.
+        status: pytest's exit status.
+        duration_s: How long it all took.
+    """
+
+    engine: Engine
+    plugins: Plugins
+    counts: Counter[str] = field(default_factory=Counter)
+    status: int = 0
+    duration_s: float = 0.0
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {word}" for word, count in self.counts.items()) or "no test"
+        status = "" if self.status in (0, NO_TESTS) else f"; pytest's exit status is {self.status}"
+        return f"engine {self.engine.name}, plugins {self.plugins.name}: {counts} in {self.duration_s:.0f} s{status}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fetch, run, and tell what was run, and what was not and why; 1 if a test failed, or was to run and could not."""
+    parser = argparse.ArgumentParser(prog="python -m tests.system.matrix", description=__doc__)
+    parser.add_argument(
+        "--smoke", action="store_true", help="a handful of tests, on what `make system` does not run on"
+    )
+    options, for_pytest = parser.parse_known_args(arguments)
+    if options.smoke:
+        for_pytest = ["-m", "smoke", *for_pytest]
+    missing = tuple(_fetch())
+    runs = [
+        Run(engine, plugins) for engine, plugins in choose_pairs(known_engines(), known_plugins(), smoke=options.smoke)
+    ]
+    for run in runs:
+        print(f"\n== engine {run.engine.name}, plugins {run.plugins.name}", flush=True)
+        _execute(run, for_pytest)
+    print("\n== all", *runs, sep="\n")
+    if missing:
+        count = _count_tests(for_pytest)
+        print(*(f"not run, {count} tests: {what}" for what in missing), sep="\n")
+    failed = any(run.status not in (0, NO_TESTS) for run in runs)
+    return 1 if failed or (missing and not options.smoke) else 0
+
+
+def _fetch() -> Iterator[str]:
+    """Fetch what is not there; give what cannot be had, with the reason."""
+    for suite in SUITES:
+        try:
+            if find_fetched_engine(suite) is None:
+                fetch_engine(suite)
+        except FetchError as exc:
+            yield f"the engine of {suite} cannot be had: {exc}"
+    try:
+        if find_fetched_plugins() is None:
+            fetch_plugins()
+    except FetchError as exc:
+        yield f"the plugins of {DEFAULT_SUITE} cannot be had: {exc}"
+
+
+def choose_pairs(
+    engines: Sequence[Engine], plugins: Sequence[Plugins], *, smoke: bool
+) -> Iterator[tuple[Engine, Plugins]]:
+    """Give what is to be run together; the first of each are the machine's own."""
+    for engine, these in itertools.product(engines, plugins):
+        is_own_engine, are_own_plugins = engine is engines[0], these is plugins[0]
+        if not smoke or is_own_engine != are_own_plugins:
+            yield engine, these
+
+
+def _execute(run: Run, for_pytest: Sequence[str]) -> None:
+    """Run pytest, pass its output on, and note its last line, e.g. `1 failed, 73 passed in 63.11s`."""
+    command = (*PYTEST, "--engine", run.engine.name, "--plugins", run.plugins.name, *for_pytest)
+    started = time.monotonic()
+    last = ""
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as pytest:
+        assert pytest.stdout is not None
+        for line in pytest.stdout:
+            print(line, end="", flush=True)
+            last = line
+    run.status, run.duration_s = pytest.returncode, time.monotonic() - started
+    run.counts = parse_counts(last)
+
+
+def parse_counts(summary: str) -> Counter[str]:
+    """Return what pytest's last line counts, without the tests that were not asked for."""
+    found = re.findall(r"(\d+) ([a-z]+)(?=,| in )", summary)
+    return Counter({word: int(count) for count, word in found if word != "deselected"})
+
+
+def _count_tests(for_pytest: Sequence[str]) -> int:
+    """Ask pytest how many tests there are to be run."""
+    command = (*PYTEST, "--collect-only", "--quiet", *for_pytest)
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    return sum("::" in line for line in done.stdout.splitlines())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
