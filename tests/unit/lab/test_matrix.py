@@ -30,7 +30,7 @@ def test_the_handful_runs_where_the_others_do_not() -> None:
 
 
 def test_counts() -> None:
-    """pytest's last line has words and numbers, with and without its frame."""
+    """Pytest's last line has words and numbers, with and without its frame."""
     assert parse_counts("74 passed in 63.11s (0:01:03)\n") == {"passed": 74}
     line = "=== 1 failed, 73 passed, 2 skipped, 84 deselected, 1 error in 63.11s ==="
     assert parse_counts(line) == {"failed": 1, "passed": 73, "skipped": 2, "error": 1}
