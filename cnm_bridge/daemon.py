@@ -22,6 +22,7 @@ from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.lifecycle import (
+    Audit,
     Binder,
     Endpoints,
     KeyedLocks,
@@ -31,6 +32,7 @@ from cnm_bridge.lifecycle import (
     PluginLog,
     RebuildEndpoint,
     Reconcile,
+    RemoveRemains,
     TearDown,
 )
 from cnm_bridge.settings import Settings
@@ -154,6 +156,16 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         owed=owed,
         lost=lost,
         rebuild=rebuild,
+        audit=Audit(store, kernel, settings.run_dir),
+        remove=RemoveRemains(
+            store=store,
+            networks=networks,
+            kernel=kernel,
+            owed=owed,
+            locks=endpoint_locks,
+            run_dir=settings.run_dir,
+            boot_id=boot_id,
+        ),
         driver=settings.socket.stem,
         interval_s=settings.reconcile_interval_s,
         grace_s=settings.reconcile_grace_s,

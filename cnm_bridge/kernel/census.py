@@ -9,7 +9,7 @@ from cnm_bridge.kernel.links import Link, delete_link, find_link, find_link_by_a
 from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.netns import NamespaceId, enter, namespace_id, open_namespace
 
-__all__ = ["delete_host_link", "find_link_in", "list_host_links", "list_staging", "sandbox_is_gone"]
+__all__ = ["delete_host_link", "find_link_in", "list_host_links", "list_namespaces", "sandbox_is_gone"]
 
 
 def list_host_links(*, reply_limit_s: float) -> tuple[Link, ...]:
@@ -39,8 +39,8 @@ def find_link_in(sandbox: Path, altname: str, *, host: NamespaceId, reply_limit_
         return False
 
 
-def list_staging(directory: Path) -> tuple[Path, ...]:
-    """Give what is in the directory of the staging namespaces; nothing if there is none."""
+def list_namespaces(directory: Path) -> tuple[Path, ...]:
+    """Give what is in a directory of namespaces; nothing if there is none."""
     with attempt("list", str(directory)):
         return tuple(sorted(directory.iterdir())) if directory.is_dir() else ()
 

@@ -5,7 +5,7 @@
 from functools import partial
 from pathlib import Path
 
-from cnm_bridge.kernel.census import delete_host_link, find_link_in, list_host_links, list_staging, sandbox_is_gone
+from cnm_bridge.kernel.census import delete_host_link, find_link_in, list_host_links, list_namespaces, sandbox_is_gone
 from cnm_bridge.kernel.journey import Journey, Whereabouts
 from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.netns import (
@@ -142,13 +142,13 @@ class Kernel:
         """Tell whether Docker has removed a sandbox, as far as that can be seen; costs two system calls."""
         return sandbox_is_gone(sandbox)
 
-    def staging_namespaces(self, directory: Path) -> tuple[Path, ...]:
-        """Give the paths of the staging namespaces in a directory.
+    def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
+        """Give the paths in a directory where namespaces are mounted, or were: everything there.
 
         Raises:
             KernelError: The directory cannot be read.
         """
-        return list_staging(directory)
+        return list_namespaces(directory)
 
     def _journey(self, path: Path, ifname: str, altname: str) -> Journey:
         return Journey(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The domain: networks and endpoints between Docker and CNI. Knows no HTTP, no netlink, no LevelDB."""
 
+from cnm_bridge.lifecycle.audit import Audit
 from cnm_bridge.lifecycle.binding import Binder
 from cnm_bridge.lifecycle.endpoints import Endpoints
 from cnm_bridge.lifecycle.locks import KeyedLocks
@@ -11,9 +12,11 @@ from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.plugin_log import PluginLog
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.reconcile import Reconcile
+from cnm_bridge.lifecycle.remains import RemoveRemains
 from cnm_bridge.lifecycle.teardown import TearDown
 
 __all__ = [
+    "Audit",
     "Binder",
     "Endpoints",
     "KeyedLocks",
@@ -23,5 +26,6 @@ __all__ = [
     "PluginLog",
     "RebuildEndpoint",
     "Reconcile",
+    "RemoveRemains",
     "TearDown",
 ]

@@ -7,11 +7,12 @@ from typing import Final
 
 from state import EndpointId
 
-__all__ = ["STAGING_IFNAME", "alternative_name", "host_link_name", "staging_path"]
+__all__ = ["STAGING_IFNAME", "alternative_name", "endpoint_of", "host_link_name", "staging_directory", "staging_path"]
 
 STAGING_IFNAME: Final = "eth0"
 """The link's name while the plugins see it; keys of third-party plugins and operators' eyes expect it."""
 
+_ALTERNATIVE_PREFIX: Final = "cni-bridge-"
 _HOST_PREFIX: Final = "cnib"
 _HOST_DIGITS: Final = 11
 
@@ -27,9 +28,21 @@ def host_link_name(endpoint_id: EndpointId) -> str:
 
 def alternative_name(endpoint_id: EndpointId) -> str:
     """Return the alternative name that the link keeps in whichever namespace it is: `cni-bridge-<endpoint ID>`."""
-    return f"cni-bridge-{endpoint_id}"
+    return f"{_ALTERNATIVE_PREFIX}{endpoint_id}"
+
+
+def endpoint_of(alternative: str) -> EndpointId | None:
+    """Return the ID of the endpoint that a link with this alternative name is of, None if it is none of ours."""
+    if alternative.startswith(_ALTERNATIVE_PREFIX):
+        return EndpointId(alternative.removeprefix(_ALTERNATIVE_PREFIX))
+    return None
+
+
+def staging_directory(run_dir: Path) -> Path:
+    """Return the directory of the staging namespaces."""
+    return run_dir / "netns"
 
 
 def staging_path(run_dir: Path, endpoint_id: EndpointId) -> Path:
     """Return the path of the endpoint's staging namespace."""
-    return run_dir / "netns" / endpoint_id
+    return staging_directory(run_dir) / endpoint_id

@@ -108,7 +108,7 @@ class Networks:
                 "it; see that --docker-host is right, or remove the Docker network and create it again"
             )
         if network.configuration is not None:
-            return network, await self._runtime.negotiate(self._index().find(network.configuration))
+            return network, await self.find_configuration(network.configuration)
         name = network.name or await self._binder.wait(network.id)
         try:
             configuration = self._index().find(name)
@@ -119,6 +119,19 @@ class Networks:
                 f"{exc}. Add one of that name, or make the network again with -o cni.network=NAME"
             ) from exc
         return network, await self._runtime.negotiate(configuration)
+
+    async def find_configuration(self, name: str) -> NetworkConfigurationList:
+        """Return the list of this name as it is on disk now, in the version its plugins speak.
+
+        Raises:
+            CniError: It is not there, or its plugins do not fit it.
+        """
+        return await self._runtime.negotiate(self._index().find(name))
+
+    def bound_names(self) -> tuple[str, ...]:
+        """Return the names of the lists that networks are bound to."""
+        names = (network.configuration or network.name for network in self._store.networks())
+        return tuple(name for name in names if name is not None)
 
     def _index(self) -> ConfigurationIndex:
         """Return the configurations as they are now; what cannot be used is said once after each change."""

@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Endpoints that Docker has and we have no record of: their containers run, and their tear down is owed one day."""
 
+from collections.abc import Sequence
+from ipaddress import ip_interface
 from pathlib import Path
 
 import structlog
@@ -19,14 +21,13 @@ from state import (
     EndpointId,
     EndpointRecord,
     NetworkId,
-    NetworkRecord,
     Phase,
     RequestedInterface,
     StateError,
     Store,
 )
 
-__all__ = ["RebuildEndpoint"]
+__all__ = ["RebuildEndpoint", "lost_endpoint"]
 
 log = structlog.get_logger()
 
@@ -90,40 +91,61 @@ class RebuildEndpoint:
         record, configuration = await self._networks.resolve(NetworkId(network.id))
         async with self._locks.hold(endpoint_id):
             if self._store.find_endpoint(endpoint_id) is None:
-                await self._store.adopt_endpoint(self._record(record, configuration, endpoint))
+                addresses = (str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)
+                await self._store.adopt_endpoint(
+                    lost_endpoint(
+                        endpoint_id,
+                        network_id=record.id,
+                        phase=Phase.JOINED,
+                        internal=record.internal,
+                        configuration=configuration,
+                        addresses=tuple(addresses),
+                        mac=endpoint.mac,
+                        run_dir=self._run_dir,
+                        boot_id=self._boot_id,
+                    )
+                )
                 log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)
 
-    def _record(
-        self, network: NetworkRecord, configuration: NetworkConfigurationList, endpoint: EngineEndpoint
-    ) -> EndpointRecord:
-        staging = str(staging_path(self._run_dir, EndpointId(endpoint.id)))
-        return EndpointRecord(
-            id=EndpointId(endpoint.id),
-            network_id=network.id,
-            phase=Phase.JOINED,
-            boot_id=self._boot_id,
-            internal=network.internal,
-            requested=RequestedInterface(),
-            attachment=AttachmentRecord(
-                ifname=STAGING_IFNAME,
-                netns=staging,
-                configuration=configuration.document,
-                cni_version=configuration.cni_version,
-                args=(),
-                capability_args={},
-            ),
-            answered=len(configuration.plugins),
-            result=_result(endpoint, staging),
-        )
 
+def lost_endpoint(
+    endpoint_id: EndpointId,
+    *,
+    network_id: NetworkId,
+    phase: Phase,
+    internal: bool,
+    configuration: NetworkConfigurationList,
+    addresses: Sequence[str],
+    mac: str | None,
+    run_dir: Path,
+    boot_id: str,
+) -> EndpointRecord:
+    """Return a record of an endpoint whose own was lost: enough for a DEL that undoes what its plugins did.
 
-def _result(endpoint: EngineEndpoint, staging: str) -> JsonObject:
-    """Return what the plugins must have said, as far as Docker remembers it."""
-    addresses = [address for address in (endpoint.address, endpoint.address_ipv6) if address is not None]
-    interface = {"name": STAGING_IFNAME, "sandbox": staging, **({"mac": endpoint.mac} if endpoint.mac else {})}
-    return {
+    They know their work by the endpoint's ID and by its addresses.
+    """
+    staging = str(staging_path(run_dir, endpoint_id))
+    result: JsonObject = {
         "cniVersion": "1.0.0",
-        "interfaces": [interface],
-        "ips": [{"address": str(address), "interface": 0} for address in addresses],
+        "interfaces": [{"name": STAGING_IFNAME, "sandbox": staging, **({"mac": mac} if mac else {})}],
+        "ips": [{"address": str(ip_interface(address)), "interface": 0} for address in addresses],
         "dns": {},
     }
+    return EndpointRecord(
+        id=endpoint_id,
+        network_id=network_id,
+        phase=phase,
+        boot_id=boot_id,
+        internal=internal,
+        requested=RequestedInterface(),
+        attachment=AttachmentRecord(
+            ifname=STAGING_IFNAME,
+            netns=staging,
+            configuration=configuration.document,
+            cni_version=configuration.cni_version,
+            args=(),
+            capability_args={},
+        ),
+        answered=len(configuration.plugins),
+        result=result,
+    )

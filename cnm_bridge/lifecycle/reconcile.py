@@ -22,6 +22,7 @@ from cni_invoker import CniError
 from cnm_bridge.engine import Engine, EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError, EngineUnavailable
 from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.lifecycle.audit import Audit, Remains
 from cnm_bridge.lifecycle.judgement import (
     EngineView,
     forgotten_endpoints,
@@ -33,6 +34,7 @@ from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
+from cnm_bridge.lifecycle.remains import RemoveRemains
 from cnm_bridge.lifecycle.verification import find_dead, find_without_link
 from cnm_bridge.wire import NetworkReference
 from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, StateError, Store
@@ -58,9 +60,10 @@ class _Look:
     networks: frozenset[NetworkId] = frozenset()
     unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
     without_link: frozenset[EndpointId] = frozenset()
+    remains: Mapping[EndpointId, Remains] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.forgotten or self.networks or self.unknown or self.without_link)
+        return bool(self.forgotten or self.networks or self.unknown or self.without_link or self.remains)
 
 
 class Reconcile:
@@ -74,6 +77,8 @@ class Reconcile:
         owed: Tears endpoints down.
         lost: Makes records of networks that Docker has and we have not.
         rebuild: Does the same for endpoints.
+        audit: Finds what belongs to no record.
+        remove: Removes of that what is ours.
         driver: The name of this driver in Docker.
         interval_s: How long it rests between two rounds.
         grace_s: How long it waits between two looks of one round.
@@ -89,6 +94,8 @@ class Reconcile:
         owed: OwedTearDowns,
         lost: LostNetworks,
         rebuild: RebuildEndpoint,
+        audit: Audit,
+        remove: RemoveRemains,
         driver: str,
         interval_s: float,
         grace_s: float,
@@ -100,6 +107,8 @@ class Reconcile:
         self._owed = owed
         self._lost = lost
         self._rebuild = rebuild
+        self._audit = audit
+        self._remove = remove
         self._driver = driver
         self._interval_s = interval_s
         self._grace_s = grace_s
@@ -154,6 +163,8 @@ class Reconcile:
             await self._networks.delete(NetworkReference(network_id=network_id))
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
             await self._rebuild_endpoint(*second.unknown[endpoint_id])
+        for endpoint_id in (second.remains.keys() & first.remains.keys()) - second.unknown.keys():
+            await self._remove(second.remains[endpoint_id])
         for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
             self._say_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
 
@@ -175,7 +186,13 @@ class Reconcile:
         if view is None:
             return _Look(forgotten=forgotten, without_link=without_link)
         gone = {record.id: (record, _FORGOTTEN) for record in forgotten_endpoints(view, endpoints)}
+        remains: Mapping[EndpointId, Remains] = {}
+        try:
+            remains = await self._audit.look(self._networks.bound_names())
+        except KernelError as exc:
+            log.warning("reconcile.kernel_unread", error=str(exc))
         return _Look(
+            remains=remains,
             forgotten=forgotten | gone,
             networks=frozenset(record.id for record in forgotten_networks(view, networks, endpoints)),
             unknown=unknown_endpoints(view, (record.id for record in self._store.endpoints())),

@@ -46,6 +46,14 @@ def forget_state(lab: Lab) -> None:
     lab.run("sh", "-c", "rm -r /var/lib/cni-bridge/*")
 
 
+def create_unknown_to_docker(lab: Lab, network: str) -> None:
+    """Make an endpoint that Docker never hears of."""
+    network_id = lab.docker("network", "inspect", "-f", "{{.Id}}", network)
+    body: JsonObject = {"NetworkID": network_id, "EndpointID": ENDPOINT, "Interface": {}, "Options": {}}
+    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/NetworkDriver.CreateEndpoint", body)
+    assert get_object(as_object(answer, "answer"), "Interface")
+
+
 def wait_said(lab: Lab, event: str, timeout_s: float = 20) -> str:
     """Wait for a line of the daemon's log."""
     deadline = time.monotonic() + timeout_s
@@ -96,11 +104,8 @@ def test_an_endpoint_whose_answer_was_lost(private_scene: Scene) -> None:
     network, _ = private_scene.bridge_network()
     restart_daemon(lab, *OFTEN)
     before = lab.state()
-    network_id = lab.docker("network", "inspect", "-f", "{{.Id}}", network)
-    body: JsonObject = {"NetworkID": network_id, "EndpointID": ENDPOINT, "Interface": {}, "Options": {}}
-    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/NetworkDriver.CreateEndpoint", body)
-    assert get_object(as_object(answer, "answer"), "Interface")
-    assert "reservations" in lab.wait_clean(before, timeout_s=0)
+    create_unknown_to_docker(lab, network)
+    assert "reservation" in lab.wait_clean(before, timeout_s=0)
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
@@ -163,3 +168,34 @@ def test_another_engine_judges_nothing(private_scene: Scene) -> None:
     restart_daemon(lab)
     stranger.close()
     lab.remove("/run/stranger.sock")
+
+
+def test_what_is_left_of_an_endpoint_whose_record_was_lost(private_scene: Scene) -> None:
+    """Its staging namespace and its link tell whose it was; addresses and rules go with them."""
+    lab = private_scene.lab
+    network, _ = private_scene.bridge_network(ipv6=True)
+    neighbour = private_scene.run(network)
+    before = lab.state()
+    create_unknown_to_docker(lab, network)
+    lab.stop_daemon(signal.SIGKILL)
+    forget_state(lab)
+    lab.start_daemon(*OFTEN)
+    second = private_scene.run(network)  # the first call tells which engine is Docker's
+    lab.docker("rm", "-f", second.name)
+    assert lab.wait_clean(before, timeout_s=30) == ""
+    wait_said(lab, f'"container": "{neighbour.name}"')
+
+
+def test_an_orphan_that_may_be_anybodys(private_scene: Scene) -> None:
+    """A reservation of an unknown container is said, with its file, and stays."""
+    lab = private_scene.lab
+    network, subnet = private_scene.bridge_network()
+    first = private_scene.run(network)
+    (directory,) = {path.rpartition("/")[0] for path in lab.state().reservations if subnet.ipv4[:-4] in path}
+    orphan = f"{directory}/{subnet.ipv4.replace('0/24', '77')}"
+    lab.write(orphan, "somebody\r\neth0")
+    restart_daemon(lab, *OFTEN)
+    assert orphan in wait_said(lab, "orphan.found")
+    lab.docker("rm", "-f", first.name)
+    assert lab.read(orphan).split() == ["somebody", "eth0"]
+    lab.remove(orphan)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds what belongs to no record: staging namespaces, links, reservations, rules.
+
+A staging namespace and a link with an alternative name of ours are ours by their names: all that was made for the same
+container ID is torn down with them. A reservation or a rule tells a container ID and nothing else; another runtime may
+have made it, on a CNI network of the same name. It is reported, and left to the operator.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cnm_bridge.kernel import Kernel, Link
+from cnm_bridge.lifecycle.naming import endpoint_of, staging_directory
+from cnm_bridge.traces import Trace, find_reservations, find_rules
+from spec import find_object, find_str, get_objects
+from state import EndpointId, EndpointRecord, Store
+
+__all__ = ["Audit", "Orphan", "Remains"]
+
+log = structlog.get_logger()
+
+_RESERVATIONS: Final = Path("/var/lib/cni/networks")
+"""Where host-local keeps them, unless its configuration has `dataDir`."""
+
+_LIBCNI_RESULTS: Final = Path("/var/lib/cni/results")
+"""Where other runtimes (cnitool, containerd, Podman, nerdctl) note what they have attached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """Something that belongs to no record, and may be somebody else's.
+
+    Attributes:
+        network: The CNI network's name.
+        container_id: The container ID that it was made for.
+        what: How an operator finds it.
+    """
+
+    network: str
+    container_id: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What is left of an endpoint of ours whose record was lost.
+
+    Attributes:
+        endpoint_id: Its ID, by which all of it is known.
+        staging: Its staging namespace is there.
+        link: Its link in the host namespace, None if there is none.
+        traces: What plugins made for it.
+    """
+
+    endpoint_id: EndpointId
+    staging: bool
+    link: Link | None
+    traces: tuple[Trace, ...]
+
+
+class Audit:
+    """Looks for what belongs to no record.
+
+    Args:
+        store: The records.
+        kernel: Links and staging namespaces.
+        run_dir: Below it are the staging namespaces.
+    """
+
+    def __init__(self, store: Store, kernel: Kernel, run_dir: Path) -> None:
+        self._store = store
+        self._kernel = kernel
+        self._staging = staging_directory(run_dir)
+        self._orphans: tuple[Orphan, ...] = ()
+
+    @property
+    def orphans(self) -> tuple[Orphan, ...]:
+        """What the last look found that may be somebody else's."""
+        return self._orphans
+
+    async def look(self, networks: Iterable[str]) -> Mapping[EndpointId, Remains]:
+        """Return what is provably ours, by endpoint, and keep the rest in `orphans`; each new one is logged.
+
+        Args:
+            networks: The names of the CNI networks in use; others are not looked at.
+
+        Raises:
+            KernelError: Links or staging namespaces cannot be listed.
+        """
+        links = await self._links()
+        staging = {EndpointId(path.name) for path in self._kernel.namespaces_in(self._staging)}
+        records = self._store.endpoints()  # after what is looked at: what is made now is in both
+        names = sorted({*networks, *(name for record in records if (name := _network_name(record)))})
+        traces = [*await find_rules(), *(trace for name in names for trace in self._reservations(name, records))]
+        known = {record.id for record in records}
+        ours = (staging | links.keys()) - known
+        remains = {
+            endpoint_id: Remains(
+                endpoint_id=endpoint_id,
+                staging=endpoint_id in staging,
+                link=links.get(endpoint_id),
+                traces=tuple(trace for trace in traces if trace.container_id == endpoint_id),
+            )
+            for endpoint_id in ours
+        }
+        self._keep(
+            Orphan(network=trace.network, container_id=trace.container_id, what=trace.what)
+            for trace in traces
+            if trace.network in names and trace.container_id not in known | ours and not _is_attached_elsewhere(trace)
+        )
+        return remains
+
+    async def _links(self) -> Mapping[EndpointId, Link]:
+        found = ((endpoint_of(altname), link) for link in await self._kernel.host_links() for altname in link.altnames)
+        return {endpoint_id: link for endpoint_id, link in found if endpoint_id is not None}
+
+    def _reservations(self, network: str, records: Sequence[EndpointRecord]) -> tuple[Trace, ...]:
+        directories = {_RESERVATIONS, *(path for record in records for path in _data_directories(record))}
+        return tuple(trace for directory in sorted(directories) for trace in find_reservations(directory, network))
+
+    def _keep(self, orphans: Iterable[Orphan]) -> None:
+        before, self._orphans = set(self._orphans), tuple(orphans)
+        for orphan in self._orphans:
+            if orphan not in before:
+                log.warning("orphan.found", network=orphan.network, container_id=orphan.container_id, what=orphan.what)
+
+
+def _network_name(record: EndpointRecord) -> str | None:
+    return find_str(record.attachment.configuration, "name")
+
+
+def _data_directories(record: EndpointRecord) -> tuple[Path, ...]:
+    plugins = get_objects(record.attachment.configuration, "plugins")
+    found = (find_str(find_object(plugin, "ipam") or {}, "dataDir") for plugin in plugins)
+    return tuple(Path(directory) for directory in found if directory)
+
+
+def _is_attached_elsewhere(trace: Trace) -> bool:
+    """Tell whether another runtime has noted the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
+    return any(_LIBCNI_RESULTS.glob(f"{trace.network}-{trace.container_id}-*"))
