@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The boundaries between two effects of a daemon: counted, written down, and one of them deadly.
+
+An effect is whatever outlives the process: a write to the store, a netlink request that changes something, a mount or a
+file below the run directory, the start and the end of a plugin, an answer. Nothing of this is in the daemon's own code:
+`install` wraps the lowest functions that all of it goes through.
+"""
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+from pyroute2.netlink import rtnl
+
+from cni_invoker import execute, process
+from cni_invoker.process import Ended
+from cnm_bridge.api import rpc
+from cnm_bridge.api.rpc import CallsUnderWay, Method
+from cnm_bridge.kernel import netns
+from cnm_bridge.kernel.message import Message, Wanted
+from cnm_bridge.kernel.netlink import Netlink
+from spec import JsonObject, Validator, as_object, parse_json
+from state.db import Database
+
+__all__ = ["ARMED", "TRACE", "WRITES", "Boundaries", "install"]
+
+ARMED: Final = "armed"
+"""The file that begins a count: a word that no earlier count had, and the number of the deadly boundary or 0."""
+TRACE: Final = "trace"
+"""The names of the boundaries reached since the last count began, one a line."""
+WRITES: Final = "writes"
+"""Every write to the store, in all lives: key, and the phase of the record or `gone`."""
+
+_RUN_DIR: Final = "/run/cni-bridge/"
+_HARMLESS_VERBS: Final = frozenset({"VERSION", "STATUS"})
+_KINDS: Final = {kind: name for name, kind in vars(rtnl).items() if name.startswith("RTM_") and type(kind) is int}
+_GET: Final = 2  # of each four message types of rtnetlink, NEW, DEL, GET, SET, the third asks and changes nothing
+
+
+class Boundaries:
+    """Counts boundaries while it is armed, and ends this process at one of them.
+
+    Args:
+        directory: Where the files above are.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._order: list[str] = []
+        self._count = 0
+
+    def reach(self, name: str) -> None:
+        """Come to a boundary; returns unless it is the deadly one."""
+        with self._lock:
+            order = self._read_order()
+            if order != self._order:
+                self._order, self._count = order, 0
+            if not order:
+                return
+            self._count += 1
+            _append(self._directory / TRACE, name)
+            if self._count == int(order[1]):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrote(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write down what has been written to the store."""
+        with self._lock:
+            for key, value in changes.items():
+                _append(self._directory / WRITES, f"{key} {_phase(value)}")
+
+    def _read_order(self) -> list[str]:
+        try:
+            return (self._directory / ARMED).read_text("ascii").split()
+        except FileNotFoundError:
+            return []
+
+
+def install(boundaries: Boundaries) -> None:
+    """Put a boundary before each effect of this process, and one behind those that others may notice."""
+    _wrap_store(boundaries)
+    _wrap_netlink(boundaries)
+    _wrap_files(boundaries)
+    _wrap_plugins(boundaries)
+    _wrap_answers(boundaries)
+
+
+def _wrap_store(boundaries: Boundaries) -> None:
+    write_now = Database.write_now
+
+    def counted(self: Database, changes: Mapping[str, bytes | None]) -> None:
+        described = ", ".join(f"{key.partition('/')[0]} {_phase(value)}" for key, value in changes.items())
+        boundaries.reach(f"write {described}")
+        write_now(self, changes)
+        boundaries.wrote(changes)
+
+    Database.write_now = counted  # type: ignore[method-assign]
+
+
+def _wrap_netlink(boundaries: Boundaries) -> None:
+    request = Netlink.request
+
+    def counted(
+        self: Netlink, kind: int, fields: Mapping[str, int], attributes: Wanted = (), *, flags: int = 0
+    ) -> tuple[Message, ...]:
+        if kind % 4 != _GET:
+            boundaries.reach(f"{_KINDS[kind]} {' '.join(name for name, _ in attributes)}".rstrip())
+        return request(self, kind, fields, attributes, flags=flags)
+
+    Netlink.request = counted  # type: ignore[method-assign]
+
+
+def _wrap_files(boundaries: Boundaries) -> None:
+    call, touch, unlink, mkdir = netns._call, Path.touch, Path.unlink, Path.mkdir
+
+    def counted_call(function: str, *arguments: int | bytes | ctypes.c_ulong | None) -> None:
+        if function.startswith(("mount", "umount")):
+            boundaries.reach(function)
+        call(function, *arguments)
+
+    def counted_touch(self: Path, mode: int = 0o666, exist_ok: bool = True) -> None:
+        _reach_file(boundaries, "touch", self)
+        touch(self, mode, exist_ok)
+
+    def counted_unlink(self: Path, missing_ok: bool = False) -> None:
+        _reach_file(boundaries, "unlink", self)
+        unlink(self, missing_ok)
+
+    def counted_mkdir(self: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if not self.exists():
+            _reach_file(boundaries, "mkdir", self)
+        mkdir(self, mode, parents, exist_ok)
+
+    netns._call = counted_call
+    Path.touch = counted_touch  # type: ignore[method-assign]
+    Path.unlink = counted_unlink  # type: ignore[method-assign]
+    Path.mkdir = counted_mkdir  # type: ignore[method-assign]
+
+
+def _wrap_plugins(boundaries: Boundaries) -> None:
+    run_program, start = process.run_program, process._Child.__init__
+
+    def counted_start(
+        self: process._Child, path: Path, environment: Mapping[str, str], *rest: object, **more: object
+    ) -> None:
+        start(self, path, environment, *rest, **more)  # type: ignore[arg-type]
+        if environment.get("CNI_COMMAND") not in _HARMLESS_VERBS:
+            boundaries.reach(f"while {path.name} {environment.get('CNI_COMMAND')} runs")
+
+    async def counted(path: Path, environment: Mapping[str, str], stdin: bytes, **limits: float) -> Ended:
+        matters = environment.get("CNI_COMMAND") not in _HARMLESS_VERBS
+        if matters:
+            boundaries.reach(f"start {path.name} {environment.get('CNI_COMMAND')}")
+        ended = await run_program(path, environment, stdin, **limits)  # type: ignore[arg-type]
+        if matters:
+            boundaries.reach(f"end of {path.name} {environment.get('CNI_COMMAND')}")
+        return ended
+
+    process._Child.__init__ = counted_start  # type: ignore[method-assign]
+    execute.run_program = counted  # type: ignore[attr-defined]
+
+
+def _wrap_answers(boundaries: Boundaries) -> None:
+    answer = rpc._answer
+
+    async def counted(
+        method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay
+    ) -> JsonObject:
+        reply = await answer(method, validate, request, calls)
+        if callable(method.answer):
+            boundaries.reach(f"answer {method.name}")
+        return reply
+
+    rpc._answer = counted
+
+
+def _reach_file(boundaries: Boundaries, what: str, path: Path) -> None:
+    if str(path).startswith(_RUN_DIR):
+        boundaries.reach(what)
+
+
+def _phase(value: bytes | None) -> str:
+    if value is None:
+        return "gone"
+    record = parse_json(value)
+    return str(as_object(record, "a record").get("phase", "stored")) if isinstance(record, dict) else "stored"
+
+
+def _append(path: Path, line: str) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Labs for the crash tests: each test has one of its own, for it kills what it wants."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab import Lab
+
+__all__ = ["lab"]
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """A lab without dockerd that nobody else uses."""
+    if os.geteuid() != 0:
+        pytest.skip("a lab needs root")
+    with Lab(dockerd=False) as lab:
+        yield lab

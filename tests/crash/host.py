@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A Docker host without Docker: the daemon, a client that plays libnetwork, and an order to die at a boundary."""
+
+import http.client
+import itertools
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Self
+
+from cnm_bridge.settings import Settings
+from spec import JsonObject, as_object, find_object, find_str, get_int, get_object, get_objects, get_str
+from state import Store
+from tests.crash.boundaries import ARMED, TRACE, WRITES
+from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab, LabError
+from tests.lab.unix_http import request
+
+__all__ = ["Answer", "Endpoint", "Host"]
+
+Answer = JsonObject | None
+"""What the daemon answered, None where it died instead."""
+
+NETWORK: Final = "c0" * 32
+LIST: Final = "crash"
+SANDBOX: Final = "box"
+NEIGHBOURS: Final = "neighbour"
+
+_DIRECTORY: Final = "/run/crash"
+_TRIES: Final = 100
+
+
+class Endpoint:
+    """An endpoint and the way that libnetwork takes with it.
+
+    Args:
+        host: Where it is.
+        number: No other endpoint has it.
+        sandbox: The name of its network namespace, below `/run/netns`.
+    """
+
+    def __init__(self, host: "Host", number: int, sandbox: str) -> None:
+        self.id = f"{number:011x}".ljust(64, "e")
+        self._host = host
+        self._sandbox = sandbox
+        self._interface: JsonObject = {}
+        self._joined: JsonObject = {}
+
+    @property
+    def link(self) -> str:
+        """What its link is called in the host namespace."""
+        return f"cnib{self.id[:11]}"
+
+    def create(self) -> Answer:
+        """Send CreateEndpoint."""
+        interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+        answer = self._call("CreateEndpoint", Interface=interface, Options={})
+        self._interface = find_object(answer or {}, "Interface") or {}
+        return answer
+
+    def join(self) -> Answer:
+        """Send Join."""
+        answer = self._call("Join", SandboxKey=f"/run/netns/{self._sandbox}", Options={})
+        self._joined = answer or {}
+        return answer
+
+    def leave(self) -> Answer:
+        """Send Leave."""
+        return self._call("Leave")
+
+    def delete(self) -> Answer:
+        """Send DeleteEndpoint."""
+        return self._call("DeleteEndpoint")
+
+    def move_in(self) -> None:
+        """Put the link into the sandbox with what CreateEndpoint and Join have answered."""
+        box = f"ip -n {self._sandbox}"
+        commands = [f"ip link set {self.link} netns {self._sandbox} name eth0"]
+        for key in ("Address", "AddressIPv6"):
+            address = find_str(self._interface, key)
+            if address:
+                commands.append(f"{box} addr add {address} dev eth0 {'nodad' if ':' in address else ''}")
+        commands.append(f"{box} link set eth0 up")
+        for route in get_objects(self._joined, "StaticRoutes"):
+            via = f"via {get_str(route, 'NextHop')}" if get_int(route, "RouteType") == 0 else ""
+            commands.append(f"{box} route replace {get_str(route, 'Destination')} {via} dev eth0")
+        for key in ("Gateway", "GatewayIPv6"):
+            gateway = find_str(self._joined, key)
+            if gateway:
+                commands.append(f"{box} route add default via {gateway} dev eth0")
+        self._host.lab.run("sh", "-ec", "\n".join(commands))
+
+    def move_out(self) -> None:
+        """Put the link back into the host namespace, if it is in the sandbox."""
+        box = f"ip -n {self._sandbox}"
+        moves = [f"{box} link set eth0 down", f"{box} link set eth0 netns 1 name {self.link}"]
+        self._host.lab.run("sh", "-ec", "\n".join([f"{box} link show eth0 >/dev/null 2>&1 || exit 0", *moves]))
+
+    def has_network(self) -> bool:
+        """Tell whether all gateways answer a ping out of the sandbox."""
+        gateways = [gateway for key in ("Gateway", "GatewayIPv6") if (gateway := find_str(self._joined, key))]
+        assert gateways, f"Join has answered no gateway: {self._joined}"
+        enter = ("nsenter", f"--net=/run/netns/{self._sandbox}")
+        try:
+            for gateway in gateways:
+                self._host.lab.run(*enter, "busybox", "ping", "-c", "1", "-w", "5", gateway)
+        except CommandFailed:
+            return False
+        return True
+
+    def _call(self, method: str, **more: JsonObject | str) -> Answer:
+        return self._host.call(method, {"NetworkID": NETWORK, "EndpointID": self.id, **more})
+
+
+class Host:
+    """A lab with the daemon, one network, two sandboxes, and a neighbour that must never notice anything.
+
+    Args:
+        lab: A lab without dockerd.
+        plugins: The network's configuration list.
+    """
+
+    def __init__(self, lab: Lab, plugins: Sequence[JsonObject]) -> None:
+        self.lab = lab
+        self._numbers = itertools.count(1)
+        self._orders = itertools.count(1)
+        self._command = (sys.executable, "-m", "tests.crash.daemon", _DIRECTORY, "serve")
+        lab.run("mkdir", "-p", _DIRECTORY)
+        for sandbox in (SANDBOX, NEIGHBOURS):
+            lab.run("ip", "netns", "add", sandbox)
+            lab.run("ip", "-n", sandbox, "link", "set", "lo", "up")
+        lab.write(f"/etc/cni/net.d/{LIST}.conflist", {"cniVersion": "1.0.0", "name": LIST, "plugins": list(plugins)})
+        self.start()
+        options = {"com.docker.network.generic": {"cni.network": LIST}}
+        assert self.call("CreateNetwork", {"NetworkID": NETWORK, "Options": options}) == {}
+        self.neighbour = self.endpoint(NEIGHBOURS)
+        assert get_object(self.neighbour.create() or {}, "Interface")
+        self.neighbour.join()
+        self.neighbour.move_in()
+        assert self.neighbour.has_network()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.disarm()
+
+    def endpoint(self, sandbox: str = SANDBOX) -> Endpoint:
+        """Give an endpoint that does not exist yet."""
+        return Endpoint(self, next(self._numbers), sandbox)
+
+    def call(self, method: str, body: JsonObject | None = None) -> Answer:
+        """Call the daemon as dockerd does; None where it dies meanwhile."""
+        try:
+            _, answer = request(self.lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body, timeout_s=60)
+        except (OSError, http.client.HTTPException):
+            return None
+        return as_object(answer, method)
+
+    # Death
+
+    def arm(self, boundary: int) -> None:
+        """Begin a count; the daemon is to die at this boundary of it, at none if it is 0."""
+        self.lab.path(f"{_DIRECTORY}/{TRACE}").unlink(missing_ok=True)
+        part = self.lab.path(f"{_DIRECTORY}/part")
+        part.write_text(f"order{next(self._orders)} {boundary}", encoding="ascii")
+        part.rename(self.lab.path(f"{_DIRECTORY}/{ARMED}"))
+
+    def disarm(self) -> tuple[str, ...]:
+        """End the count and give the names of the boundaries that were reached."""
+        self.lab.path(f"{_DIRECTORY}/{ARMED}").unlink(missing_ok=True)
+        return self._lines(TRACE)
+
+    def start(self) -> None:
+        """Start the daemon and wait until it answers."""
+        self.lab.start_daemon(command=self._command)
+
+    def start_to_die(self) -> bool:
+        """Start the daemon and tell whether it died of its order before it answered."""
+        with suppress(LabError):
+            self.lab.start_daemon(command=self._command)
+            return False
+        self.wait_dead()
+        return True
+
+    def wait_dead(self) -> None:
+        """Wait for the daemon's end, which must be the ordered one."""
+        assert self.lab.daemon is not None
+        assert self.lab.daemon.wait() == -signal.SIGKILL, self.lab.daemon.tail()
+
+    # What is known of the store
+
+    def phase(self, endpoint: Endpoint) -> str | None:
+        """Give the phase of an endpoint's record as it was last written, None where there is none."""
+        last = None
+        for line in self._lines(WRITES):
+            key, _, phase = line.partition(" ")
+            if key == f"endpoint/{endpoint.id}":
+                last = phase
+        return None if last == "gone" else last
+
+    def endpoint_ids(self) -> tuple[str, ...]:
+        """Stop the daemon and read what really is in the store."""
+        self.lab.stop_daemon()
+        store = Store.open(self.lab.path(str(Settings().state_dir)))
+        try:
+            return tuple(record.id for record in store.endpoints())
+        finally:
+            store.close()
+
+    def _lines(self, name: str) -> tuple[str, ...]:
+        try:
+            return tuple(self.lab.path(f"{_DIRECTORY}/{name}").read_text("utf-8").splitlines())
+        except FileNotFoundError:
+            return ()

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""One cell of the crash matrix: a call that the daemon dies in, its next life, and what must be true then."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from spec import get_object, get_str
+from tests.crash.host import Answer, Endpoint, Host
+from tests.lab import LabState
+
+__all__ = ["Call", "Cell", "try_cell"]
+
+_KEPT = frozenset({"ready", "joined"})
+
+
+class Call(StrEnum):
+    """What Docker asks when the daemon dies."""
+
+    CREATE = "create"
+    JOIN = "join"
+    LEAVE = "leave"
+    DELETE = "delete"
+    DELETE_JOINED = "delete without leave"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What was seen.
+
+    Attributes:
+        reached: The boundaries of the call up to the daemon's death, or all of them where it did not die.
+        recovery: The boundaries of the next life until it answered, all that were reached.
+        died_again: Whether the next life died of its order as well.
+    """
+
+    reached: tuple[str, ...]
+    recovery: tuple[str, ...]
+    died_again: bool
+
+
+def try_cell(host: Host, call: Call, boundary: int, again: int = 0) -> Cell:
+    """Kill the daemon at a boundary of `call`, its next life at boundary `again` of its start, and look at the third.
+
+    At no boundary where the number is 0.
+
+    Raises:
+        AssertionError: Something is left, or lost.
+    """
+    before = host.lab.state()
+    endpoint = host.endpoint()
+    _prepare(endpoint, call)
+    host.arm(boundary)
+    answer = _send(endpoint, call)
+    reached = host.disarm()
+    if not boundary:
+        assert answer is not None
+        assert "Err" not in answer, answer
+        _finish(endpoint, call)
+        _assert_clean(host, before, f"{call} that was not interrupted")
+        return Cell(reached=reached, recovery=(), died_again=False)
+    assert answer is None, f"{call} has no boundary {boundary}, but {reached}"
+    host.wait_dead()
+    where = f"killed in {call} at boundary {boundary}, {reached[-1]}"
+    host.arm(again)
+    died_again = host.start_to_die()
+    recovery = host.disarm()
+    if died_again:
+        where += f"; in recovery at boundary {again}, {recovery[-1]}"
+        host.start()
+    assert host.neighbour.has_network(), f"{where}: the neighbour has lost its network"
+    _look_after(host, endpoint, call, where)
+    _assert_clean(host, before, where)
+    return Cell(reached=reached, recovery=recovery, died_again=died_again)
+
+
+def _prepare(endpoint: Endpoint, call: Call) -> None:
+    """Bring the endpoint to where `call` comes next."""
+    if call is Call.CREATE:
+        return
+    assert get_object(endpoint.create() or {}, "Interface")
+    if call is Call.JOIN:
+        return
+    assert get_object(endpoint.join() or {}, "InterfaceName")
+    endpoint.move_in()
+    if call in {Call.LEAVE, Call.DELETE_JOINED}:
+        return
+    assert endpoint.leave() == {}
+    endpoint.move_out()
+
+
+def _send(endpoint: Endpoint, call: Call) -> Answer:
+    match call:
+        case Call.CREATE:
+            return endpoint.create()
+        case Call.JOIN:
+            return endpoint.join()
+        case Call.LEAVE:
+            return endpoint.leave()
+        case Call.DELETE | Call.DELETE_JOINED:
+            return endpoint.delete()
+
+
+def _finish(endpoint: Endpoint, call: Call) -> None:
+    """Do what Docker does after a call that was answered, to the endpoint's end."""
+    if call is Call.LEAVE:
+        endpoint.move_out()
+    if call not in {Call.DELETE, Call.DELETE_JOINED}:
+        assert endpoint.delete() == {}
+
+
+def _look_after(host: Host, endpoint: Endpoint, call: Call, where: str) -> None:
+    """See that the endpoint is either gone or whole, as its record says, and end what is whole."""
+    phase = host.phase(endpoint)
+    assert phase is None or phase in _KEPT, f"{where}: the record is {phase} after recovery"
+    refused = host.call("Leave")  # Docker repeats the call whose connection broke, without its body
+    assert "no body" in get_str(refused or {}, "Err"), where
+    if phase is None:
+        return
+    if call in {Call.LEAVE, Call.DELETE_JOINED}:
+        assert endpoint.has_network(), f"{where}: the container has lost its network"
+        assert endpoint.leave() == {}, where
+        endpoint.move_out()
+    else:
+        assert get_object(endpoint.create() or {}, "Interface"), f"{where}: the endpoint is not what it was"
+        assert get_object(endpoint.join() or {}, "InterfaceName"), where
+        endpoint.move_in()
+        assert endpoint.has_network(), f"{where}: the endpoint leads nowhere"
+        assert endpoint.leave() == {}, where
+        endpoint.move_out()
+    assert endpoint.delete() == {}, where
+    assert host.phase(endpoint) is None, where
+
+
+def _assert_clean(host: Host, before: LabState, where: str) -> None:
+    left = host.lab.wait_clean(before)
+    assert not left, f"{where}; left behind:\n{left}"

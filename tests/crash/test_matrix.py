@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""SIGKILL of the daemon at every boundary between two effects of a call, and at those of the recovery after it.
+
+Afterwards nothing is left that should not be, an endpoint is either gone or whole, and the neighbour has its network.
+With CNI_BRIDGE_CRASH=full (`make crash`) that is every boundary and every pair of them, else a choice: CNI_BRIDGE_SEED
+repeats one.
+"""
+
+import os
+import random
+from typing import Final
+
+import pytest
+
+from tests.crash.host import Host
+from tests.crash.lists import LISTS
+from tests.crash.matrix import Call, try_cell
+from tests.lab import Lab
+
+pytestmark = pytest.mark.timeout(3600)
+
+FULL: Final = os.environ.get("CNI_BRIDGE_CRASH") == "full"
+SEED: Final = int(os.environ.get("CNI_BRIDGE_SEED") or random.SystemRandom().randrange(10**6))
+WHOLE: Final = "bridge"
+"""The list whose single boundaries are all tried in any case."""
+SINGLE: Final = 4
+"""How many boundaries of a call are tried with the other lists."""
+PAIRS: Final = 2
+"""How many pairs of boundaries are tried of each call and list."""
+
+
+@pytest.mark.parametrize("call", Call)
+@pytest.mark.parametrize("kind", LISTS)
+def test_every_boundary(lab: Lab, kind: str, call: Call) -> None:
+    """See the module's docstring."""
+    chance = random.Random(SEED)  # noqa: S311 - to be repeated, not to be secret
+    print(f"to repeat this choice: CNI_BRIDGE_SEED={SEED}")  # noqa: T201 - pytest shows it with a failure
+    with Host(lab, LISTS[kind]) as host:
+        every = range(1, 1 + len(try_cell(host, call, 0).reached))
+        assert len(every) > 1, "hardly a boundary: is anything counted?"
+        chosen = every if FULL or kind == WHOLE else sorted(chance.sample(every, min(SINGLE, len(every))))
+        pairs = []
+        for boundary in chosen:
+            recovery = try_cell(host, call, boundary).recovery
+            pairs += [(boundary, again) for again in range(1, 1 + len(recovery))]
+        for boundary, again in pairs if FULL else chance.sample(pairs, min(PAIRS, len(pairs))):
+            assert try_cell(host, call, boundary, again).died_again, f"no boundary {again} in recovery from {boundary}"
+        assert host.endpoint_ids() == (host.neighbour.id,), "records are left"
+        print(f"{kind}, {call}: {len(chosen)} of {len(every)} boundaries, {len(pairs)} pairs known")  # noqa: T201

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""SIGKILL of a plugin in the middle of ADD and of DEL: Docker gets an error, and in the end nothing is left.
+
+The real plugins are killed after ever longer times, from before their first effect to after their last one.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from spec import get_object, get_str
+from tests.crash.host import Host
+from tests.crash.lists import LISTS
+from tests.lab import Lab, LabState
+
+_PLUGINS: Final = "/usr/lib/cni"
+_MORTAL: Final = """#!/bin/sh
+# The real plugin, killed after a time where /run/crash/VERB says so.
+read -r seconds <"/run/crash/$CNI_COMMAND" 2>/dev/null || exec {real}
+exec timeout --signal=KILL "$seconds" {real}
+"""
+_VICTIMS: Final = [(kind, str(plugin["type"])) for kind, plugins in LISTS.items() for plugin in plugins]
+_STEPS_MS: Final = range(1, 60, 6)
+
+
+@pytest.mark.parametrize(("kind", "victim"), _VICTIMS)
+@pytest.mark.parametrize("verb", ["ADD", "DEL"])
+def test_killed_in_the_middle(lab: Lab, kind: str, victim: str, verb: str) -> None:
+    """See the module's docstring."""
+    lab.write(f"/opt/cni/bin/{victim}", _MORTAL.format(real=f"{_PLUGINS}/{victim}"), mode=0o755)
+    died = 0
+    with Host(lab, LISTS[kind]) as host:
+        for seconds in _ever_longer():
+            before = lab.state()
+            died += _try(host, verb, victim, seconds)
+            _assert_clean(lab, before, f"{victim} killed {seconds} s after the beginning of {verb}")
+        assert host.neighbour.has_network()
+        assert host.endpoint_ids() == (host.neighbour.id,)
+    assert died, "it was never killed in time"
+
+
+def _try(host: Host, verb: str, victim: str, seconds: str) -> bool:
+    """Create and delete an endpoint whose plugin is to die; tell whether it did."""
+    order = f"/run/crash/{verb}"
+    endpoint = host.endpoint()
+    if verb == "ADD":
+        host.lab.write(order, f"{seconds}\n")
+    created = endpoint.create() or {}
+    host.lab.remove(order)
+    if "Err" in created:
+        assert verb == "ADD"
+        _assert_said(get_str(created, "Err"), victim)
+        return True
+    assert get_object(created, "Interface")
+    if verb == "DEL":
+        host.lab.write(order, f"{seconds}\n")
+    deleted = endpoint.delete() or {}
+    host.lab.remove(order)
+    if deleted:
+        _assert_said(get_str(deleted, "Err"), victim)
+    return bool(deleted)
+
+
+def _assert_said(error: str, victim: str) -> None:
+    assert f'"{victim}"' in error
+    assert "signal" in error.lower() or "kill" in error.lower(), error
+
+
+def _ever_longer() -> Iterator[str]:
+    return (f"{step / 1000:.3f}" for step in _STEPS_MS)
+
+
+def _assert_clean(lab: Lab, before: LabState, what: str) -> None:
+    left = lab.wait_clean(before)
+    assert not left, f"{what}; left behind:\n{left}"
