@@ -90,8 +90,11 @@ class Chain:
         attachment: Attachment,
         result: Result | None,
         answered: int | None = None,
+        restore: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """Run DEL in reverse order, each plugin once more if it fails, up to the first that fails again.
+
+        Before a plugin is asked once more `restore` is called, if it is given.
 
         The plugin after the first `answered` is the one whose ADD did not come to its end, and those behind it have not
         been asked: they may refuse. If that one was cut off, or asks to be tried later, the others go on all the same.
@@ -105,7 +108,7 @@ class Chain:
         for index, plugin in reversed(tuple(enumerate(network.plugins))):
             request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, told)
             try:
-                await self._delete(request)
+                await self._delete(request, restore)
             except PluginError as exc:
                 if index < owing:
                     raise
@@ -146,12 +149,14 @@ class Chain:
             if await self._speaks(plugin, network.cni_version):
                 await self._executions.run(self._make_requests().status(network, plugin))
 
-    async def _delete(self, request: Request) -> None:
+    async def _delete(self, request: Request, restore: Callable[[], Awaitable[object]] | None) -> None:
         try:
             await self._executions.run(request)
         except PluginFailed as exc:
             if exc.is_transient:  # asked again often enough
                 raise
+            if restore is not None:
+                await restore()
             await self._executions.run(request)
 
     async def _add(

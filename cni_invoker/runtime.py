@@ -170,6 +170,7 @@ class Runtime:
         result: Result | None,
         *,
         answered: int | None = None,
+        restore: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """Delete a container from a network (CNI SPEC "Deleting an attachment").
 
@@ -187,6 +188,8 @@ class Runtime:
             result: What ADD returned, or the last that it told on its way; None if no plugin came to its end. One that
                 cannot be told in the list's version is not told.
             answered: How many plugins came to the end of their ADD, None for all.
+            restore: Called before a plugin that failed is tried once more: puts back the link that it may have deleted
+                and finds the rest of its work by (bridge, ptp: masquerading). What it raises is raised.
 
         Raises:
             NetworkBusy: Nothing has been executed.
@@ -194,7 +197,7 @@ class Runtime:
                 have not run.
         """
         async with self._gates.attachment(network.name, attachment.container_id):
-            await self._chain.delete(network, attachment, result, answered)
+            await self._chain.delete(network, attachment, result, answered, restore)
 
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         """Have the plugins of a network clean up all that belongs to no attachment (CNI SPEC "Garbage collection").

@@ -7,13 +7,16 @@ under the same name and with exactly the result's addresses; masquerade rules, f
 is brought back from wherever it is, or a placeholder stands in for it.
 """
 
+import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import structlog
 
-from cni_invoker import NetworkConfigurationList, Result, Runtime
-from cnm_bridge.kernel import IpInterface, Kernel, Snapshot
+from cni_invoker import NetworkConfigurationList, PluginFailed, Result, Runtime
+from cnm_bridge.kernel import IpInterface, Kernel, Snapshot, Whereabouts
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from cnm_bridge.lifecycle.handover import given_addresses
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
@@ -22,6 +25,8 @@ from state import EndpointRecord, Phase, StateError, StateUnusable, Store
 __all__ = ["TearDown"]
 
 log = structlog.get_logger()
+
+_CHAIN_GONE: Final = re.compile(r"\(nf_tables\): Chain '[^']+' does not exist")
 
 
 class TearDown:
@@ -54,25 +59,69 @@ class TearDown:
                 await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
             except StateUnusable as exc:  # a full disk must not keep the address and the link
                 unwritten = exc
-        attachment = record.attachment
-        staging = Path(attachment.netns)
         result = Result.from_document(record.result) if record.result is not None else None
-        found = await self._kernel.bring_back(
-            staging,
-            attachment.ifname,
-            host_name=host_link_name(record.id),
-            altname=alternative_name(record.id),
-            sandbox=Path(record.sandbox_key) if record.sandbox_key else None,
-            addresses=_addresses(record, result),
-        )
-        stored = NetworkConfigurationList.from_document(attachment.configuration)
-        configuration = stored.with_version(attachment.cni_version)
-        await self._runtime.delete(configuration, cni_attachment(record), result, answered=record.answered)
-        await self._kernel.remove_staging(staging)
+        addresses = _addresses(record, result)
+        found = await self._bring_back(record, addresses)
+        try:
+            await self._delete(record, result, addresses)
+        except PluginFailed as exc:
+            if not addresses or not _is_half_done(exc):
+                raise
+            await self._delete_apart(record, result, addresses)
+        await self._kernel.remove_staging(Path(record.attachment.netns))
         if unwritten is not None:
             raise unwritten
         await self._store.remove_endpoint(record.id)
         log.info("endpoint.torn_down", endpoint_id=record.id, link=found.value)
+
+    async def _bring_back(self, record: EndpointRecord, addresses: tuple[IpInterface, ...] | None) -> Whereabouts:
+        return await self._kernel.bring_back(
+            Path(record.attachment.netns),
+            record.attachment.ifname,
+            host_name=host_link_name(record.id),
+            altname=alternative_name(record.id),
+            sandbox=Path(record.sandbox_key) if record.sandbox_key else None,
+            addresses=addresses,
+        )
+
+    async def _delete(
+        self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...] | None
+    ) -> None:
+        stored = NetworkConfigurationList.from_document(record.attachment.configuration)
+        await self._runtime.delete(
+            stored.with_version(record.attachment.cni_version),
+            cni_attachment(record),
+            result,
+            answered=record.answered,
+            # bridge and ptp delete the link first: killed after that, they would never find their masquerading
+            restore=partial(self._bring_back, record, addresses),
+        )
+
+    async def _delete_apart(
+        self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...]
+    ) -> None:
+        """Undo the masquerading of each address by itself, and then the rest.
+
+        A plugin that was killed between two addresses fails for ever at the first, which is done, and never comes to
+        the second.
+        """
+        for address in addresses:
+            await self._bring_back(record, (address,))
+            try:
+                await self._delete(record, result, (address,))
+            except PluginFailed as exc:
+                if not _is_half_done(exc):
+                    raise
+        await self._bring_back(record, ())
+        await self._delete(record, result, ())
+
+
+def _is_half_done(exc: PluginFailed) -> bool:
+    """Tell whether a plugin failed because the iptables chain that it was to remove is not there any more.
+
+    There is no error code for that; plugins take the words of the older iptables for success, but not these.
+    """
+    return exc.signal is None and _CHAIN_GONE.search(exc.msg) is not None
 
 
 def _addresses(record: EndpointRecord, result: Result | None) -> tuple[IpInterface, ...] | None:

@@ -3,8 +3,8 @@
 """SIGKILL of the daemon at every boundary between two effects of a call, and at those of the recovery after it.
 
 Afterwards nothing is left that should not be, an endpoint is either gone or whole, and the neighbour has its network.
-With CNI_BRIDGE_CRASH=full (`make crash`) that is every boundary and every pair of them, else a choice: CNI_BRIDGE_SEED
-repeats one.
+With CNI_BRIDGE_CRASH=full (`make crashfull`) that is every boundary and every pair of them, else a choice, which
+CNI_BRIDGE_SEED repeats.
 """
 
 import os
@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from tests.crash.extent import FULL
 from tests.crash.host import Host
 from tests.crash.lists import LISTS
 from tests.crash.matrix import Call, try_cell
@@ -20,7 +21,6 @@ from tests.lab import Lab
 
 pytestmark = pytest.mark.timeout(3600)
 
-FULL: Final = os.environ.get("CNI_BRIDGE_CRASH") == "full"
 SEED: Final = int(os.environ.get("CNI_BRIDGE_SEED") or random.SystemRandom().randrange(10**6))
 WHOLE: Final = "bridge"
 """The list whose single boundaries are all tried in any case."""

@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """SIGKILL of a plugin in the middle of ADD and of DEL: Docker gets an error, and in the end nothing is left.
 
-The real plugins are killed after ever longer times, from before their first effect to after their last one.
+The real plugins are killed after ever longer times, from before their first effect to after their last one; in smaller
+steps with CNI_BRIDGE_CRASH=full.
 """
 
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Final
 import pytest
 
 from spec import get_object, get_str
+from tests.crash.extent import FULL
 from tests.crash.host import Host
 from tests.crash.lists import LISTS
 from tests.lab import Lab, LabState
@@ -21,8 +23,23 @@ _MORTAL: Final = """#!/bin/sh
 read -r seconds <"/run/crash/$CNI_COMMAND" 2>/dev/null || exec {real}
 exec timeout --signal=KILL "$seconds" {real}
 """
+_DIES_ONCE: Final = """#!/bin/sh
+[ "$CNI_COMMAND" = DEL ] && rm /run/crash/once 2>/dev/null || exec {real}
+nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME"
+kill -KILL $$
+"""
+_DIES_BETWEEN: Final = """#!/bin/sh
+[ "$CNI_COMMAND" = DEL ] && rm /run/crash/once 2>/dev/null || exec {real}
+rule=$(iptables-save -t nat | grep -e "-A POSTROUTING .*$CNI_CONTAINERID" | sed "s/^-A/-D/")
+chain=${{rule##* }}
+eval "iptables -t nat $rule"
+iptables -t nat -F "$chain"
+iptables -t nat -X "$chain"
+nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME"
+kill -KILL $$
+"""
 _VICTIMS: Final = [(kind, str(plugin["type"])) for kind, plugins in LISTS.items() for plugin in plugins]
-_STEPS_MS: Final = range(1, 60, 6)
+_STEPS_MS: Final = range(1, 60, 3 if FULL else 15)
 
 
 @pytest.mark.parametrize(("kind", "victim"), _VICTIMS)
@@ -39,6 +56,36 @@ def test_killed_in_the_middle(lab: Lab, kind: str, victim: str, verb: str) -> No
         assert host.neighbour.has_network()
         assert host.endpoint_ids() == (host.neighbour.id,)
     assert died, "it was never killed in time"
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_killed_after_it_deleted_the_link(lab: Lab, kind: str) -> None:
+    """A plugin that dies once in DEL, its link gone and its masquerading not, finds the link again the second time."""
+    plugin = str(LISTS[kind][0]["type"])
+    lab.write(f"/opt/cni/bin/{plugin}", _DIES_ONCE.format(real=f"{_PLUGINS}/{plugin}"), mode=0o755)
+    with Host(lab, LISTS[kind]) as host:
+        before = lab.state()
+        endpoint = host.endpoint()
+        assert get_object(endpoint.create() or {}, "Interface")
+        lab.write("/run/crash/once", "")
+        assert endpoint.delete() == {}
+        assert not lab.path("/run/crash/once").exists()
+        _assert_clean(lab, before, f"{plugin} killed after it deleted the link")
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_killed_between_two_addresses(lab: Lab, kind: str) -> None:
+    """A plugin that died with the masquerading of one family undone does not fail at that for ever."""
+    plugin = str(LISTS[kind][0]["type"])
+    lab.write(f"/opt/cni/bin/{plugin}", _DIES_BETWEEN.format(real=f"{_PLUGINS}/{plugin}"), mode=0o755)
+    with Host(lab, LISTS[kind]) as host:
+        before = lab.state()
+        endpoint = host.endpoint()
+        assert get_object(endpoint.create() or {}, "Interface")
+        lab.write("/run/crash/once", "")
+        assert endpoint.delete() == {}
+        assert not lab.path("/run/crash/once").exists()
+        _assert_clean(lab, before, f"{plugin} killed between two addresses")
 
 
 def _try(host: Host, verb: str, victim: str, seconds: str) -> bool:
@@ -74,4 +121,4 @@ def _ever_longer() -> Iterator[str]:
 
 def _assert_clean(lab: Lab, before: LabState, what: str) -> None:
     left = lab.wait_clean(before)
-    assert not left, f"{what}; left behind:\n{left}"
+    assert not left, f"{what}; left behind:\n{left}\n{lab.daemon.tail(2) if lab.daemon else None}"

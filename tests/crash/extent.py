@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""How much is tried: everything takes half an hour, and a part of it is enough for every day."""
+
+import os
+from typing import Final
+
+__all__ = ["FULL"]
+
+FULL: Final = os.environ.get("CNI_BRIDGE_CRASH") == "full"
+"""Whether everything is."""
