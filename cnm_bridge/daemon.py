@@ -17,7 +17,7 @@ from aiohttp import web
 
 from cni_invoker import ConfigurationDirectories, Limits, Runtime
 from cnm_bridge import __version__
-from cnm_bridge.api import CallsUnderWay, Method, make_app, network_driver
+from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app, network_driver
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel
@@ -36,6 +36,7 @@ from cnm_bridge.lifecycle import (
     TearDown,
 )
 from cnm_bridge.settings import Settings
+from cnm_bridge.sockets import BACKLOG
 from cnm_bridge.systemd import take_notify
 from state import EndpointId, NetworkId, StateError, Store
 
@@ -45,6 +46,9 @@ log = structlog.get_logger()
 
 _CUT_OFF_S: Final = 0.1
 """How long a connection is waited for that has no call under way, or one that is cut off."""
+
+_ACCEPT_AT_ONCE: Final = 64
+"""A flood of connections is taken in portions, so that requests that are there already come first."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -208,15 +212,23 @@ async def _answering(methods: Iterable[Method], sock: socket.socket, drain_timeo
     A call that is not done after `drain_timeout_s` is cancelled, and said; its endpoint is undone at the next start.
     """
     calls = CallsUnderWay()
+    connections = Connections()
     runner = web.AppRunner(
-        make_app(methods, calls), access_log=None, shutdown_timeout=_CUT_OFF_S, handler_cancellation=False
+        make_app(methods, calls, connections),
+        access_log=None,
+        shutdown_timeout=_CUT_OFF_S,
+        handler_cancellation=False,
+        auto_decompress=False,  # Docker sends nothing compressed, and a kilobyte can become a gigabyte
     )
     await runner.setup()
-    site = web.SockSite(runner, sock)
+    assert runner.server is not None  # noqa: S101  # it is set up
     try:
-        await site.start()
+        server = await asyncio.get_running_loop().create_unix_server(
+            connections.guarded(runner.server), sock=sock, backlog=_ACCEPT_AT_ONCE
+        )
+        sock.listen(BACKLOG)  # the event loop has set both to what it accepts at once
         yield
-        await site.stop()
+        server.close()
         left = await calls.wait_none(drain_timeout_s)
         if left:
             log.warning("daemon.cut_off", calls=left)

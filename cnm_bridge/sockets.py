@@ -16,10 +16,11 @@ from typing import Final
 from cnm_bridge.errors import Refused
 from cnm_bridge.systemd import take_sockets
 
-__all__ = ["listening", "plugin_socket"]
+__all__ = ["BACKLOG", "listening", "plugin_socket"]
 
 _UMASK: Final = 0o177  # srw-------: whoever can talk to it can have plugins run as root
-_BACKLOG: Final = 128
+BACKLOG: Final = 1024
+"""How many connections the kernel keeps until they are accepted. dockerd does not wait for room, it fails."""
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
         finally:
             os.umask(umask)
         inode = path.stat().st_ino
-        sock.listen(_BACKLOG)
+        sock.listen(BACKLOG)
         try:
             yield sock
         finally:

@@ -8,20 +8,27 @@ The only user of jsonschema. A schema is named by its path below this package wi
 
 import importlib.resources
 import posixpath
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from itertools import islice
+from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.validators import extend
 
 from spec.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
 
 __all__ = ["SchemaError", "Validator", "load_schema", "load_validator", "schema_names"]
 
+Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 Validator = Callable[[JsonValue], JsonObject]
 """Returns the document, known to fit its schema, or raises `SchemaError`."""
 
 _REASON_CHARACTERS = 200
+_ERRORS = 20
+"""How many errors are looked at for the one that says most; a hostile document has millions."""
 
 
 class SchemaError(JsonError):
@@ -64,15 +71,41 @@ def load_schema(name: str) -> JsonObject:
 @cache
 def load_validator(name: str) -> Validator:
     """Return the validator of the schema called `name`, compiled once per process."""
-    validator = Draft202012Validator(load_schema(name))
+    validator = _Patient(load_schema(name))
 
     def validate(document: JsonValue) -> JsonObject:
-        error = best_match(validator.iter_errors(document))
+        error = best_match(islice(validator.iter_errors(document), _ERRORS))
         if error is not None:
             raise SchemaError(_path(error), _reason(error))
         return as_object(document, name)
 
     return validate
+
+
+def _unless_larger(keyword: str, limit: str) -> Keyword:
+    """Give a keyword's check that leaves a container alone that is larger than its schema's `limit` says.
+
+    That is an error already, and looking at millions of items takes minutes.
+    """
+    check: Keyword = Draft202012Validator.VALIDATORS[keyword]
+
+    def checked(
+        validator: object, value: object, instance: object, schema: Mapping[str, int]
+    ) -> Iterable[ValidationError]:
+        if not isinstance(instance, list | dict) or len(instance) <= schema.get(limit, sys.maxsize):
+            yield from check(validator, value, instance, schema) or ()
+
+    return checked
+
+
+_Patient: type[Draft202012Validator] = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    {
+        "items": _unless_larger("items", "maxItems"),
+        "propertyNames": _unless_larger("propertyNames", "maxProperties"),
+        "additionalProperties": _unless_larger("additionalProperties", "maxProperties"),
+    },
+)
 
 
 @cache

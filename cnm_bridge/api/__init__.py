@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """HTTP: the plugin socket and the calls that Docker makes on it."""
 
+from cnm_bridge.api.connections import Connections
 from cnm_bridge.api.network_driver import network_driver
 from cnm_bridge.api.rpc import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
 
-__all__ = ["MAX_BODY_BYTES", "CallsUnderWay", "Method", "make_app", "network_driver"]
+__all__ = ["MAX_BODY_BYTES", "CallsUnderWay", "Connections", "Method", "make_app", "network_driver"]

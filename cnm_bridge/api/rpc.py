@@ -24,6 +24,7 @@ import structlog
 from aiohttp import web
 
 from cni_invoker import CniError
+from cnm_bridge.api.connections import Connections
 from cnm_bridge.errors import BadRequest, BridgeError
 from cnm_bridge.kernel import KernelError
 from spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
@@ -38,6 +39,8 @@ MAX_BODY_BYTES: Final = 16 << 20
 
 _READ_LIMIT_S: Final = 10.0
 """A client that has said how much it will send, and does not send it, is not waited for."""
+
+_ERROR_CHARACTERS: Final = 8192
 
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
 
@@ -87,22 +90,24 @@ class CallsUnderWay:
         return tuple(self._calls.values())
 
 
-def make_app(methods: Iterable[Method], calls: CallsUnderWay) -> web.Application:
+def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: Connections) -> web.Application:
     """Return the application that answers `methods`; whatever else is asked gets status 404."""
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     for method in methods:
-        app.router.add_post(f"/{method.name}", _handler(method, calls))
+        app.router.add_post(f"/{method.name}", _handler(method, calls, connections))
     app.router.add_route("*", "/{path:.*}", _unknown)
     return app
 
 
-def _handler(method: Method, calls: CallsUnderWay) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(
+    method: Method, calls: CallsUnderWay, connections: Connections
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     validate = load_validator(method.schema) if method.schema else None
 
     async def handle(request: web.Request) -> web.Response:
         with structlog.contextvars.bound_contextvars(rpc=method.name):
             started = time.monotonic()
-            reply = await _answer(method, validate, request, calls)
+            reply = await _answer(method, validate, request, calls, connections)
             duration_ms = round((time.monotonic() - started) * 1000, 1)
             if "Err" in reply:
                 log.warning("rpc.refused", duration_ms=duration_ms, error=reply["Err"])
@@ -113,19 +118,23 @@ def _handler(method: Method, calls: CallsUnderWay) -> Callable[[web.Request], Aw
     return handle
 
 
-async def _answer(method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay) -> JsonObject:
+async def _answer(
+    method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay, connections: Connections
+) -> JsonObject:
     """Return the answer, or what went wrong as `{"Err": text}`: the one place where errors become an answer."""
     if isinstance(method.answer, Mapping):
         return method.answer
     try:
-        body = _parse(method, validate, await _read(method, request)) if validate else {}
+        data = await _read(method, request) if validate else b""
+        connections.arrived(request.transport)
+        body = _parse(method, validate, data) if validate else {}
         ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
         known = {name: value for name, value in ids.items() if value}
         structlog.contextvars.bind_contextvars(**known)
         with calls.counted(" ".join((method.name, *known.values()))):
             return await method.answer(body)
     except _EXPECTED as exc:
-        return {"Err": str(exc)}
+        return {"Err": _shortened(str(exc))}
     except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
         log.exception("rpc.bug")
         return {"Err": f"{method.name}: internal error in cni-bridge; its log has the details (event rpc.bug)"}
@@ -153,6 +162,11 @@ def _parse(method: Method, validate: Validator, body: bytes) -> JsonObject:
         return validate(parse_json(body))
     except JsonError as exc:
         raise BadRequest(f"{method.name}: the request cannot be understood: {exc}") from exc
+
+
+def _shortened(error: str) -> str:
+    """Cut a text that repeats what came from outside, by millions of characters for all we know."""
+    return error if len(error) <= _ERROR_CHARACTERS else f"{error[:_ERROR_CHARACTERS]}…"
 
 
 async def _unknown(request: web.Request) -> web.Response:

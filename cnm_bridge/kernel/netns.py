@@ -149,6 +149,8 @@ def remove_namespace(path: Path) -> None:
 
 def _find_namespace(path: Path) -> int | None:
     try:
+        if not path.is_file():  # opening a device, a watchdog for one, may already do something
+            return None
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -20,7 +20,7 @@ from pyroute2.netlink import rtnl
 
 from cni_invoker import execute, process
 from cni_invoker.process import Ended
-from cnm_bridge.api import rpc
+from cnm_bridge.api import Connections, rpc
 from cnm_bridge.api.rpc import CallsUnderWay, Method
 from cnm_bridge.kernel import netns
 from cnm_bridge.kernel.message import Message, Wanted
@@ -170,9 +170,9 @@ def _wrap_answers(boundaries: Boundaries) -> None:
     answer = rpc._answer
 
     async def counted(
-        method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay
+        method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay, connections: Connections
     ) -> JsonObject:
-        reply = await answer(method, validate, request, calls)
+        reply = await answer(method, validate, request, calls, connections)
         if callable(method.answer):
             boundaries.reach(f"answer {method.name}")
         return reply

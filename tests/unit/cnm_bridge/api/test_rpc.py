@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient
 
 from cni_invoker import BadConfiguration
-from cnm_bridge.api import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
+from cnm_bridge.api import MAX_BODY_BYTES, CallsUnderWay, Connections, Method, make_app
 from cnm_bridge.errors import Refused
 from spec import JsonObject, JsonValue
 from state import RecordNotFound
@@ -44,7 +44,7 @@ class Recorder:
 async def serve(aiohttp_client: AiohttpClient, answer: Answer, schema: str | None = "cnm/NetworkReference") -> Client:
     """Return a client of an application with one method."""
     methods = [Method(name="NetworkDriver.Test", schema=schema, answer=answer)]
-    return await aiohttp_client(make_app(methods, CallsUnderWay()))
+    return await aiohttp_client(make_app(methods, CallsUnderWay(), Connections()))
 
 
 async def call(client: Client, data: bytes | BytesIO | None = None, json: JsonValue = None) -> JsonObject:
@@ -186,7 +186,9 @@ async def test_half_a_request_is_no_call(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def _served(path: Path, answer: Answer, calls: CallsUnderWay) -> AsyncIterator[None]:
-    app = make_app([Method(name="NetworkDriver.Test", schema="cnm/NetworkReference", answer=answer)], calls)
+    app = make_app(
+        [Method(name="NetworkDriver.Test", schema="cnm/NetworkReference", answer=answer)], calls, Connections()
+    )
     runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, path).start()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Connections to the plugin socket whose request has not come yet: they have little time, and there are only so many.
+
+aiohttp waits for ever for the first request of a connection, and accepts until the process has no descriptor left: who
+only connects, or sends a byte a minute, would keep Docker out.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Connections"]
+
+_REQUEST_LIMIT_S: Final = 20.0
+_WAITING: Final = 512
+"""Half of the 1024 descriptors that a process usually may have. dockerd sends its request as it connects."""
+
+
+class Connections:
+    """Knows which connections are still waited for, and ends those that take too long, or are too many.
+
+    Args:
+        limit_s: How long a request may take to come, in seconds from the beginning of its connection.
+        waiting: How many connections are waited for at the same time; the one that has waited longest is ended then.
+    """
+
+    def __init__(self, *, limit_s: float = _REQUEST_LIMIT_S, waiting: int = _WAITING) -> None:
+        self._limit_s = limit_s
+        self._limit = waiting
+        self._deadlines: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
+
+    def guarded(self, make_protocol: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+        """Give what makes the same protocols, watched from here."""
+        return lambda: _Guarded(make_protocol(), self)
+
+    def arrived(self, transport: asyncio.BaseTransport | None) -> None:
+        """Wait no longer for a connection's request: it is there, or the connection has ended."""
+        if transport is not None and transport in self._deadlines:
+            self._deadlines.pop(transport).cancel()
+
+    def opened(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the request of a new connection."""
+        if len(self._deadlines) >= self._limit:
+            self._end(next(iter(self._deadlines)))
+        loop = asyncio.get_running_loop()
+        self._deadlines[transport] = loop.call_later(self._limit_s, self._end, transport)
+
+    def _end(self, transport: asyncio.BaseTransport) -> None:
+        self.arrived(transport)
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()
+
+
+class _Guarded(asyncio.Protocol):
+    """Hands everything on; only the beginning and the end of a connection are noted."""
+
+    def __init__(self, protocol: asyncio.Protocol, connections: Connections) -> None:
+        self._protocol = protocol
+        self._connections = connections
+        self._transport: asyncio.BaseTransport | None = None
+        # Bytes and the pauses of writing come often: straight to whom they are for.
+        self.data_received = protocol.data_received  # type: ignore[method-assign]
+        self.eof_received = protocol.eof_received  # type: ignore[method-assign]
+        self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._connections.opened(transport)
+        self._protocol.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.arrived(self._transport)
+        self._protocol.connection_lost(exc)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's plugin socket as it is in production, in the test's own process, and a client that sends raw bytes.
+
+Store and runtime are real. There is no network that could be attached to: nothing reaches the kernel.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.daemon import _answering, assemble
+from cnm_bridge.settings import Settings
+from cnm_bridge.sockets import listening
+from spec import JsonObject
+from state import Store
+
+__all__ = ["Served", "serving"]
+
+_LIMIT_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A socket that is answered.
+
+    Attributes:
+        socket: Its path.
+        store: The records behind it.
+    """
+
+    socket: Path
+    store: Store
+
+    async def send(self, data: bytes, *, end: bool = False) -> bytes:
+        """Send bytes on a connection of their own, say that this is all if `end`, and give all that comes back."""
+        async with asyncio.timeout(_LIMIT_S):
+            reader, writer = await asyncio.open_unix_connection(self.socket)
+            try:
+                writer.write(data)
+                if end:
+                    writer.write_eof()
+                return await reader.read()
+            except ConnectionError:  # it was cut off while we were still sending
+                return b""
+            finally:
+                writer.transport.abort()
+
+    async def post(self, method: str, body: bytes, *headers: str) -> tuple[int, JsonObject]:
+        """Call a method as dockerd does; give status and answer."""
+        lines = [f"POST /{method} HTTP/1.1", "Host: plugin", f"Content-Length: {len(body)}", *headers, "", ""]
+        answer = await self.send("\r\n".join(lines).encode("utf-8", "surrogateescape") + body)
+        head, _, rest = answer.partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(rest)
+
+    async def is_answering(self) -> bool:
+        """Tell whether a real call is answered."""
+        return await self.post("Plugin.Activate", b"") == (200, {"Implements": ["NetworkDriver"]})
+
+    def records(self) -> tuple[object, ...]:
+        """Give all that is stored."""
+        return (*self.store.networks(), *self.store.endpoints())
+
+
+@asynccontextmanager
+async def serving(directory: Path) -> AsyncIterator[Served]:
+    """Answer as the daemon does, with state, configurations and plugins below `directory`."""
+    settings = Settings(
+        state_dir=directory / "state",
+        run_dir=directory / "run",
+        cni_conf_dirs=(directory / "net.d",),
+        cni_bin_dirs=(directory / "bin",),
+        docker_host=f"unix://{directory}/no-docker.sock",
+    )
+    store = Store.open(settings.state_dir)
+    try:
+        daemon = assemble(settings, store)
+        with listening(directory / "s") as sock:
+            async with _answering(daemon.methods, sock, 5.0):
+                yield Served(socket=directory / "s", store=store)
+    finally:
+        store.close()

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What reaches a path, a command line or a plugin is on a list of what is allowed; the rest is refused, and soon."""
+
+import pytest
+
+from spec import JsonValue, SchemaError, load_validator
+
+BOTH = {"NetworkID": "a1" * 32, "EndpointID": "e2" * 32}
+MANY = 300_000
+
+PATHS = [
+    "",
+    "relative",
+    "/",
+    "/a/../../etc/shadow",
+    "/var/run/docker/netns/..",
+    "/a/./b",
+    "//a",
+    "/a/",
+    "/a\0b",
+    "/a\nb",
+    "/a\ud800",
+    "/é",
+    "/$(reboot)",
+    "/" + "a" * 256,
+    "/a" * 2100,
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_sandbox_keys_that_are_refused(path: str) -> None:
+    """A sandbox key is opened by root: no way around by `..`, nothing that is no path to Python or the kernel."""
+    with pytest.raises(SchemaError):
+        load_validator("cnm/Join")({**BOTH, "SandboxKey": path})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/var/run/docker/netns/0123456789ab",
+        "/var/run/docker/netns/default",
+        "/var/run/docker/netns/1-8ozq5p9ckb",
+        "/run/user/1000/docker/netns/0123456789ab",
+        "/proc/4711/ns/net",
+        "/srv/docker.d/exec root_2/netns/...x",
+    ],
+)
+def test_sandbox_keys_that_docker_makes(path: str) -> None:
+    """Those of a container, of the host's network, of a swarm; below other roots as well."""
+    load_validator("cnm/Join")({**BOTH, "SandboxKey": path})
+
+
+@pytest.mark.parametrize("mac", ["02:42", "02:42:ac:11:00:0g", "02:42:ac:11:00:02\n", "x" * 17, "02:42:ac:11:00:02:03"])
+def test_mac_addresses_that_are_refused(mac: str) -> None:
+    """A hardware address is handed to plugins."""
+    with pytest.raises(SchemaError):
+        load_validator("cnm/CreateEndpoint")({**BOTH, "Interface": {"MacAddress": mac}})
+
+
+@pytest.mark.parametrize("mac", ["", "02:42:ac:11:00:02", "02:42:AC:11:00:02:03:04", ":".join(["0a"] * 20)])
+def test_mac_addresses_that_go_prints(mac: str) -> None:
+    """None at all, Ethernet, EUI-64, InfiniBand."""
+    load_validator("cnm/CreateEndpoint")({**BOTH, "Interface": {"MacAddress": mac}})
+
+
+@pytest.mark.parametrize("address", ["10.0.0.2", "10.0.0.2/24; rm", "fe80::1%eth0/64", "x/24", "0" * 5000 + "/1"])
+def test_addresses_that_are_refused(address: str) -> None:
+    """Nothing but digits, dots, colons and a prefix length."""
+    for key in ("Address", "AddressIPv6"):
+        with pytest.raises(SchemaError):
+            load_validator("cnm/CreateEndpoint")({**BOTH, "Interface": {key: address}})
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("cnm/CreateNetwork", {"IPv4Data": [{"Pool": "0.0.0.0/0"}] * MANY}),
+        ("cnm/CreateNetwork", {"IPv4Data": [0] * MANY}),
+        ("cnm/CreateNetwork", {"Options": {"com.docker.network.generic": {str(i): "" for i in range(MANY)}}}),
+        ("cnm/CreateNetwork", {"Options": {"com.docker.network.generic": {str(i): i for i in range(MANY)}}}),
+        ("cnm/CreateNetwork", {"Options": {"com.docker.network.generic": {"x" * 300: ""}}}),
+        ("cnm/CreateEndpoint", {"Options": {str(i): "" for i in range(MANY)}}),
+        ("cnm/CreateEndpoint", {"Options": {"com.docker.network.portmap": [0] * MANY}}),
+    ],
+)
+@pytest.mark.timeout(10)  # looked at one by one they would take minutes, in which nobody else is answered
+def test_millions_of_anything_are_refused(name: str, more: dict[str, JsonValue]) -> None:
+    """No real request has so many; how many there are is seen before what they are."""
+    with pytest.raises(SchemaError):
+        load_validator(name)({**BOTH, **more})
+
+
+def test_all_ports_fit() -> None:
+    """`docker run --expose 1-65535 --expose 1-65535/udp` is a real request."""
+    ports: JsonValue = [{"Proto": proto, "Port": port} for proto in (6, 17) for port in range(1, 65536)]
+    load_validator("cnm/CreateEndpoint")(
+        {**BOTH, "Options": {"com.docker.network.endpoint.exposedports": ports, "com.docker.network.portmap": None}}
+    )
