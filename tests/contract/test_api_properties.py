@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The HTTP API under anything that can be made from the schemas of Docker's calls, and beyond.
+
+Whatever comes: status 200, a JSON object, no traceback, no bug in the log. What is refused changes nothing. Store and
+runtime are real; the one network has no configuration that anything could be attached to.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cnm_bridge.api import Method
+from cnm_bridge.daemon import assemble
+from cnm_bridge.settings import Settings
+from spec import JsonObject, JsonValue, load_schema
+from state import NetworkId, NetworkRecord, Store
+from tests.contract.from_schema import ANY, almost_fitting, fitting
+from tests.contract.serving import Served, serving
+
+NETWORK: Final = "a1" * 32
+"""A network that there is; its configuration is not."""
+ENDPOINT: Final = "e2" * 32
+
+_RECORD: Final = NetworkRecord(
+    id=NetworkId(NETWORK), configuration="gone", name=None, internal=False, options={"cni.network": "gone"}
+)
+_CHANGES: Final = frozenset({"NetworkDriver.CreateNetwork", "NetworkDriver.DeleteNetwork"})
+
+
+def _methods(directory: Path) -> dict[str, Method]:
+    store = Store.open(directory / "table")
+    try:
+        return {method.name: method for method in assemble(Settings(), store).methods}
+    finally:
+        store.close()
+
+
+def _bodies(schema: JsonObject) -> st.SearchStrategy[bytes]:
+    """Give bodies: such as fit, such as nearly do, any JSON, any bytes; the IDs known or not."""
+    known = st.fixed_dictionaries({}, optional={"NetworkID": st.just(NETWORK), "EndpointID": st.just(ENDPOINT)})
+    documents = st.one_of(fitting(schema), almost_fitting(schema), ANY)
+    return st.one_of(st.builds(_render, documents, known), st.binary(max_size=200))
+
+
+def _render(document: JsonValue, known: dict[str, JsonValue]) -> bytes:
+    return json.dumps({**document, **known} if isinstance(document, dict) else document).encode()
+
+
+@pytest.mark.timeout(60)
+def test_every_call_stands_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """See the module's docstring."""
+    table = {name: method for name, method in _methods(tmp_path).items() if method.schema}
+    strategy = st.sampled_from(sorted(table)).flatmap(
+        lambda name: st.tuples(st.just(name), _bodies(load_schema(table[name].schema or "")))
+    )
+    with asyncio.Runner() as runner:
+        context = serving(tmp_path)
+        served = runner.run(context.__aenter__())
+        try:
+
+            @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+            @given(strategy)
+            def stands(call: tuple[str, bytes]) -> None:
+                runner.run(_stand(served, *call))
+
+            stands()
+        finally:
+            runner.run(context.__aexit__(None, None, None))
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.out + captured.err
+    assert "rpc.bug" not in captured.out + captured.err
+
+
+async def _stand(served: Served, name: str, body: bytes) -> None:
+    if served.store.find_network(_RECORD.id) is None:
+        await served.store.put_network(_RECORD)
+    before = served.records()
+    status, answer = await served.post(name, body)
+    assert status == 200
+    assert isinstance(answer, dict)
+    assert "internal error" not in str(answer.get("Err"))
+    assert "Traceback" not in str(answer)
+    if "Err" in answer or name not in _CHANGES:
+        assert served.records() == before, f"{name} has changed what is stored"
+    if name == "NetworkDriver.CreateNetwork" and "Err" not in answer:
+        assert json.loads(body)["NetworkID"] == NETWORK, "only the network that there is can be made: there is no list"
