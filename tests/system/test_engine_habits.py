@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What dockerd does when somebody is late, absent or started in another order; the rest is in test_calls.py.
+
+Its own limits are measured: it looks for a plugin's socket for some seconds, repeats a call whose connection broke for
+fifteen seconds or more, and repeats it without its body.
+"""
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from spec import get_object, get_str
+from tests.lab import Lab, wait_until
+from tests.system.scene import Scene, bridge, reaches
+from tests.system.test_calls import BOTH, NETWORK, SANDBOX, call, create_endpoint, create_network
+
+_BEYOND_S = 120
+"""Longer than dockerd waits for a driver that is away: 15 seconds for each call of a removal."""
+
+
+def test_leave_three_times_and_in_any_phase(scene: Scene) -> None:
+    """Leave without Join, and again and again after it, changes nothing that DeleteEndpoint needs."""
+    lab = scene.lab
+    create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
+    before = lab.state()
+    created = create_endpoint(lab)
+    there = lab.state()
+    assert call(lab, "Leave", BOTH) == {}
+    call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}})
+    for _ in range(3):
+        assert call(lab, "Leave", BOTH) == {}
+    assert lab.state() == there
+    assert create_endpoint(lab) == created
+    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    assert call(lab, "Leave", BOTH) == {}
+    assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+@pytest.mark.timeout(240)
+def test_removed_while_the_daemon_is_away_too_long(private_scene: Scene) -> None:
+    """Docker gives up waiting and forgets the container; other containers start as soon as the daemon is back."""
+    lab = private_scene.lab
+    network, subnet = private_scene.bridge_network(ipv6=True)
+    before = lab.state()
+    container = private_scene.run(network)
+    endpoint = container.endpoint(network).endpoint_id
+    network_id = lab.docker("network", "inspect", "-f", "{{.Id}}", network)
+    lab.stop_daemon(signal.SIGTERM)
+    lab.run("docker", "rm", "-f", container.name, check=False, timeout_s=_BEYOND_S)
+    assert container.name not in lab.docker("ps", "-a", "--format", "{{.Names}}").split()
+    lab.start_daemon()
+    other = private_scene.run(network)
+    assert reaches(other, subnet.gateway)
+    lab.docker("rm", "-f", other.name)
+    # what reconciliation does when it learns that Docker does not know the endpoint
+    assert call(lab, "DeleteEndpoint", {"NetworkID": network_id, "EndpointID": endpoint}) == {}
+    assert lab.wait_clean(before) == ""
+
+
+def test_a_daemon_that_starts_after_dockerd(private_scene: Scene) -> None:
+    """Networks of an earlier life work as soon as the daemon is there; nothing has to be restarted."""
+    lab = private_scene.lab
+    network, subnet = private_scene.bridge_network()
+    lab.stop_daemon()
+    lab.restart_dockerd()
+    lab.start_daemon()
+    assert reaches(private_scene.run(network), subnet.gateway)
+
+
+@pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure"])
+def test_restart_policies(private_scene: Scene, policy: str) -> None:
+    """A container that Docker starts again has its network again, and the same endpoint is left by nobody."""
+    lab = private_scene.lab
+    network, subnet = private_scene.bridge_network(ipv6=True)
+    before = lab.state()
+    container = private_scene.run(network, "--restart", policy)
+    first = lab.docker("inspect", "-f", "{{.State.Pid}}", container.name)
+    lab.run("kill", "-KILL", first)
+    _wait_restarted(lab, container.name, first)
+    assert reaches(container, subnet.gateway)
+    lab.docker("rm", "-f", container.name)
+    assert lab.wait_clean(before) == ""
+
+
+def test_a_restart_policy_and_a_daemon_that_comes_late(private_scene: Scene) -> None:
+    """Containers are started while the daemon is still away: dockerd waits for it, and they have networks."""
+    lab = private_scene.lab
+    network, subnet = private_scene.bridge_network()
+    before = lab.state()
+    container = private_scene.run(network, "--restart", "always")
+    lab.stop_dockerd()
+    lab.stop_daemon()
+    with ThreadPoolExecutor() as threads:
+        booting = threads.submit(lab.start_dockerd, timeout_s=_BEYOND_S)
+        wait_until(lambda: lab.run("busybox", "pidof", "dockerd", check=False).returncode == 0, "dockerd runs")
+        lab.start_daemon()
+        booting.result()
+    _wait_restarted(lab, container.name, "0")
+    assert reaches(container, subnet.gateway)
+    lab.docker("rm", "-f", container.name)
+    assert lab.wait_clean(before) == ""
+
+
+def test_calls_while_the_engine_does_not_answer(private_scene: Scene) -> None:
+    """Leave and DeleteEndpoint need nothing of the engine: at boot its API is not up yet when they come."""
+    lab = private_scene.lab
+    create_network(lab, private_scene.configure(bridge(private_scene.subnet(), ipv6=True)))
+    before = lab.state()
+    create_endpoint(lab)
+    call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}})
+    assert lab.dockerd is not None
+    lab.dockerd.kill(signal.SIGSTOP)  # its socket accepts, and nobody answers
+    try:
+        assert call(lab, "Leave", BOTH) == {}
+        assert call(lab, "DeleteEndpoint", BOTH) == {}
+        lab.restart_daemon(signal.SIGKILL)
+        assert get_object(create_endpoint(lab), "Interface")
+        assert call(lab, "DeleteEndpoint", BOTH) == {}
+    finally:
+        lab.dockerd.kill(signal.SIGCONT)
+    assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+@pytest.mark.parametrize("where", ["host", "sandbox", "gone"])
+@pytest.mark.parametrize("joined", [False, True], ids=["ready", "joined"])
+def test_delete_wherever_the_link_is(scene: Scene, where: str, joined: bool) -> None:
+    """DeleteEndpoint without Leave, or without Join either, with the link where it was last seen or not."""
+    lab = scene.lab
+    create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
+    before = lab.state()
+    create_endpoint(lab)
+    lab.run("ip", "netns", "add", "habit")
+    if joined:
+        call(lab, "Join", {**BOTH, "SandboxKey": "/run/netns/habit", "Options": {}})
+    link = f"cnib{get_str(BOTH, 'EndpointID')[:11]}"
+    if where == "sandbox" and joined:
+        lab.run("ip", "link", "set", link, "netns", "habit", "name", "eth0")
+    elif where == "gone":
+        lab.run("ip", "link", "del", link)
+    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    lab.run("ip", "netns", "del", "habit")
+    assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def _wait_restarted(lab: Lab, name: str, pid: str) -> None:
+    """Wait until a container runs as another process than `pid`."""
+    look = f"docker inspect -f '{{{{.State.Running}}}} {{{{.State.Pid}}}}' {name}"
+    condition = f'set -- $({look}); [ "$1" = true ] && [ "$2" != {pid} ]'
+    lab.run("sh", "-c", f"for i in $(seq 200); do {condition} && exit 0; sleep 0.1; done; exit 1")
