@@ -17,7 +17,7 @@ from aiohttp import web
 
 from cni_invoker import ConfigurationDirectories, Limits, Runtime
 from cnm_bridge import __version__
-from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app, network_driver
+from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app, network_driver, status_method
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel
@@ -33,6 +33,7 @@ from cnm_bridge.lifecycle import (
     RebuildEndpoint,
     Reconcile,
     RemoveRemains,
+    Status,
     TearDown,
 )
 from cnm_bridge.settings import Settings
@@ -152,6 +153,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         run_dir=settings.run_dir,
         boot_id=boot_id,
     )
+    audit = Audit(store, kernel, settings.run_dir)
     reconcile = Reconcile(
         store=store,
         engine=engine,
@@ -160,7 +162,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         owed=owed,
         lost=lost,
         rebuild=rebuild,
-        audit=Audit(store, kernel, settings.run_dir),
+        audit=audit,
         remove=RemoveRemains(
             store=store,
             networks=networks,
@@ -186,7 +188,13 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         run_dir=settings.run_dir,
         boot_id=boot_id,
     )
-    return Daemon(methods=network_driver(networks, endpoints), binder=binder, owed=owed, reconcile=reconcile)
+    status = Status(store, owed, reconcile, audit)
+    return Daemon(
+        methods=(*network_driver(networks, endpoints), status_method(status)),
+        binder=binder,
+        owed=owed,
+        reconcile=reconcile,
+    )
 
 
 def _stop_signal() -> asyncio.Event:

@@ -5,5 +5,6 @@
 from cnm_bridge.api.connections import Connections
 from cnm_bridge.api.network_driver import network_driver
 from cnm_bridge.api.rpc import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
+from cnm_bridge.api.status import status_method
 
-__all__ = ["MAX_BODY_BYTES", "CallsUnderWay", "Connections", "Method", "make_app", "network_driver"]
+__all__ = ["MAX_BODY_BYTES", "CallsUnderWay", "Connections", "Method", "make_app", "network_driver", "status_method"]

@@ -10,6 +10,7 @@ import click
 from cnm_bridge import __version__
 from cnm_bridge.cli.options import SETTINGS, with_settings
 from cnm_bridge.cli.state import state
+from cnm_bridge.cli.status import status
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import LogFormat, LogLevel, Settings
 from cnm_bridge.sockets import plugin_socket
@@ -24,6 +25,7 @@ def main() -> None:
 
 
 main.add_command(state)
+main.add_command(status)
 
 
 @main.command()

@@ -20,7 +20,7 @@ from cnm_bridge.cli.types import Directory, EngineAddress, File, Seconds
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import LogFormat, LogLevel, Settings
 
-__all__ = ["SETTINGS", "STATE_DIR", "Setting", "with_settings"]
+__all__ = ["SETTINGS", "SOCKET", "STATE_DIR", "Setting", "with_settings"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -77,14 +77,16 @@ STATE_DIR: Final = Setting(
     help="Directory of the state; must survive a reboot.",
 )
 
+SOCKET: Final = Setting(
+    name="socket",
+    parameter="socket",
+    type=_FILE,
+    default=_DEFAULTS.socket,
+    help="The plugin socket; its name is the driver's in Docker.",
+)
+
 SETTINGS: Final = (
-    Setting(
-        name="socket",
-        parameter="socket",
-        type=_FILE,
-        default=_DEFAULTS.socket,
-        help="The plugin socket; its name is the driver's in Docker.",
-    ),
+    SOCKET,
     Setting(
         name="cni-conf-dir",
         parameter="cni_conf_dirs",

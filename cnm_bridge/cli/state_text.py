@@ -4,23 +4,21 @@
 
 from collections.abc import Sequence
 
+from cnm_bridge.cli.table import SHORT, table
 from spec import find_str, get_objects, get_str, render_json
 from state import EndpointRecord, NetworkRecord, Store
 
 __all__ = ["render_found", "render_overview"]
 
-_SHORT = 12
-"""As many digits as Docker shows of an ID."""
-
 
 def render_overview(store: Store) -> str:
     """Return a table of networks and one of endpoints."""
     names = {network.id: _name(network) for network in store.networks()}
-    networks = [(network.id[:_SHORT], _name(network), _binding(network)) for network in store.networks()]
+    networks = [(network.id[:SHORT], _name(network), _binding(network)) for network in store.networks()]
     endpoints = [
         (
-            endpoint.id[:_SHORT],
-            names.get(endpoint.network_id, endpoint.network_id[:_SHORT]),
+            endpoint.id[:SHORT],
+            names.get(endpoint.network_id, endpoint.network_id[:SHORT]),
             endpoint.phase.value,
             " ".join(_addresses(endpoint)) or "-",
             endpoint.sandbox_key or "-",
@@ -29,8 +27,8 @@ def render_overview(store: Store) -> str:
     ]
     return "\n\n".join(
         (
-            _table(("NETWORK", "NAME", "CONFIGURATION"), networks),
-            _table(("ENDPOINT", "NETWORK", "PHASE", "ADDRESSES", "SANDBOX"), endpoints),
+            table(("NETWORK", "NAME", "CONFIGURATION"), networks),
+            table(("ENDPOINT", "NETWORK", "PHASE", "ADDRESSES", "SANDBOX"), endpoints),
         )
     )
 
@@ -45,7 +43,7 @@ def render_found(store: Store, prefix: str) -> str:
 
 
 def _name(network: NetworkRecord) -> str:
-    return network.name or network.configuration or network.id[:_SHORT]
+    return network.name or network.configuration or network.id[:SHORT]
 
 
 def _binding(network: NetworkRecord) -> str:
@@ -57,10 +55,3 @@ def _addresses(endpoint: EndpointRecord) -> Sequence[str]:
     if endpoint.snapshot is not None:
         return [get_str(address, "address") for address in get_objects(endpoint.snapshot, "addresses")]
     return [find_str(ip, "address") or "?" for ip in get_objects(endpoint.result or {}, "ips")]
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
-    )

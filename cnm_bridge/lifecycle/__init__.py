@@ -13,6 +13,7 @@ from cnm_bridge.lifecycle.plugin_log import PluginLog
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.reconcile import Reconcile
 from cnm_bridge.lifecycle.remains import RemoveRemains
+from cnm_bridge.lifecycle.status import Status
 from cnm_bridge.lifecycle.teardown import TearDown
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "RebuildEndpoint",
     "Reconcile",
     "RemoveRemains",
+    "Status",
     "TearDown",
 ]

@@ -112,8 +112,14 @@ class Reconcile:
         self._driver = driver
         self._interval_s = interval_s
         self._grace_s = grace_s
+        self._is_up = False
         self._wanted = asyncio.Event()
         self._said: set[tuple[str, str]] = set()
+
+    @property
+    def engine_is_up(self) -> bool:
+        """The engine has answered and not gone away since."""
+        return self._is_up
 
     async def run(self) -> None:
         """Work for as long as it is not cancelled."""
@@ -226,11 +232,16 @@ class Reconcile:
             self._say_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
 
     async def _follow_engine(self) -> None:
+        def up() -> None:
+            self._is_up = True
+            self._wanted.set()
+
         while True:
             try:
-                await self._engine.follow(self._wanted.set)
+                await self._engine.follow(up)
             except EngineUnavailable as exc:
                 log.debug("engine.away", error=str(exc))
+            self._is_up = False
             await asyncio.sleep(_PAUSE_S)
 
     def _say_once(self, subject: str, event: str, **words: str) -> None:

@@ -16,6 +16,7 @@ from tests.system.scene import Scene, bridge, reaches
 
 OFTEN = ("--reconcile-interval", "1")
 ENDPOINT = "e" * 64
+PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
 
 STRANGER = """
 import json, socketserver, sys
@@ -199,3 +200,25 @@ def test_an_orphan_that_may_be_anybodys(private_scene: Scene) -> None:
     lab.docker("rm", "-f", first.name)
     assert lab.read(orphan).split() == ["somebody", "eth0"]
     lab.remove(orphan)
+
+
+def test_status_of_the_daemon(private_scene: Scene) -> None:
+    """What is attached is shown, and what is owed with its reason; the exit status tells whether all is well."""
+    lab = private_scene.lab
+    private_scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
+    subnet = private_scene.subnet()
+    network = private_scene.network(private_scene.configure([*bridge(subnet), {"type": "moody"}]))
+    before = lab.state()
+    container = private_scene.run(network)
+    status = (sys.executable, "-m", "cnm_bridge", "status")
+    well = lab.run(*status).stdout
+    assert "engine  up" in well
+    assert subnet.ipv4[: -len("0/24")] in well
+    lab.write("/run/bad-mood", "")
+    lab.docker("rm", "-f", container.name)
+    owing = lab.run(*status, check=False)
+    assert owing.returncode == 2
+    assert "moody" in owing.stdout.partition("OWED")[2]
+    lab.remove("/run/bad-mood")
+    assert lab.wait_clean(before) == ""
+    assert "ENDPOINT" in lab.run(*status).stdout

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The one call that is not Docker's: `cni-bridge status` asks how things stand, on the same socket."""
+
+from cnm_bridge.api.rpc import Method
+from cnm_bridge.lifecycle import Status
+from spec import JsonObject
+
+__all__ = ["status_method"]
+
+
+def status_method(status: Status) -> Method:
+    """Return the call, which has no body and changes nothing."""
+
+    async def answer(_: JsonObject) -> JsonObject:
+        return status.to_json()
+
+    return Method(name="CniBridge.Status", schema=None, answer=answer)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's status as text for a terminal. Pure."""
+
+from cnm_bridge.cli.table import SHORT, table
+from spec import JsonObject, find_str, get_bool, get_int, get_list, get_object, get_objects, get_str
+
+__all__ = ["render_status"]
+
+
+def render_status(status: JsonObject) -> str:
+    """Return a line about the engine and a table each of networks, endpoints, and, if any, what is owed and orphaned.
+
+    Args:
+        status: As `cnm_bridge.lifecycle.status` shows it.
+    """
+    networks = get_objects(status, "networks")
+    names = {get_str(network, "id"): _name(network) for network in networks}
+    parts = [
+        f"engine  {'up' if get_bool(get_object(status, 'engine'), 'isUp') else 'away'}",
+        table(
+            ("NETWORK", "NAME", "CONFIGURATION"),
+            [(get_str(n, "id")[:SHORT], _name(n), find_str(n, "configuration") or "-") for n in networks],
+        ),
+        table(
+            ("ENDPOINT", "NETWORK", "PHASE", "ADDRESSES"),
+            [
+                (
+                    get_str(endpoint, "id")[:SHORT],
+                    names.get(get_str(endpoint, "networkId"), "-"),
+                    get_str(endpoint, "phase"),
+                    " ".join(str(address) for address in get_list(endpoint, "addresses")) or "-",
+                )
+                for endpoint in get_objects(status, "endpoints")
+            ],
+        ),
+    ]
+    owed = [
+        (get_str(one, "endpointId")[:SHORT], str(get_int(one, "attempts")), find_str(one, "error") or "-")
+        for one in get_objects(status, "owed")
+    ]
+    if owed:
+        parts.append(table(("OWED TEAR DOWN", "ATTEMPTS", "LAST ERROR"), owed))
+    orphans = [
+        (get_str(one, "network"), get_str(one, "containerId")[:SHORT], get_str(one, "what"))
+        for one in get_objects(status, "orphans")
+    ]
+    if orphans:
+        parts.append(table(("ORPHAN ON", "CONTAINER ID", "WHAT"), orphans))
+    return "\n\n".join(parts)
+
+
+def _name(network: JsonObject) -> str:
+    return find_str(network, "name") or find_str(network, "configuration") or get_str(network, "id")[:SHORT]

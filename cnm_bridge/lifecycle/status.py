@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""How things stand, for an operator: what is held, what is owed, what belongs to nobody.
+
+```
+{"engine": {"isUp": true, "identity": "UFZ2:2YL4:…"},
+ "networks": [{"id": "6f9c…", "name": "blue", "configuration": "lan", "internal": false}],
+ "endpoints": [{"id": "77ad…", "networkId": "6f9c…", "phase": "joined", "configuration": "lan",
+                "addresses": ["10.1.2.3/24"], "sandboxKey": "/var/run/docker/netns/0a1b…"}],
+ "owed": [{"endpointId": "88be…", "attempts": 3, "error": "plugin firewall failed …"}],
+ "orphans": [{"network": "lan", "containerId": "99cf…", "what": "/var/lib/cni/networks/lan/10.1.2.9"}]}
+```
+
+`name`, `configuration`, `identity`, `sandboxKey` and `error` may be null: not known, not given, not there.
+"""
+
+from cni_invoker import Result
+from cnm_bridge.kernel import Snapshot
+from cnm_bridge.lifecycle.audit import Audit
+from cnm_bridge.lifecycle.handover import given_addresses
+from cnm_bridge.lifecycle.owed import OwedTearDowns
+from cnm_bridge.lifecycle.reconcile import Reconcile
+from spec import JsonObject, find_str
+from state import EndpointRecord, Store
+
+__all__ = ["Status"]
+
+
+class Status:
+    """Tells how things stand.
+
+    Args:
+        store: What is held.
+        owed: What is owed.
+        reconcile: Knows whether the engine is up.
+        audit: Knows what belongs to nobody.
+    """
+
+    def __init__(self, store: Store, owed: OwedTearDowns, reconcile: Reconcile, audit: Audit) -> None:
+        self._store = store
+        self._owed = owed
+        self._reconcile = reconcile
+        self._audit = audit
+
+    def to_json(self) -> JsonObject:
+        """Give the document that the module shows.
+
+        Raises:
+            StateError: The records cannot be read.
+        """
+        return {
+            "engine": {"isUp": self._reconcile.engine_is_up, "identity": self._store.engine_identity()},
+            "networks": [
+                {
+                    "id": network.id,
+                    "name": network.name,
+                    "configuration": network.configuration or network.name,
+                    "internal": network.internal,
+                }
+                for network in self._store.networks()
+            ],
+            "endpoints": [_endpoint(record) for record in self._store.endpoints()],
+            "owed": [
+                {"endpointId": endpoint_id, "attempts": owed.attempts, "error": owed.error}
+                for endpoint_id, owed in self._owed.all.items()
+            ],
+            "orphans": [
+                {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}
+                for orphan in self._audit.orphans
+            ],
+        }
+
+
+def _endpoint(record: EndpointRecord) -> JsonObject:
+    return {
+        "id": record.id,
+        "networkId": record.network_id,
+        "phase": record.phase.value,
+        "configuration": find_str(record.attachment.configuration, "name"),
+        "addresses": [str(address) for address in _addresses(record)],
+        "sandboxKey": record.sandbox_key,
+    }
+
+
+def _addresses(record: EndpointRecord) -> tuple[object, ...]:
+    """Return what the plugins gave: as the kernel had it, or, before that was looked at, as they said."""
+    if record.snapshot is not None:
+        return given_addresses(Snapshot.from_json(record.snapshot))
+    return Result.from_document(record.result).addresses_of(record.attachment.ifname) if record.result else ()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge status`: how it reads, and what it says when nobody answers."""
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from cnm_bridge.cli.main import main
+from cnm_bridge.cli.status_text import render_status
+from spec import JsonObject
+
+STATUS: JsonObject = {
+    "engine": {"isUp": True, "identity": "UFZ2"},
+    "networks": [{"id": "6f" * 32, "name": "blue", "configuration": "lan", "internal": False}],
+    "endpoints": [
+        {
+            "id": "77" * 32,
+            "networkId": "6f" * 32,
+            "phase": "joined",
+            "configuration": "lan",
+            "addresses": ["10.1.2.3/24", "fd00::3/64"],
+            "sandboxKey": None,
+        },
+        {
+            "id": "88" * 32,
+            "networkId": "00" * 32,
+            "phase": "deleting",
+            "configuration": "lan",
+            "addresses": [],
+            "sandboxKey": None,
+        },
+    ],
+    "owed": [],
+    "orphans": [],
+}
+
+
+def test_tables() -> None:
+    """Networks and endpoints are told with short identifiers, and the network by its name."""
+    assert render_status(STATUS).splitlines() == [
+        "engine  up",
+        "",
+        "NETWORK       NAME  CONFIGURATION",
+        "6f6f6f6f6f6f  blue  lan",
+        "",
+        "ENDPOINT      NETWORK  PHASE     ADDRESSES",
+        "777777777777  blue     joined    10.1.2.3/24 fd00::3/64",
+        "888888888888  -        deleting  -",
+    ]
+
+
+def test_what_is_owed_and_what_belongs_to_nobody() -> None:
+    """They have tables of their own, if there are any."""
+    text = render_status(
+        {
+            **STATUS,
+            "owed": [{"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}],
+            "orphans": [{"network": "lan", "containerId": "somebody", "what": "/var/lib/cni/networks/lan/10.1.2.9"}],
+        }
+    )
+    assert "888888888888    3         plugin firewall failed" in text
+    assert "lan        somebody      /var/lib/cni/networks/lan/10.1.2.9" in text
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    """It says where it asked, and what can be done without a daemon."""
+    result = CliRunner().invoke(main, ["status", "--socket", str(tmp_path / "none.sock")])
+    assert result.exit_code == 1
+    assert str(tmp_path / "none.sock") in result.output
+    assert "cni-bridge state show" in result.output
