@@ -15,8 +15,9 @@ It needs a running asyncio event loop and Linux 5.3.
 """
 
 from cni_invoker.attachment import Attachment, AttachmentKey
-from cni_invoker.cache import AttachmentCache, CachedAttachment, MemoryCache
+from cni_invoker.cache import AttachmentCache, AttachmentReader, CachedAttachment, MemoryCache
 from cni_invoker.cached import CachedRuntime
+from cni_invoker.collection import collect_garbage
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration, parse_configuration
 from cni_invoker.convert import convert_result
 from cni_invoker.directory import (
@@ -36,6 +37,7 @@ from cni_invoker.errors import (
     InvalidParameter,
     NetworkBusy,
     NoCommonVersion,
+    NotAttached,
     VerbUnsupported,
     VersionUnsupported,
 )
@@ -53,6 +55,7 @@ from cni_invoker.plugin_errors import (
 from cni_invoker.preflight import PluginFinding, Preflight, Role, run_preflight
 from cni_invoker.result import Dns, Interface, IpAssignment, Result, Route, parse_result
 from cni_invoker.runtime import Collecting, Runtime
+from cni_invoker.shared_chains import DEFAULT_LOCK_DIR
 from cni_invoker.strays import end_strays
 from cni_invoker.trace import TraceContext
 from cni_invoker.verbs import Verb
@@ -60,11 +63,13 @@ from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo
 
 __all__ = [
     "DEFAULT_CACHE_DIR",
+    "DEFAULT_LOCK_DIR",
     "SUPPORTED_VERSIONS",
     "Attachment",
     "AttachmentCache",
     "AttachmentExists",
     "AttachmentKey",
+    "AttachmentReader",
     "BadConfiguration",
     "BadResult",
     "CacheDamaged",
@@ -88,6 +93,7 @@ __all__ = [
     "NetworkBusy",
     "NetworkConfigurationList",
     "NoCommonVersion",
+    "NotAttached",
     "PluginConfiguration",
     "PluginError",
     "PluginFailed",
@@ -106,6 +112,7 @@ __all__ = [
     "VerbUnsupported",
     "VersionInfo",
     "VersionUnsupported",
+    "collect_garbage",
     "convert_result",
     "end_strays",
     "parse_configuration",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a runtime remembers of its attachments, and where: the protocol, and the one that forgets with the process.
+"""What a runtime remembers of its attachments, and where: the two protocols, and what forgets with the process.
 
 Everything DEL and CHECK need was known at ADD, and may have changed since: the configuration file was edited, the
 namespace's path forgotten, the capability arguments were only in a caller's environment (CNI SPEC §2 "Lifecycle &
@@ -16,7 +16,7 @@ from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.errors import AttachmentExists
 from spec import JsonObject
 
-__all__ = ["AttachmentCache", "CachedAttachment", "MemoryCache", "read_boot_id"]
+__all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache", "read_boot_id"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -48,11 +48,10 @@ class CachedAttachment:
     answered: int | None = None
 
 
-class AttachmentCache(Protocol):
-    """Keeps attachments, one for each network, container ID and interface name.
+class AttachmentReader(Protocol):
+    """Knows attachments, one for each network, container ID and interface name.
 
-    When a method that changes something returns, the change will survive whatever the cache is made to survive; when it
-    raises, or is cancelled, the change has happened whole or not at all.
+    It is enough for who only wants to know what there is: the plugins' GC, for one, needs to be told what is valid.
 
     Raises:
         CacheError: From every method: the cache cannot be read or written.
@@ -72,6 +71,27 @@ class AttachmentCache(Protocol):
             NetworkBusy: They did not end in time; the body has not run.
         """
 
+    async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
+        """Return what is kept of an attachment to the network called `network`, None if nothing is.
+
+        Raises:
+            CacheDamaged: Something was kept, but cannot be understood any more.
+        """
+
+    async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+        """Return all attachments, or those to one network; what is damaged is left out."""
+
+
+class AttachmentCache(AttachmentReader, Protocol):
+    """Keeps attachments, and forgets them when it is told to.
+
+    When a method that changes something returns, the change will survive whatever the cache is made to survive; when it
+    raises, or is cancelled, the change has happened whole or not at all.
+
+    Raises:
+        CacheError: From every method: the cache cannot be read or written.
+    """
+
     async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
         """Keep `cached`, in place of an earlier state of the same attachment.
 
@@ -83,18 +103,8 @@ class AttachmentCache(Protocol):
             AttachmentExists: It is not new; nothing has changed.
         """
 
-    async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
-        """Return what is kept of an attachment to the network called `network`, None if nothing is.
-
-        Raises:
-            CacheDamaged: Something was kept, but cannot be understood any more.
-        """
-
     async def remove(self, network: str, key: AttachmentKey) -> None:
         """Forget an attachment, damaged or not; if there is none, nothing happens."""
-
-    async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
-        """Return all attachments, or those to one network; what is damaged is left out."""
 
 
 class MemoryCache:

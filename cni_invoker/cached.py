@@ -14,6 +14,8 @@ from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.cache import AttachmentCache, CachedAttachment, read_boot_id
+from cni_invoker.chain import require_check
+from cni_invoker.collection import collect_garbage
 from cni_invoker.config import NetworkConfigurationList
 from cni_invoker.errors import (
     AttachmentExists,
@@ -23,6 +25,7 @@ from cni_invoker.errors import (
     GcFailed,
     InvalidParameter,
     NetworkBusy,
+    NotAttached,
     VersionUnsupported,
 )
 from cni_invoker.gate import Gates
@@ -126,17 +129,22 @@ class CachedRuntime:
     async def check(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
         """Ask the plugins whether an attachment is as they made it (CNI SPEC "Checking an attachment").
 
-        One that is not remembered is checked without a result, which most plugins refuse.
-
         Raises:
+            VerbUnsupported: The version of its list has no CHECK; nothing has been executed, as with the next ones.
+            NotAttached: It is not remembered, or its ADD has not told a result: plugins would complain of that.
             CacheDamaged: What was remembered cannot be understood.
             CniError: As `Runtime.check`.
         """
         async with self._place(network.name, attachment.container_id):
             cached = await self._cache.find(network.name, attachment.key)
+            stored = (cached and _configuration(cached, network)) or network
+            require_check(stored.cni_version)
+            if stored.disable_check:
+                return
+            if cached is None or cached.result is None or _is_cut_off(cached, stored):
+                raise NotAttached(network.name, attachment.container_id, attachment.ifname, owed=cached is not None)
             used, attachment = await self._replayed(cached, network, attachment)
-            result = None if cached is None or cached.result is None else Result.from_document(cached.result)
-            await self._runtime.check(used, attachment, result)
+            await self._runtime.check(used, attachment, Result.from_document(cached.result))
 
     async def delete(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
         """Delete a container from a network, and forget the attachment.
@@ -225,13 +233,8 @@ class CachedRuntime:
                 await self._delete(cached, network)
 
     async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
-        async with (
-            self._gates.alone(network.name),
-            self._cache.hold(network.name, None, wait_s=self._wait_s),
-            self._runtime.collecting(network) as collecting,
-        ):
-            kept = {cached.attachment.key for cached in await self._cache.list(network.name)}
-            await collecting.gc({*valid, *kept})
+        async with self._gates.alone(network.name):
+            await collect_garbage(self._runtime, network, (self._cache,), valid=valid, wait_s=self._wait_s)
 
     @asynccontextmanager
     async def _place(self, network: str, container_id: str) -> AsyncIterator[None]:
@@ -255,7 +258,7 @@ class CachedRuntime:
     ) -> tuple[NetworkConfigurationList, Attachment]:
         """Return list and attachment as they were at ADD, as far as that is known."""
         used = (cached and _configuration(cached, network)) or await self._runtime.negotiate(network)
-        return used, cached.attachment if cached and cached.attachment.netns else attachment
+        return used, attachment if cached is None else _as_added(cached, attachment)
 
     async def _delete(self, cached: CachedAttachment, current: NetworkConfigurationList | None) -> None:
         used = _configuration(cached, current)
@@ -295,6 +298,23 @@ def _configuration(
     except (BadConfiguration, JsonError) as exc:
         log.warning("cache.bad_configuration", extra={"network": cached.network, "reason": str(exc)})
         return None
+
+
+def _is_cut_off(cached: CachedAttachment, stored: NetworkConfigurationList) -> bool:
+    return cached.answered is not None and cached.answered < len(stored.plugins)
+
+
+def _as_added(cached: CachedAttachment, attachment: Attachment) -> Attachment:
+    """Return an attachment with what is remembered of it.
+
+    libcni has kept the namespace only since 1.2, the arguments since 0.8; of before there is nothing but the result.
+    """
+    kept = cached.attachment
+    if kept.netns:
+        return kept
+    if cached.configuration is None and not kept.args and not kept.capability_args:
+        return attachment
+    return replace(kept, netns=attachment.netns)
 
 
 def _further_plugins(cached: CachedAttachment, current: NetworkConfigurationList) -> Sequence[JsonObject]:

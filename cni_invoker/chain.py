@@ -21,7 +21,7 @@ from cni_invoker.shared_chains import SharedChains
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import is_at_least
 
-__all__ = ["Chain"]
+__all__ = ["Chain", "has_gc", "require_check"]
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,17 @@ _GC_SINCE: Final = "1.1.0"
 _STATUS_SINCE: Final = "1.1.0"
 
 
+def require_check(version: str) -> None:
+    """Raise `VerbUnsupported` if a list of `version` has no CHECK."""
+    if not is_at_least(version, _CHECK_SINCE):
+        raise VerbUnsupported(Verb.CHECK, version, _CHECK_SINCE)
+
+
+def has_gc(network: NetworkConfigurationList) -> bool:
+    """Return whether plugins may be asked for GC at all; which of them know it is up to their versions."""
+    return not network.disable_gc and is_at_least(network.cni_version, _GC_SINCE)
+
+
 class Chain:
     """Runs the plugins of lists.
 
@@ -38,13 +49,20 @@ class Chain:
         executions: Executes them.
         make_requests: Gives what makes requests.
         negotiation: Knows what they speak.
+        shared_chains: Keeps the first ADDs apart that would be in each other's way.
     """
 
-    def __init__(self, executions: Executions, make_requests: Callable[[], Requests], negotiation: Negotiation) -> None:
+    def __init__(
+        self,
+        executions: Executions,
+        make_requests: Callable[[], Requests],
+        negotiation: Negotiation,
+        shared_chains: SharedChains,
+    ) -> None:
         self._executions = executions
         self._make_requests = make_requests
         self._negotiation = negotiation
-        self._shared_chains = SharedChains()
+        self._shared_chains = shared_chains
 
     async def add(
         self,
@@ -76,8 +94,7 @@ class Chain:
             BadResult: The result cannot be told in the list's version.
             PluginError: About one plugin; those after it have not run.
         """
-        if not is_at_least(network.cni_version, _CHECK_SINCE):
-            raise VerbUnsupported(Verb.CHECK, network.cni_version, _CHECK_SINCE)
+        require_check(network.cni_version)
         if network.disable_check:
             return
         told = result.converted(network.cni_version) if result is not None else None
@@ -125,7 +142,7 @@ class Chain:
             GcFailed: Plugins failed, or do not tell what they speak.
         """
         attachments = tuple(valid)
-        if network.disable_gc or not is_at_least(network.cni_version, _GC_SINCE):
+        if not has_gc(network):
             return
         errors: list[CniError] = []
         for plugin in network.plugins:
@@ -166,8 +183,12 @@ class Chain:
         attachment: Attachment,
         told: Result | None,
     ) -> Result:
-        request = self._make_requests().attachment(Verb.ADD, network, plugin, attachment, told)
-        output = await self._executions.run(request, lambda: self._shared_chains.first_alone(plugin, attachment, told))
+        requests = self._make_requests()
+        output = await self._executions.run(
+            requests.attachment(Verb.ADD, network, plugin, attachment, told),
+            lambda: self._shared_chains.first_alone(plugin, attachment, told),
+            undo=requests.attachment(Verb.DEL, network, plugin, attachment, _told_to_delete(network, told)),
+        )
         return output.parse(lambda stdout: parse_result(stdout, network.cni_version))
 
     async def _speaks(self, plugin: PluginConfiguration, version: str) -> bool:

@@ -14,6 +14,7 @@ CniError
 ├── ConfigurationNotFound  no configuration of that name, or none at all
 ├── BadResult              a document, or what a plugin printed, that is no result
 ├── AttachmentExists       an ADD of what has been added already
+├── NotAttached            a CHECK of what has not been added
 ├── CacheError             the attachment cache cannot be read or written
 │   └── CacheDamaged       what was kept of an attachment cannot be understood any more
 └── PluginError            something about one plugin
@@ -45,6 +46,7 @@ __all__ = [
     "InvalidParameter",
     "NetworkBusy",
     "NoCommonVersion",
+    "NotAttached",
     "VerbUnsupported",
     "VersionUnsupported",
 ]
@@ -247,6 +249,27 @@ class AttachmentExists(CniError):
         self.network = network
         self.container_id = container_id
         self.ifname = ifname
+
+
+class NotAttached(CniError):
+    """A CHECK of what has not been added, or not to the end; nothing has been executed.
+
+    Attributes:
+        network: Name of the network.
+        container_id: The container's ID.
+        ifname: Name of the interface.
+        owed: Whether an ADD was begun, so that a DEL is owed.
+    """
+
+    code = 3
+
+    def __init__(self, network: str, container_id: str, ifname: str, *, owed: bool) -> None:
+        why = "its ADD did not come to its end; delete it, and add it again" if owed else "add it first"
+        super().__init__(f"{ifname} of {container_id} is not attached to {network}: {why}")
+        self.network = network
+        self.container_id = container_id
+        self.ifname = ifname
+        self.owed = owed
 
 
 class CacheError(CniError):

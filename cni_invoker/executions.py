@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Final, Protocol
 
+from cni_invoker.errors import CniError
 from cni_invoker.execute import Output, execute
 from cni_invoker.limits import Limits
 from cni_invoker.plugin_errors import PluginFailed, PluginTimeout
@@ -53,12 +54,22 @@ class Executions:
         return find_plugin(plugin_type, self._plugin_dirs)
 
     async def run(
-        self, request: Request, alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+        self,
+        request: Request,
+        alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+        *,
+        undo: Request | None = None,
     ) -> Output:
         """Carry out a request as soon as it is its turn; what `alone` returns is held meanwhile.
 
         A plugin that says "try again later" (error code 11) is asked again after a pause, and given up after the last
         pause of the limits.
+
+        Args:
+            request: The request.
+            alone: Is called before each attempt.
+            undo: Must succeed between two attempts; if it fails, that is noted at the plugin's error, and there is no
+                further attempt.
 
         Raises:
             PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed, BadResult: As `execute`.
@@ -69,8 +80,17 @@ class Executions:
             except PluginFailed as exc:
                 if not exc.is_transient:
                     raise
+                if undo is not None:
+                    await self._undo(undo, exc)
             await asyncio.sleep(pause_s)
         return await self._run(request, alone())
+
+    async def _undo(self, undo: Request, failed: PluginFailed) -> None:
+        try:
+            await self._run(undo, nullcontext())
+        except CniError as exc:
+            failed.add_note(f"it was not asked again, because what it had begun could not be undone: {exc}")
+            raise failed from exc
 
     async def _run(self, request: Request, alone: AbstractAsyncContextManager[None]) -> Output:
         path = self.find(request.plugin)

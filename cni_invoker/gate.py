@@ -68,21 +68,17 @@ class Gates:
         """
         return self._inside(network, self._gate(network).together(), self._container(container_id))
 
-    def container(self, network: str, container_id: str) -> AbstractAsyncContextManager[None]:
-        """Have the body run while nobody else works on the container; for who is alone on the network already.
-
-        Raises:
-            NetworkBusy: That was not so in time; the body has not run.
-        """
-        return self._inside(network, self._container(container_id))
-
-    def alone(self, network: str) -> AbstractAsyncContextManager[None]:
+    def alone(self, network: str, wait_s: float | None = None) -> AbstractAsyncContextManager[None]:
         """Have the body run while nobody else works on the network.
 
+        Args:
+            network: The network's name.
+            wait_s: How long to wait, in seconds; None for as long as everybody.
+
         Raises:
             NetworkBusy: That was not so in time; the body has not run.
         """
-        return self._inside(network, self._gate(network).alone())
+        return self._inside(network, self._gate(network).alone(), wait_s=wait_s)
 
     def _gate(self, network: str) -> _Gate:
         return self._gates.setdefault(network, _Gate())
@@ -91,12 +87,15 @@ class Gates:
         return self._containers.setdefault(container_id, asyncio.Lock())
 
     @asynccontextmanager
-    async def _inside(self, network: str, *doors: AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
+    async def _inside(
+        self, network: str, *doors: AbstractAsyncContextManager[None], wait_s: float | None = None
+    ) -> AsyncIterator[None]:
+        limit_s = self._wait_s if wait_s is None else wait_s
         async with AsyncExitStack() as entered:
             try:
-                async with asyncio.timeout(self._wait_s):
+                async with asyncio.timeout(limit_s):
                     for door in doors:
                         await entered.enter_async_context(door)
             except TimeoutError as exc:
-                raise NetworkBusy(network, waited_s=self._wait_s) from exc
+                raise NetworkBusy(network, waited_s=limit_s) from exc
             yield

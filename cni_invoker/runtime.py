@@ -22,6 +22,7 @@ from cni_invoker.limits import Limits
 from cni_invoker.negotiation import Negotiation
 from cni_invoker.request import Requests
 from cni_invoker.result import Result
+from cni_invoker.shared_chains import SharedChains
 from cni_invoker.trace import TraceContext
 from cni_invoker.versions import VersionInfo, require_supported
 
@@ -47,6 +48,8 @@ class Runtime:
         observer: Is told of every execution.
         environment: The environment that plugins inherit.
         find_trace: Is asked before each execution for the span that it belongs to.
+        lock_dir: Where runtimes of other processes look for the lock on shared iptables chains, best
+            `DEFAULT_LOCK_DIR`; None for none.
 
     Raises:
         InvalidParameter: A plugin directory cannot be a path.
@@ -60,6 +63,7 @@ class Runtime:
         observer: ExecutionObserver | None = None,
         environment: Mapping[str, str] = os.environ,
         find_trace: Callable[[], TraceContext | None] = _no_trace,
+        lock_dir: Path | None = None,
     ) -> None:
         for directory in plugin_dirs:
             _require_path(directory)
@@ -69,7 +73,7 @@ class Runtime:
 
         self._executions = Executions(plugin_dirs, limits, observer)
         self._negotiation = Negotiation(self._executions, make_requests)
-        self._chain = Chain(self._executions, make_requests, self._negotiation)
+        self._chain = Chain(self._executions, make_requests, self._negotiation, SharedChains(lock_dir))
         self._gates = Gates(limits.wait_s)
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
@@ -217,17 +221,24 @@ class Runtime:
             await collecting.gc(valid)
 
     @asynccontextmanager
-    async def collecting(self, network: NetworkConfigurationList) -> AsyncIterator["Collecting"]:
-        """Keep everybody else off a network, to find out what is valid, delete what is not, and then let GC run.
+    async def collecting(
+        self, network: NetworkConfigurationList, *, wait_s: float | None = None
+    ) -> AsyncIterator["Collecting"]:
+        """Keep everybody else off a network, to find out what is valid, and then let GC run.
 
         In the body only what it yields can be used on that network; the other methods of the runtime would wait for
         the body's end.
 
+        Args:
+            network: The list.
+            wait_s: How long to wait for others, in seconds, and so how long those are kept waiting that come
+                meanwhile; None for that of the limits.
+
         Raises:
             NetworkBusy: Others did not end in time; the body has not run.
         """
-        async with self._gates.alone(network.name):
-            yield Collecting(self._chain, self._gates, network)
+        async with self._gates.alone(network.name, wait_s):
+            yield Collecting(self._chain, network)
 
     async def status(self, network: NetworkConfigurationList) -> None:
         """See whether a network can take containers (CNI SPEC "Status").
@@ -244,22 +255,9 @@ class Runtime:
 class Collecting:
     """What may be done to a network while everybody else is kept off it; made by `Runtime.collecting`."""
 
-    def __init__(self, chain: Chain, gates: Gates, network: NetworkConfigurationList) -> None:
+    def __init__(self, chain: Chain, network: NetworkConfigurationList) -> None:
         self._chain = chain
-        self._gates = gates
         self._network = network
-
-    async def delete(
-        self,
-        network: NetworkConfigurationList,
-        attachment: Attachment,
-        result: Result | None,
-        *,
-        answered: int | None = None,
-    ) -> None:
-        """Delete a container that is not valid any more, as `Runtime.delete`; `network` is the list of its ADD."""
-        async with self._gates.container(self._network.name, attachment.container_id):
-            await self._chain.delete(network, attachment, result, answered)
 
     async def gc(self, valid: Collection[AttachmentKey]) -> None:
         """Have the plugins clean up all that belongs to no attachment, as `Runtime.gc`."""

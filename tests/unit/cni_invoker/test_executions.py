@@ -70,9 +70,41 @@ async def test_try_again_later(plugins: FakePlugins, runtime: Runtime) -> None:
         await runtime.delete(one, ATTACHMENT, None)
     with pytest.raises(PluginFailed, match="try later"):
         await runtime.status(one)
-    assert tuple(call for call in plugins.calls if call[1] != "VERSION") == (("first", "ADD"),) * 3 + (
-        ("first", "DEL"),
-    ) * 3 + (("first", "STATUS"),)
+    undone = [("first", "ADD"), ("first", "DEL")] * 2 + [("first", "ADD")]
+    assert [call for call in plugins.calls if call[1] != "VERSION"] == [
+        *undone,
+        *[("first", "DEL")] * 3,
+        ("first", "STATUS"),
+    ]
+
+
+async def test_an_add_that_is_tried_again_is_undone_before(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Between two ADDs of one plugin there is a DEL with all that was given to the first, and the others are spared."""
+    first: JsonObject = {"cniVersion": "1.1.0", "x": 1}
+    plugins.install("first", ADD={"result": first})
+    plugins.install("second", ADD=[LATER, {"passthrough": True}])
+    capable = network({"type": "first"}, {"type": "second", "capabilities": {"portMappings": True}, "key": "value"})
+    assert (await runtime.add(capable, ATTACHMENT)).document == first
+    assert plugins.calls == (("first", "ADD"), ("second", "ADD"), ("second", "DEL"), ("second", "ADD"))
+    add, delete, again = (command for command in plugins.commands if command.plugin == "second")
+    assert delete.stdin == add.stdin == again.stdin
+    assert delete.stdin["prevResult"] == first
+    others = {"CNI_COMMAND"}
+    assert {k: v for k, v in delete.environment.items() if k not in others} == {
+        k: v for k, v in add.environment.items() if k not in others
+    }
+
+
+async def test_an_add_that_cannot_be_undone_is_not_tried_again(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The plugin's own error is told, and why there was only one attempt; be it that DEL, too, is not ready."""
+    for code in (999, 11):
+        answer: JsonObject = {"error": {"code": code, "msg": "banana"}}
+        plugins.install("first", ADD=LATER, DEL=answer)
+        with pytest.raises(PluginFailed, match="try later") as caught:
+            await runtime.add(network({"type": "first"}), ATTACHMENT)
+        assert "could not be undone" in caught.value.__notes__[0]
+        assert "banana" in caught.value.__notes__[0]
+    assert plugins.calls == (("first", "ADD"), ("first", "DEL")) * 2
 
 
 async def test_a_trace_is_told_to_plugins(plugins: FakePlugins) -> None:
