@@ -31,12 +31,23 @@ class PluginNotFound(PluginError):
     """
 
     def __init__(self, *, plugin: str, directories: Sequence[Path], not_executable: Sequence[Path] = ()) -> None:
+        # The words of libcni up to the semicolon.
         text = f'failed to find plugin "{plugin}" in path [{", ".join(map(str, directories))}]'
-        if not_executable:
-            text += f"; found but not executable: {', '.join(map(str, not_executable))}"
-        super().__init__(text, plugin=plugin)
         self.directories = tuple(directories)
         self.not_executable = tuple(not_executable)
+        if not_executable:
+            text += f"; {self._there}"
+        super().__init__(text, plugin=plugin)
+
+    @property
+    def where(self) -> str:
+        """The same without the plugin's name, for whoever has said it."""
+        searched = ", ".join(map(str, self.directories)) or "no directory at all"
+        return self._there if self.not_executable else f"not found in {searched}"
+
+    @property
+    def _there(self) -> str:
+        return f"found but not executable: {', '.join(map(str, self.not_executable))}"
 
 
 class PluginNotStarted(PluginError):

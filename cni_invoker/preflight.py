@@ -63,6 +63,11 @@ class PluginFinding:
     capabilities: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """Its name, with its role if it is not one of the list's own plugins, e.g. `host-local (ipam)`."""
+        return self.type if self.role is Role.PLUGIN else f"{self.type} ({self.role.value})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
@@ -90,7 +95,7 @@ class Preflight:
     @property
     def all_problems(self) -> tuple[str, ...]:
         """What is wrong with the list and with each plugin, the latter with its name."""
-        return (*self.problems, *(f"{found.type}: {problem}" for found in self.plugins for problem in found.problems))
+        return (*self.problems, *(f"{found.label}: {problem}" for found in self.plugins for problem in found.problems))
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -123,21 +128,21 @@ class Preflight:
 
         ```
         blue (/etc/cni/net.d/10-blue.conflist): not usable
-          ok       bridge           /opt/cni/bin/bridge; CNI 0.3.1, 0.4.0, 1.0.0
-          ok         host-local     /opt/cni/bin/host-local; CNI 0.3.1, 0.4.0, 1.0.0
-          PROBLEM  firewal          failed to find plugin "firewal" in path [/opt/cni/bin]; did you mean 'firewall'?
+          ok       bridge               /opt/cni/bin/bridge; CNI 0.3.1, 0.4.0, 1.0.0
+          ok         host-local (ipam)  /opt/cni/bin/host-local; CNI 0.3.1, 0.4.0, 1.0.0
+          PROBLEM  firewal              not found in /opt/cni/bin; did you mean 'firewall'?
         ```
         """
         source = "" if self.source is None else f" ({self.source})"
         lines = [f"{self.network}{source}: " + (f"CNI {self.cni_version}" if self.cni_version else "not usable")]
         for found in self.plugins:
-            name = found.type if found.role is Role.PLUGIN else f"  {found.type}"
+            name = found.label if found.role is Role.PLUGIN else f"  {found.label}"
             facts = [str(found.path)] if found.path else []
             facts.append(f"CNI {', '.join(found.supported)}" if found.supported else "does not tell its CNI versions")
             if found.capabilities:
                 facts.append(f"capabilities {', '.join(found.capabilities)}")
             said = [("PROBLEM", problem) for problem in found.problems] or [("ok", "; ".join(facts))]
-            lines.extend(f"  {mark:<8} {name:<16} {text}" for mark, text in said)
+            lines.extend(f"  {mark:<8} {name:<20} {text}" for mark, text in said)
         lines.extend(f"  PROBLEM  {problem}" for problem in self.problems)
         return "\n".join(lines)
 
@@ -194,19 +199,20 @@ async def _look(runtime: Runtime, found: PluginFinding, offered: Sequence[str]) 
     try:
         path = runtime.find_plugin(found.type)
     except PluginNotFound as exc:
-        return replace(found, problems=(f"{exc}{_hint(exc)}",))
+        return replace(found, problems=(f"{exc.where}{_hint(exc)}",))
     except CniError as exc:
         return replace(found, problems=(str(exc),))
     try:
         supported = (await runtime.version(found.type)).supported
     except PluginNotStarted as exc:
-        return replace(found, path=path, problems=(str(exc),))
+        return replace(found, path=path, problems=(f"cannot execute {exc.path}: {exc.reason}",))
     except CniError as exc:
         # Simple plugins do not know the verb; where there is nothing to choose, ADD will show, as when negotiating.
         return replace(found, path=path, problems=(str(exc),) if len(offered) > 1 else ())
     problems: tuple[str, ...] = ()
     if not set(offered) & set(supported):
         versions = ", ".join(f'"{version}"' for version in offered)
+        # The words of libcni up to the semicolon.
         problems = (
             f"plugin {found.type} does not support config version {versions}; it supports {', '.join(supported)}",
         )
@@ -215,6 +221,8 @@ async def _look(runtime: Runtime, found: PluginFinding, offered: Sequence[str]) 
 
 def _hint(missing: PluginNotFound) -> str:
     """Return what may help whoever misses a plugin."""
+    if missing.not_executable:
+        return "; make it executable (chmod +x), or see that its file system is not mounted noexec"
     if missing.plugin in _REFERENCE_PLUGINS:
         return "; it is one of the CNI project's own (Debian: containernetworking-plugins)"
     known = set(_REFERENCE_PLUGINS)

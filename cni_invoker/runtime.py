@@ -265,13 +265,16 @@ class Collecting:
 
 
 def _require_path(directory: Path) -> None:
-    """Refuse what no search for a plugin could look into: it would end in an error of Python's."""
+    """Refuse what no search for a plugin could look into, ours or that of a plugin for its IPAM plugin."""
     try:
         is_path = b"\0" not in os.fsencode(directory)
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
         raise InvalidParameter("plugin directory", str(directory), "it is no path", code=_BAD_ENVIRONMENT)
+    if os.pathsep in str(directory):
+        reason = f"it has a {os.pathsep!r}, which is what separates directories in CNI_PATH; give it another name"
+        raise InvalidParameter("plugin directory", str(directory), reason, code=_BAD_ENVIRONMENT)
 
 
 def _require_netns(attachment: Attachment) -> None:

@@ -26,6 +26,7 @@ from cni_invoker.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.limits import Limits
 from cni_invoker.preflight import run_preflight
 from cni_invoker.runtime import Runtime
+from cni_invoker.shared_chains import DEFAULT_LOCK_DIR
 from cni_invoker.tool_environment import find_configuration_dir, find_plugin_dirs, parse_attachment
 from cni_invoker.tool_output import (
     Messages,
@@ -35,6 +36,7 @@ from cni_invoker.tool_output import (
     render_index,
     render_index_text,
 )
+from cni_invoker.versions import SUPPORTED_VERSIONS
 
 __all__ = ["main"]
 
@@ -78,6 +80,10 @@ def main() -> None:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(
+    package_name="cni-bridge",
+    message=f"%(prog)s %(version)s, CNI {SUPPORTED_VERSIONS[0]} to {SUPPORTED_VERSIONS[-1]}",
+)
 def _cli() -> None:
     """Attach network namespaces to CNI networks.
 
@@ -228,7 +234,7 @@ def _parse_key(text: str) -> AttachmentKey:
 
 
 def _runtime() -> Runtime:
-    return Runtime(find_plugin_dirs(os.environ), _LIMITS)
+    return Runtime(find_plugin_dirs(os.environ), _LIMITS, lock_dir=DEFAULT_LOCK_DIR)
 
 
 def _cached_runtime(cache_dir: Path) -> CachedRuntime:

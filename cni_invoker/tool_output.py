@@ -19,6 +19,17 @@ __all__ = ["Messages", "print_error", "print_json", "print_usage_error", "render
 
 _BAD_PARAMETER: Final = 4
 
+_WORDS: Final = {
+    "cache.bad_configuration": "the remembered configuration of {network} is not used, but the present one: {reason}",
+    "cache.bad_result": "the remembered result of {network} is not used: {reason}",
+    "cache.damaged": "what is remembered in {place} is not used: {reason}",
+    "cache.unreadable": "{file} is left out: {reason}",
+    "lock.unavailable": "other processes are not kept from making the same iptables chains at once: "
+    "no lock in {directory}: {reason}",
+    "plugin.delete_failed": "plugin {plugin}, whose add did not come to its end, did not undo it: {error}",
+}
+"""What the package's warnings are to a reader."""
+
 
 class Messages(logging.Handler):
     """Shows what plugins say on standard error, as libcni lets it through, and the package's own warnings."""
@@ -28,9 +39,7 @@ class Messages(logging.Handler):
         if record.msg == "plugin.stderr":
             click.echo(f"{record.__dict__['plugin']}: {record.__dict__['line']}", err=True)
         elif record.levelno >= logging.WARNING:
-            known = logging.makeLogRecord({}).__dict__
-            facts = ", ".join(f"{key}={value}" for key, value in record.__dict__.items() if key not in known)
-            click.echo(f"{record.msg}: {facts}", err=True)
+            click.echo(_WORDS.get(str(record.msg), str(record.msg)).format_map(record.__dict__), err=True)
 
 
 def print_json(value: JsonValue) -> None:

@@ -26,9 +26,11 @@ from cni_invoker import (
     MemoryCache,
     NetworkBusy,
     NetworkConfigurationList,
+    NotAttached,
     PluginFailed,
     PluginNotFound,
     Runtime,
+    VerbUnsupported,
 )
 from spec import JsonObject, JsonValue, get_objects
 from tests.plugins import Command, FakePlugins
@@ -315,6 +317,49 @@ async def test_the_configuration_of_one_plugin(scene: Scene) -> None:
     )
     await scene.runtime.delete(BLUE, ATTACHMENT)
     assert scene.calls == ["first DEL"]
+
+
+async def test_check_of_what_is_not_attached(scene: Scene) -> None:
+    """The specification forbids it; the versions of its list, and whether it may be checked at all, come first."""
+    offering = network(FIRST, cniVersions=["1.0.0", "1.1.0"])
+    with pytest.raises(NotAttached, match="eth0 of c1 is not attached to blue: add it first") as caught:
+        await scene.runtime.check(offering, ATTACHMENT)
+    assert (caught.value.code, caught.value.owed) == (3, False)
+    for keys in ({}, {"disableCheck": True}):
+        old: JsonObject = {"cniVersion": "0.3.1", "cniVersions": ["0.3.0"], **keys}
+        with pytest.raises(VerbUnsupported, match="does not support the CHECK command"):
+            await scene.runtime.check(network(FIRST, **old), ATTACHMENT)
+    await scene.runtime.check(network(FIRST, disableCheck=True), ATTACHMENT)
+    assert scene.plugins.calls == ()  # nobody was asked for versions either
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+async def test_check_of_what_was_cut_off(scene: Scene, answered: int) -> None:
+    """An ADD that did not come to its end is no attachment, though something is remembered."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    (kept,) = await scene.cache.list()
+    await scene.cache.put(replace(kept, answered=answered, result=RESULT if answered else None))
+    before = scene.calls
+    with pytest.raises(NotAttached, match="did not come to its end; delete it, and add it again") as caught:
+        await scene.runtime.check(BLUE, ATTACHMENT)
+    assert caught.value.owed
+    assert scene.calls == before
+
+
+async def test_what_libcni_keeps_without_the_namespace(scene: Scene) -> None:
+    """Before 1.2 it keeps none: the caller's is used, with the list and arguments that have been kept."""
+    kept = replace(ATTACHMENT, netns="")
+    await scene.cache.put(
+        CachedAttachment(network="blue", attachment=kept, configuration=BLUE.document, result=RESULT, boot_id="")
+    )
+    forgetful = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/given")
+    await scene.runtime.check(network({"type": "edited"}), forgetful)
+    await scene.runtime.delete(network({"type": "edited"}), forgetful)
+    assert scene.calls == ["first CHECK", "second CHECK", "second DEL", "first DEL"]
+    for command in scene.commands:
+        assert command.environment["CNI_NETNS"] == "/run/netns/given"
+        assert command.environment["CNI_ARGS"] == "K=V"
+        assert command.stdin.get("runtimeConfig") == ({"mac": "02::"} if command.plugin == "first" else None)
 
 
 async def test_delete_without_a_configuration(scene: Scene) -> None:

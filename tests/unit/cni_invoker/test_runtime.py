@@ -430,9 +430,16 @@ def test_find_plugins(plugins: FakePlugins, runtime: Runtime) -> None:
         runtime.find_plugins(replace(wanted, cni_version="1.2.3"))
 
 
-@pytest.mark.parametrize("directory", ["/opt/cni\0/bin", "/opt/cni/\ud800"])
-def test_a_plugin_directory_is_a_path(directory: str) -> None:
-    """What no plugin can be looked for in is refused at once, not at the first search."""
-    with pytest.raises(InvalidParameter, match="invalid plugin directory") as caught:
+@pytest.mark.parametrize(
+    ("directory", "reason"),
+    [
+        ("/opt/cni\0/bin", "it is no path"),
+        ("/opt/cni/\ud800", "it is no path"),
+        ("/opt/cni:1/bin", "which is what separates directories in CNI_PATH; give it another name"),
+    ],
+)
+def test_a_plugin_directory_is_a_path(directory: str, reason: str) -> None:
+    """What nobody could look for a plugin in, we or another plugin, is refused at once, not at the first search."""
+    with pytest.raises(InvalidParameter, match=f"invalid plugin directory .*{reason}") as caught:
         Runtime([Path("/opt/cni/bin"), Path(directory)], LIMITS)
     assert caught.value.code == 4

@@ -273,9 +273,39 @@ def test_status_and_version(host: Host) -> None:
     assert (error["code"], error["msg"]) == (50, "not yet")
 
 
+def test_check_of_what_is_not_attached(host: Host) -> None:
+    """What was never added, or undone, or cut off, is told so, and no plugin is asked to complain of it."""
+    error, _ = host.fail("check", "blue", NETNS)
+    assert error["msg"] == f"eth0 of {ID} is not attached to blue: add it first"
+    assert error["code"] == 3
+    host.plugins.install("first", ADD={"error": {"code": 999, "msg": "banana"}}, DEL={"signal": 9})
+    host.fail("add", "blue", NETNS)
+    error, _ = host.fail("check", "blue", NETNS)
+    why = "its ADD did not come to its end; delete it, and add it again"
+    assert error["msg"] == f"eth0 of {ID} is not attached to blue: {why}"
+    assert "CHECK" not in host.verbs
+
+
+def test_warnings_are_sentences(host: Host) -> None:
+    """What the package logs for programs is for a reader here."""
+    host.configure("10-blue.conflist", {"type": "first"}, {"type": "last"})
+    host.plugins.install("last", ADD={"error": {"code": 999, "msg": "banana"}}, DEL={"error": {"code": 9, "msg": "no"}})
+    _, text = host.fail("add", "blue", NETNS)
+    assert "plugin last, whose add did not come to its end, did not undo it: plugin type=" in text
+    assert "plugin.delete_failed" not in text
+    host.cache.joinpath("results", f"blue-{ID}-eth0").write_text("garbage")
+    done = host.run("del", "blue", NETNS)
+    assert f"what is remembered in {host.cache}/results/blue-{ID}-eth0 is not used: " in done.stderr
+
+
+def test_version_of_the_tool(host: Host) -> None:
+    """Beside the plugins' versions, which `version` asks for, the tool has one."""
+    assert re.fullmatch(r"cni-invoker \d+\.\d+\.\S+, CNI 0\.1\.0 to 1\.1\.0\n", host.do("--version"))
+
+
 def test_validate(host: Host) -> None:
     """The report is printed, and the exit status says whether it is good."""
-    assert f"  ok       first            {host.plugins.directory}/first" in host.do("validate", "blue")
+    assert f"  ok       first                {host.plugins.directory}/first" in host.do("validate", "blue")
     host.configure("20-red.conflist", {"type": "first"}, {"type": "gone"}, name="red")
     done = host.run("validate", "red")
     assert done.returncode == 1
