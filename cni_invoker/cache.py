@@ -78,8 +78,16 @@ class AttachmentReader(Protocol):
             CacheDamaged: Something was kept, but cannot be understood any more.
         """
 
-    async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
-        """Return all attachments, or those to one network; what is damaged is left out."""
+    async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
+        """Return all attachments, or those to one network; what is damaged is left out.
+
+        Args:
+            network: The network's name, None for all.
+            whole: Nothing must be left out.
+
+        Raises:
+            CacheDamaged: Something that may be asked for would have been left out.
+        """
 
 
 class AttachmentCache(AttachmentReader, Protocol):
@@ -132,6 +140,6 @@ class MemoryCache:
         """Forget an attachment."""
         self._kept.pop((network, key), None)
 
-    async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+    async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:  # noqa: ARG002  # the protocol's
         """Return all attachments, or those to one network, in the order in which they came."""
         return tuple(cached for cached in self._kept.values() if network in {None, cached.network})

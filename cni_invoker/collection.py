@@ -39,7 +39,7 @@ async def collect_garbage(
 
     Raises:
         GcFailed: Plugins failed; all the others have run.
-        NetworkBusy, CacheError: Nothing has been executed.
+        NetworkBusy, CacheError: Nothing has been executed. What is damaged in a cache may be somebody's.
     """
     if not has_gc(network):
         return
@@ -48,5 +48,5 @@ async def collect_garbage(
         for reader in readers:
             await entered.enter_async_context(reader.hold(network.name, None, wait_s=wait_s))
         collecting = await entered.enter_async_context(runtime.collecting(network, wait_s=wait_s))
-        known = {cached.attachment.key for reader in readers for cached in await reader.list(network.name)}
+        known = {cached.attachment.key for reader in readers for cached in await reader.list(network.name, whole=True)}
         await collecting.gc({*valid, *known})

@@ -118,9 +118,9 @@ class FileCache:
         """Forget an attachment, also one whose file cannot be understood."""
         await _in_thread(lambda: self._remove(network, key))
 
-    async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+    async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
         """Return all attachments, or those to one network, by file name; libcni's `GetCachedAttachments`."""
-        return await _in_thread(lambda: self._list(network))
+        return await _in_thread(lambda: self._list(network, whole=whole))
 
     def _put(self, cached: CachedAttachment, *, new: bool) -> None:
         key = cached.attachment.key
@@ -166,7 +166,7 @@ class FileCache:
                             file.unlink(missing_ok=True)
                     _sync(self._results)
 
-    def _list(self, network: str | None) -> tuple[CachedAttachment, ...]:
+    def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
         with _reported("read", self._results):
             files = sorted(self._results.iterdir()) if self._results.exists() else []
         found: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
@@ -174,6 +174,8 @@ class FileCache:
             try:
                 cached = _read(file)
             except CacheError as exc:
+                if whole and (network is None or file.name.startswith(f"{network}-")):
+                    raise
                 log.warning("cache.unreadable", extra={"file": str(file), "reason": exc.reason})
                 continue
             if isinstance(cached, CachedAttachment) and network in {None, cached.network}:

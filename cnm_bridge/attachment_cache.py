@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's endpoints, seen as CNI attachments: LevelDB as an attachment cache, to be read."""
+"""The daemon's endpoints, seen as CNI attachments: LevelDB as an attachment cache, the half of it that is read.
 
-from contextlib import AbstractAsyncContextManager, nullcontext
+There is no other half: an endpoint is made and undone by the daemon's own calls, which bring the link back before DEL.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Final
 
 from cni_invoker import AttachmentKey, CachedAttachment, CacheError
 from cnm_bridge.lifecycle.attachment import cni_attachment
-from spec import find_str
-from state import EndpointId, EndpointRecord, Store
+from spec import JsonObject, find_str
+from state import EndpointId, EndpointRecord, StateError, Store
 
 __all__ = ["EndpointCache"]
 
 _PLACE: Final = "the daemon's store"
-_REASON: Final = "it is changed by the daemon's own calls alone"
 
 
 class EndpointCache:
-    """An `AttachmentCache` over a `Store`.
+    """An `AttachmentReader` over a `Store`.
 
     Endpoints of every phase are in it: an ADD may have run since PENDING, and in DELETING a DEL is owed. Whether one is
-    still wanted is not told here.
-
-    It refuses to change anything: an endpoint is undone by `TearDown`, which brings the link back before DEL.
+    still wanted is not told here. A store with a record that cannot be read gives nothing, be it `whole` or not.
     """
 
     def __init__(self, store: Store) -> None:
@@ -32,31 +33,40 @@ class EndpointCache:
         """Run the body at once: no other process has the store."""
         return nullcontext()
 
-    async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:  # noqa: ARG002  # the protocol's
-        """Raise `CacheError`."""
-        raise CacheError(_PLACE, f"cannot keep {cached.attachment.container_id}: {_REASON}")
-
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return the endpoint that is this attachment to the CNI network called `network`, None if there is none."""
-        record = self._store.find_endpoint(EndpointId(key.container_id))
+        with _reported():
+            record = self._store.find_endpoint(EndpointId(key.container_id))
         cached = None if record is None else _cached(record)
         return cached if cached and (cached.network, cached.attachment.key) == (network, key) else None
 
-    async def remove(self, network: str, key: AttachmentKey) -> None:  # noqa: ARG002  # the protocol's
-        """Raise `CacheError`."""
-        raise CacheError(_PLACE, f"cannot forget {key.container_id}: {_REASON}")
-
-    async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+    async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:  # noqa: ARG002  # the protocol's
         """Return all endpoints, or those on one CNI network, by ID."""
-        return tuple(cached for cached in map(_cached, self._store.endpoints()) if network in {None, cached.network})
+        with _reported():
+            records = self._store.endpoints()
+        return tuple(cached for cached in map(_cached, records) if network in {None, cached.network})
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        yield
+    except StateError as exc:
+        raise CacheError(_PLACE, str(exc)) from exc
 
 
 def _cached(record: EndpointRecord) -> CachedAttachment:
+    configuration = _as_spoken(record.attachment.configuration, record.attachment.cni_version)
     return CachedAttachment(
-        network=find_str(record.attachment.configuration, "name") or "",
+        network=find_str(configuration, "name") or "",
         attachment=cni_attachment(record),
-        configuration=record.attachment.configuration,
+        configuration=configuration,
         result=record.result,
         boot_id=record.boot_id,
         answered=record.answered,
     )
+
+
+def _as_spoken(configuration: JsonObject, version: str) -> JsonObject:
+    """Return a list that offers nothing but the version its plugins were spoken to in."""
+    return {**{key: value for key, value in configuration.items() if key != "cniVersions"}, "cniVersion": version}

@@ -15,9 +15,10 @@ from typing import Final, Literal
 import structlog
 from aiohttp import web
 
-from cni_invoker import ConfigurationDirectories, Limits, Runtime
+from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, FileCache, InvalidParameter, Limits, Runtime
 from cnm_bridge import __version__
 from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app, network_driver, status_method
+from cnm_bridge.attachment_cache import EndpointCache
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel
@@ -29,6 +30,7 @@ from cnm_bridge.lifecycle import (
     LostNetworks,
     Networks,
     OwedTearDowns,
+    PluginGarbage,
     PluginLog,
     RebuildEndpoint,
     Reconcile,
@@ -62,7 +64,7 @@ def run(settings: Settings, sock: socket.socket) -> None:
     """
     try:
         asyncio.run(serve(settings, sock))
-    except StateError as exc:
+    except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
 
@@ -90,6 +92,9 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
         async with asyncio.TaskGroup() as tasks:
             runs = (daemon.binder.run(), daemon.owed.run(), daemon.reconcile.run())
             background = [tasks.create_task(run) for run in runs]
+            if settings.cni_gc:
+                collecting = daemon.garbage.run(daemon.networks.bound, every_s=settings.cni_gc_every_s)
+                background.append(tasks.create_task(collecting))
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
                 recovered = tasks.create_task(daemon.owed.wait_tried())
@@ -117,12 +122,16 @@ class Daemon:
         binder: Learns names in the background.
         owed: Tears down in the background what could not be at once.
         reconcile: Makes records, engine and kernel agree, in the background.
+        networks: Knows which lists are in use.
+        garbage: Has plugins clean up, if that is wanted.
     """
 
     methods: tuple[Method, ...]
     binder: Binder
     owed: OwedTearDowns
     reconcile: Reconcile
+    networks: Networks
+    garbage: PluginGarbage
 
 
 def assemble(settings: Settings, store: Store) -> Daemon:
@@ -131,6 +140,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         settings.cni_bin_dirs,
         Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s),
         observer=PluginLog(),
+        lock_dir=DEFAULT_LOCK_DIR,
     )
     kernel = Kernel(reply_limit_s=settings.netlink_timeout_s)
     network_locks: KeyedLocks[NetworkId] = KeyedLocks()
@@ -194,6 +204,8 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         binder=binder,
         owed=owed,
         reconcile=reconcile,
+        networks=networks,
+        garbage=PluginGarbage(runtime, EndpointCache(store), [FileCache()]),
     )
 
 

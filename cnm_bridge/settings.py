@@ -49,6 +49,8 @@ class Settings:
         reconcile_grace_s: How far apart the two looks of one round are.
         netlink_timeout_s: How long the kernel may take to answer one netlink request.
         drain_timeout_s: How long SIGTERM waits for calls under way.
+        cni_gc: Whether the networks' names are ours alone, so that plugins may clean up what is not ours.
+        cni_gc_every_s: How often they are asked to.
     """
 
     socket: Path = Path("/run/docker/plugins/cni-bridge.sock")
@@ -65,3 +67,5 @@ class Settings:
     reconcile_grace_s: float = 5.0
     netlink_timeout_s: float = 10.0
     drain_timeout_s: float = 80.0
+    cni_gc: bool = False
+    cni_gc_every_s: float = 600.0

@@ -12,7 +12,7 @@ from cnm_bridge.errors import BadOption
 
 __all__ = ["TomlValue", "ValueKind", "read_config_file"]
 
-TomlValue = str | int | float | list[str]
+TomlValue = str | int | float | bool | list[str]
 
 
 class ValueKind(StrEnum):
@@ -21,6 +21,7 @@ class ValueKind(StrEnum):
     TEXT = "a text"
     TEXTS = "a list of texts"
     NUMBER = "a number"
+    TRUTH = "true or false"
 
 
 def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str, TomlValue]:
@@ -52,5 +53,7 @@ def _is(kind: ValueKind, value: object) -> bool:
             return isinstance(value, list) and value != [] and all(isinstance(item, str) for item in value)
         case ValueKind.NUMBER:
             return isinstance(value, int | float) and not isinstance(value, bool)
+        case ValueKind.TRUTH:
+            return isinstance(value, bool)
         case _:
             assert_never(kind)

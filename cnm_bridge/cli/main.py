@@ -41,6 +41,7 @@ def serve(
     plugin_timeout_s: float,
     reconcile_interval_s: float,
     drain_timeout_s: float,
+    cni_gc: bool,
     log_level: LogLevel,
     log_format: LogFormat,
 ) -> None:
@@ -55,6 +56,7 @@ def serve(
         plugin_timeout_s=plugin_timeout_s,
         reconcile_interval_s=reconcile_interval_s,
         drain_timeout_s=drain_timeout_s,
+        cni_gc=cni_gc,
     )
     try:
         with plugin_socket(settings.socket) as listener:

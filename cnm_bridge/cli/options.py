@@ -60,6 +60,8 @@ class Setting:
         """What its value is in the configuration file."""
         if self.multiple:
             return ValueKind.TEXTS
+        if self.type is click.BOOL:
+            return ValueKind.TRUTH
         return ValueKind.NUMBER if self.type is _SECONDS else ValueKind.TEXT
 
     @property
@@ -139,6 +141,13 @@ SETTINGS: Final = (
         type=_SECONDS,
         default=_DEFAULTS.drain_timeout_s,
         help="Seconds that SIGTERM waits for calls under way.",
+    ),
+    Setting(
+        name="cni-gc",
+        parameter="cni_gc",
+        type=click.BOOL,
+        default=_DEFAULTS.cni_gc,
+        help="Whether the plugins' GC is run: only if no other runtime uses networks of the same names.",
     ),
     Setting(
         name="log-level",

@@ -4,6 +4,7 @@
 
 from cnm_bridge.lifecycle.audit import Audit
 from cnm_bridge.lifecycle.binding import Binder
+from cnm_bridge.lifecycle.collection import PluginGarbage
 from cnm_bridge.lifecycle.endpoints import Endpoints
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lost_networks import LostNetworks
@@ -24,6 +25,7 @@ __all__ = [
     "LostNetworks",
     "Networks",
     "OwedTearDowns",
+    "PluginGarbage",
     "PluginLog",
     "RebuildEndpoint",
     "Reconcile",

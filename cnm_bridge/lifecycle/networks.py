@@ -2,11 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Networks: bound to a network configuration list when they are made, remembered until Docker removes them."""
 
+from contextlib import suppress
 from typing import Final
 
 import structlog
 
 from cni_invoker import (
+    CniError,
     ConfigurationDirectories,
     ConfigurationIndex,
     ConfigurationNotFound,
@@ -132,6 +134,14 @@ class Networks:
         """Return the names of the lists that networks are bound to."""
         names = (network.configuration or network.name for network in self._store.networks())
         return tuple(name for name in names if name is not None)
+
+    async def bound(self) -> tuple[NetworkConfigurationList, ...]:
+        """Return the lists that networks are bound to now, as far as they are there and fit their plugins."""
+        found = []
+        for name in dict.fromkeys(self.bound_names()):
+            with suppress(CniError):  # whoever joins such a network is told
+                found.append(await self.find_configuration(name))
+        return tuple(found)
 
     def _index(self) -> ConfigurationIndex:
         """Return the configurations as they are now; what cannot be used is said once after each change."""

@@ -560,8 +560,8 @@ async def test_gc_looks_again(scene: Scene) -> None:
     """What another process has deleted and added again since it was listed is not stale."""
 
     class ChangingCache(MemoryCache):
-        async def list(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
-            listed = await super().list(network)
+        async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
+            listed = await super().list(network, whole=whole)
             for cached in listed:
                 await self.put(replace(cached, attachment=replace(cached.attachment, netns="/run/netns/new")))
             return listed

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import Attachment, AttachmentCache, AttachmentKey, CachedAttachment, CacheError
+from cni_invoker import (
+    Attachment,
+    AttachmentKey,
+    AttachmentReader,
+    CachedAttachment,
+    CacheError,
+    NetworkConfigurationList,
+)
 from cnm_bridge.attachment_cache import EndpointCache
 from spec import JsonObject
 from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
@@ -45,12 +52,12 @@ def make_store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture(name="cache")
-def make_cache(store: Store) -> AttachmentCache:
+def make_cache(store: Store) -> AttachmentReader:
     """The object under test."""
     return EndpointCache(store)
 
 
-async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentCache) -> None:
+async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentReader) -> None:
     """Its ID is the container ID, its configuration's name the network, and all that DEL needs is there."""
     record = endpoint("e1", "blue")
     await store.put_endpoint(record)
@@ -73,7 +80,7 @@ async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentCache
     assert await cache.list() == (expected,)
 
 
-async def test_who_is_asked_for(store: Store, cache: AttachmentCache) -> None:
+async def test_who_is_asked_for(store: Store, cache: AttachmentReader) -> None:
     """Another network, ID or interface name is another attachment."""
     for endpoint_id, network in (("e1", "blue"), ("e2", "red")):
         await store.put_endpoint(endpoint(endpoint_id, network))
@@ -85,7 +92,7 @@ async def test_who_is_asked_for(store: Store, cache: AttachmentCache) -> None:
     assert [cached.attachment.container_id for cached in await cache.list("red")] == ["e2"]
 
 
-async def test_every_phase_owes_a_delete(store: Store, cache: AttachmentCache) -> None:
+async def test_every_phase_owes_a_delete(store: Store, cache: AttachmentReader) -> None:
     """From the intent to the end of DEL an endpoint is an attachment: GC must not take it for nobody's."""
     record = endpoint("e1", "blue")
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED, Phase.DELETING):
@@ -95,14 +102,34 @@ async def test_every_phase_owes_a_delete(store: Store, cache: AttachmentCache) -
     assert await cache.list("blue") == ()
 
 
-async def test_it_cannot_be_changed(store: Store, cache: AttachmentCache) -> None:
+async def test_it_is_the_half_that_is_read(store: Store, cache: AttachmentReader) -> None:
     """Only the daemon undoes an endpoint: not by DEL alone, which would not find the link."""
+    assert not hasattr(cache, "put")
+    assert not hasattr(cache, "remove")
     await store.put_endpoint(endpoint("e1", "blue"))
-    (cached,) = await cache.list()
-    with pytest.raises(CacheError, match="cannot keep e1"):
-        await cache.put(cached)
-    with pytest.raises(CacheError, match="cannot forget e1"):
-        await cache.remove("blue", cached.attachment.key)
     async with cache.hold("blue", "e1", wait_s=0), cache.hold("blue", None, wait_s=0):
-        pass  # nobody else has the store
-    assert await cache.list() == (cached,)
+        assert len(await cache.list("blue", whole=True)) == 1  # nobody else has the store
+
+
+async def test_a_list_is_as_it_was_spoken(store: Store, cache: AttachmentReader) -> None:
+    """Whatever a list offers, its plugins are spoken to in the version of the ADD."""
+    record = endpoint("e1", "blue")
+    offering: JsonObject = {**record.attachment.configuration, "cniVersions": ["1.0.0", "1.1.0"]}
+    attachment = replace(record.attachment, configuration=offering, cni_version="1.1.0")
+    await store.put_endpoint(replace(record, attachment=attachment))
+    (cached,) = await cache.list()
+    assert cached.configuration is not None
+    network = NetworkConfigurationList.from_document(cached.configuration)
+    assert (network.cni_version, network.cni_versions) == ("1.1.0", ("1.1.0",))
+
+
+async def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
+    """It keeps the whole store from being listed: who is left out would be nobody."""
+    store = Store.open(tmp_path / "state")
+    await store.put_endpoint(endpoint("e1", "blue"))
+    store._db.write_now({"endpoint/e2": b"garbage"})
+    with pytest.raises(CacheError, match="the daemon's store"):
+        await EndpointCache(store).list("blue")
+    with pytest.raises(CacheError, match="the daemon's store"):
+        await EndpointCache(store).find("blue", AttachmentKey(container_id="e2", ifname="eth0"))
+    store.close()

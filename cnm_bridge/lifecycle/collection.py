@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Has plugins clean up what belongs to no endpoint (CNI SPEC "Garbage collection"); only if the operator wants it.
+
+It is no substitute for tear down: an endpoint that is owed one is valid until it is done. It is for what no record
+tells of any more. Plugins cannot know whose an address is, so the names of the networks must be the daemon's alone;
+see docs/decisions/0008-plugin-gc-is-asked-for.md.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from cni_invoker import AttachmentReader, CniError, NetworkConfigurationList, Runtime, collect_garbage
+from spec import render_json
+
+__all__ = ["PluginGarbage"]
+
+log = structlog.get_logger()
+
+_WAIT_S: Final = 1.0
+"""Containers that come to the network wait as long; what is not free by then is collected another time."""
+
+
+class PluginGarbage:
+    """Collects it.
+
+    Args:
+        runtime: Runs the plugins; the one that adds and deletes.
+        own: The daemon's endpoints.
+        others: The caches of other runtimes on this host, as far as they can be read: what they hold is valid too.
+    """
+
+    def __init__(self, runtime: Runtime, own: AttachmentReader, others: Sequence[AttachmentReader]) -> None:
+        self._runtime = runtime
+        self._own = own
+        self._others = tuple(others)
+
+    async def collect(self, configurations: Iterable[NetworkConfigurationList]) -> None:
+        """Run GC once for each of these lists, and for each list that an endpoint was added with.
+
+        Every attachment to a network of the same name is valid, whichever list it was added with. What goes wrong is
+        logged; it is tried again the next time.
+
+        Args:
+            configurations: The lists that networks are bound to now, in the version their plugins are spoken to in.
+        """
+        try:
+            lists = [*configurations, *[network async for network in self._stored()]]
+        except CniError as exc:
+            log.warning("gc.failed", error=str(exc))
+            return
+        for network in {(one.name, render_json(one.document)): one for one in lists}.values():
+            try:
+                await collect_garbage(self._runtime, network, (self._own, *self._others), wait_s=_WAIT_S)
+            except CniError as exc:
+                log.warning("gc.failed", configuration=network.name, error=str(exc))
+
+    async def run(
+        self, find_configurations: Callable[[], Awaitable[Iterable[NetworkConfigurationList]]], *, every_s: float
+    ) -> None:
+        """Collect now and then for as long as it is not cancelled."""
+        while True:
+            try:
+                await self.collect(await find_configurations())
+            except Exception:  # a bug in background work must neither end the daemon nor go unseen
+                log.exception("gc.bug")
+            await asyncio.sleep(every_s)
+
+    async def _stored(self) -> AsyncIterator[NetworkConfigurationList]:
+        for cached in await self._own.list():
+            if cached.configuration is not None:
+                yield NetworkConfigurationList.from_document(cached.configuration)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's GC with plugins of CNI 1.1.0: what nobody has goes, what endpoints have stays.
+
+The reference plugins accept GC and do nothing (1.9.1); so there is one more in the list that does it.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList, Runtime
+from cnm_bridge.attachment_cache import EndpointCache
+from cnm_bridge.lifecycle import PluginGarbage
+from spec import JsonObject
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+from tests.kernel.namespace import Namespace
+from tests.lab.fetch_plugins import FetchError, find_fetched_plugins
+
+HOST = Namespace(Path("/proc/self/ns/net"))
+
+LEDGER = """#!{python} -IS
+import json, os, pathlib, sys
+
+asked = json.load(sys.stdin)
+place = pathlib.Path(asked.get("place", "/nowhere"))
+file = place / os.environ["CNI_CONTAINERID"]
+match os.environ["CNI_COMMAND"]:
+    case "VERSION":
+        print(json.dumps({{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}}))
+    case "ADD":
+        file.touch()
+        print(json.dumps(asked["prevResult"]))
+    case "DEL":
+        file.unlink(missing_ok=True)
+    case "GC":
+        valid = {{one["containerID"] for one in asked["cni.dev/valid-attachments"]}}
+        for one in place.iterdir():
+            if one.name not in valid:
+                one.unlink()
+"""
+"""A plugin that keeps a file for each container, and collects garbage."""
+
+
+@pytest.fixture(name="plugin_dirs")
+def make_plugin_dirs(private_namespaces: int, tmp_path: Path) -> Iterator[list[Path]]:
+    """The newer plugins, and one that collects; their bridge is removed at the end."""
+    assert private_namespaces
+    try:
+        fetched = find_fetched_plugins()
+    except FetchError as exc:
+        pytest.skip(f"the plugins that were fetched are of no use: {exc}")
+    if fetched is None:
+        pytest.skip("no newer plugins have been fetched; `python -m tests.lab.fetch_plugins` does it")
+    own = tmp_path / "bin"
+    own.mkdir()
+    (own / "ledger").write_text(LEDGER.format(python=sys.executable))
+    (own / "ledger").chmod(0o755)
+    yield [own, fetched.directory]
+    subprocess.run(["ip", "link", "delete", "cni-test0"], check=False)
+
+
+def record(attachment: Attachment, network: NetworkConfigurationList, result: JsonObject) -> EndpointRecord:
+    """Make the record of an endpoint."""
+    return EndpointRecord(
+        id=EndpointId(attachment.container_id),
+        network_id=NetworkId("a" * 64),
+        phase=Phase.PENDING,
+        boot_id="b",
+        internal=False,
+        requested=RequestedInterface(),
+        attachment=AttachmentRecord(
+            ifname=attachment.ifname,
+            netns=attachment.netns,
+            configuration=network.document,
+            cni_version=network.cni_version,
+            args=(),
+            capability_args={},
+        ),
+        answered=len(network.plugins),
+        result=result,
+    )
+
+
+async def test_what_nobody_has_goes(plugin_dirs: list[Path], tmp_path: Path) -> None:
+    """Of two containers one has no record any more: what is kept for it goes, and nothing of the other's."""
+    ledger, reserved = tmp_path / "ledger", tmp_path / "networks"
+    ledger.mkdir()
+    ipam: JsonObject = {"type": "host-local", "dataDir": str(reserved), "ranges": [[{"subnet": "10.99.0.0/24"}]]}
+    runtime = Runtime(plugin_dirs, Limits())
+    bridge: JsonObject = {"type": "bridge", "bridge": "cni-test0", "isGateway": True, "ipam": ipam}
+    network = await runtime.negotiate(
+        NetworkConfigurationList.from_document(
+            {"cniVersion": "1.1.0", "name": "blue", "plugins": [bridge, {"type": "ledger", "place": str(ledger)}]}
+        )
+    )
+    store = Store.open(tmp_path / "state")
+    with ExitStack() as everything:
+        everything.callback(store.close)
+        results = {}
+        for name in ("kept", "lost"):
+            HOST.ip(f"netns add {name}")
+            everything.callback(HOST.ip, f"netns del {name}")
+            attachment = Attachment(container_id=name, ifname="eth0", netns=f"/run/netns/{name}")
+            results[name] = attachment, await runtime.add(network, attachment)
+        kept, result = results["kept"]
+        await store.put_endpoint(record(kept, network, result.document))
+        garbage = PluginGarbage(runtime, EndpointCache(store), [FileCache()])
+        assert {file.name for file in ledger.iterdir()} == {"kept", "lost"}
+        await garbage.collect([network])
+        assert {file.name for file in ledger.iterdir()} == {"kept"}
+        (address,) = result.addresses_of("eth0")
+        assert Namespace(Path(kept.netns)).addresses("eth0") == [str(address)]
+        assert (reserved / "blue" / str(address.ip)).exists()
+        for attachment, added in results.values():
+            await runtime.delete(network, attachment, added)
