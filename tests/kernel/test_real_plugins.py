@@ -6,22 +6,14 @@ Each list offers several versions; which one is used is up to the plugins. `pyth
 newer plugins.
 """
 
-import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import pytest
-from pyroute2.nftables.main import NFTables
 
 from cni_invoker import (
     Attachment,
-    CachedRuntime,
-    Limits,
-    MemoryCache,
     NetworkConfigurationList,
     PluginFailed,
     Result,
@@ -29,101 +21,27 @@ from cni_invoker import (
     Verb,
     run_preflight,
 )
-from spec import JsonObject, JsonValue
-from tests.kernel.namespace import Namespace
-from tests.lab import LabState, leftovers
-from tests.lab.fetch_plugins import FetchError, find_fetched_plugins
-
-LIMITS: Final = Limits(add_s=30.0, delete_s=30.0)
-HOST: Final = Namespace(Path("/proc/self/ns/net"))
-OFFERED: Final = ["0.4.0", "1.0.0", "1.1.0"]
-MACHINES: Final = Path("/usr/lib/cni")
-IPTABLES: Final = frozenset({"nat", "filter", "mangle", "raw", "security"})
-"""The tables of nftables that iptables keeps its own in."""
-
-ROUTES: Final[JsonValue] = [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]
-HOST_LOCAL: Final[JsonObject] = {
-    "type": "host-local",
-    "ranges": [[{"subnet": "10.99.0.0/24"}], [{"subnet": "fd99::/64"}]],
-    "routes": ROUTES,
-}
-STATIC: Final[JsonObject] = {
-    "type": "static",
-    "addresses": [
-        {"address": "10.99.0.9/24", "gateway": "10.99.0.1"},
-        {"address": "fd99::9/64", "gateway": "fd99::1"},
-    ],
-    "routes": ROUTES,
-}
-BRIDGE: Final[JsonObject] = {"type": "bridge", "bridge": "cni-test0", "isGateway": True, "ipMasq": True}
-PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
-BANDWIDTH: Final[JsonObject] = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
-FIREWALL: Final[JsonObject] = {"type": "firewall", "backend": "iptables"}
-TUNING: Final[JsonObject] = {"type": "tuning", "mtu": 1400, "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1"}}
-CAPABILITY_ARGS: Final[JsonObject] = {
-    "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
-    "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000},
-}
-
-LISTS: Final[dict[str, list[JsonObject]]] = {
-    "bridge with all": [{**BRIDGE, "ipam": HOST_LOCAL}, TUNING, BANDWIDTH, PORTMAP, FIREWALL],
-    "bridge with all but portmap": [{**BRIDGE, "ipam": HOST_LOCAL}, TUNING, BANDWIDTH, FIREWALL],
-    "bridge, static": [{**BRIDGE, "ipam": STATIC}, PORTMAP],
-    "bridge, sbr": [{**BRIDGE, "ipam": HOST_LOCAL}, {"type": "sbr"}],
-    "ptp": [{"type": "ptp", "ipMasq": True, "ipam": HOST_LOCAL}, PORTMAP, FIREWALL],
-    "ptp, bandwidth": [{"type": "ptp", "ipam": STATIC}, BANDWIDTH],
-    "macvlan": [{"type": "macvlan", "master": "uplink", "ipam": HOST_LOCAL}, TUNING],
-    "macvlan, static": [{"type": "macvlan", "master": "uplink", "ipam": STATIC}],
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plugins:
-    """The plugins of one package.
-
-    Attributes:
-        directory: Where they are.
-        version: The version that their lists are spoken in.
-    """
-
-    directory: Path
-    version: str
-
-    def can_check(self, network: NetworkConfigurationList) -> bool:
-        """Tell whether CHECK of a list can work: portmap 1.1.1 looks for IPv6 rules whatever it has made."""
-        return self.directory != MACHINES or all(plugin.type != "portmap" for plugin in network.plugins)
-
-
-class Executed:
-    """Notes what is executed."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, Verb]] = []
-
-    def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
-        """Take note of one."""
-        assert duration_s > 0
-        self.seen.append((plugin, verb))
-
-    def plugins(self, verb: Verb) -> list[str]:
-        """Give the plugins that were executed for a verb, in order."""
-        return [plugin for plugin, seen in self.seen if seen == verb]
+from tests.kernel.real_plugins import (
+    LIMITS,
+    LISTS,
+    MACHINES,
+    Executed,
+    Plugins,
+    assert_in_effect,
+    container,
+    find_plugins,
+    inside,
+    make_list,
+    observe,
+    uplink,
+)
+from tests.lab import leftovers
 
 
 @pytest.fixture(name="plugins", params=["machine", "fetched"])
-def find_plugins(request: pytest.FixtureRequest) -> Plugins:
+def given_plugins(request: pytest.FixtureRequest) -> Plugins:
     """The machine's own plugins, and those that were fetched."""
-    if request.param == "machine":
-        if not (MACHINES / "bridge").exists():
-            pytest.skip(f"no CNI plugins in {MACHINES}")
-        return Plugins(directory=MACHINES, version="1.0.0")
-    try:
-        fetched = find_fetched_plugins()
-    except FetchError as exc:
-        pytest.skip(f"the plugins that were fetched are of no use: {exc}")
-    if fetched is None:
-        pytest.skip("no newer plugins have been fetched; `python -m tests.lab.fetch_plugins` does it")
-    return Plugins(directory=fetched.directory, version=fetched.cni_versions[-1])
+    return find_plugins(request.param)
 
 
 @pytest.fixture(name="executed")
@@ -139,124 +57,11 @@ def make_runtime(plugins: Plugins, executed: Executed) -> Runtime:
 
 
 @pytest.fixture(autouse=True)
-def uplink(private_namespaces: int) -> Iterator[None]:
-    """Give macvlan a link to work on; take away, after the test, what plugins leave for ever by design."""
+def host_with_uplink(private_namespaces: int) -> Iterator[None]:
+    """A link for macvlan, and a clean host afterwards."""
     assert private_namespaces
-    HOST.ip("link add uplink type veth peer name uplink-peer", "link set uplink up", "link set uplink-peer up")
-    yield
-    HOST.ip("link del uplink")
-    for link in HOST.links():
-        if link.startswith(("cni-test", "bwp")):
-            HOST.ip(f"link del {link}")
-    for program in ("iptables", "ip6tables"):
-        for table in ("nat", "filter"):
-            HOST.run(f"{program} -t {table} -F")
-            HOST.run(f"{program} -t {table} -X")
-
-
-@contextmanager
-def container(name: str) -> Iterator[Attachment]:
-    """Make the namespace of a container; give what is to be attached."""
-    HOST.ip(f"netns add {name}")
-    try:
-        inside = Namespace(Path("/run/netns") / name)
-        # Duplicate address detection would take most of the time of these tests.
-        inside.run("busybox sysctl -qw net.ipv6.conf.default.accept_dad=0")
-        inside.ip("link set lo up")
-        yield Attachment(container_id=name, ifname="eth0", netns=str(inside.path), capability_args=CAPABILITY_ARGS)
-    finally:
-        HOST.ip(f"netns del {name}")
-
-
-def make_list(*plugins: JsonObject, data_dir: Path) -> NetworkConfigurationList:
-    """Make a list whose reservations are in `data_dir`."""
-    placed: list[JsonValue] = [_placed(plugin, data_dir) for plugin in plugins]
-    return NetworkConfigurationList.from_document({"name": "test", "cniVersions": OFFERED, "plugins": placed})
-
-
-def _placed(plugin: JsonObject, data_dir: Path) -> JsonObject:
-    ipam = plugin.get("ipam")
-    if isinstance(ipam, dict) and ipam["type"] == "host-local":
-        return {**plugin, "ipam": {**ipam, "dataDir": str(data_dir)}}
-    if plugin["type"] == "tuning":
-        return {**plugin, "dataDir": str(data_dir / "tuning")}
-    return plugin
-
-
-def observe(data_dir: Path) -> LabState:
-    """Look at all that plugins could leave behind on the host."""
-    files = [str(path) for path in data_dir.rglob("*") if path.is_file()]
-    kept = re.compile(r".*/(lock|last_reserved_ip\.\d)")
-    return LabState(
-        namespaces=(),
-        links=tuple(sorted(_links())),
-        rules=tuple(sorted((*_rules("ip"), *_rules("ip6"), *_tables()))),
-        reservations=tuple(sorted(file for file in files if not kept.fullmatch(file))),
-        files=tuple(sorted(str(path) for path in Path("/run/cni").rglob("*") if path.is_file())),
-        plugins=(),
-        containers=(),
-        networks=(),
-    )
-
-
-def _links() -> Iterator[str]:
-    for line in HOST.run("ip -oneline link").decode().splitlines():
-        name = line.split(": ")[1].partition("@")[0]
-        yield f"{name} (bridge)" if name == "cni-test0" else name
-
-
-def _rules(family: str) -> Iterator[str]:
-    table = ""
-    for line in HOST.run("iptables-save" if family == "ip" else "ip6tables-save").decode().splitlines():
-        match line[:1]:
-            case "*":
-                table = line[1:]
-            case ":":
-                yield f"{family} {table} {line.split()[0]}"
-            case "-":
-                yield f"{family} {table} {line}"
-
-
-def _tables() -> list[str]:
-    """Give the tables of nftables that are not those of iptables, which `iptables-save` does not show."""
-
-    def find() -> list[str]:
-        with NFTables() as nftables:
-            found = [(table["nfgen_family"], table.get_attr("NFTA_TABLE_NAME")) for table in nftables.get_tables()]
-        return [f"nftables {family} {name}" for family, name in found if name not in IPTABLES]
-
-    with ThreadPoolExecutor(max_workers=1) as thread:  # it has an event loop of its own, and here there is one already
-        return thread.submit(find).result()
-
-
-def inside(attachment: Attachment) -> Namespace:
-    """Give a container's namespace."""
-    return Namespace(Path(attachment.netns))
-
-
-def assert_in_effect(network: NetworkConfigurationList, attachment: Attachment, result: Result) -> None:
-    """See that each plugin of a list has done what it is there for."""
-    given = [str(address) for address in result.addresses_of("eth0")]
-    assert inside(attachment).addresses("eth0") == given
-    assert len(given) == 2
-    types = {plugin.type for plugin in network.plugins}
-    rules = [*_rules("ip"), *_rules("ip6")]
-    if "portmap" in types:
-        assert any("--dport 8080" in rule and "CNI-DN-" in rule for rule in rules)
-    if "firewall" in types:
-        for address in result.addresses_of("eth0"):
-            assert any(
-                rule.startswith("ip") and f" -d {address.ip}/" in rule and "CNI-FORWARD" in rule for rule in rules
-            )
-    if network.plugins[0].document.get("ipMasq"):
-        assert any(" nat -A POSTROUTING -s 10.99.0." in rule for rule in rules)
-    if "bandwidth" in types:
-        assert any(link.startswith("bwp") for link in HOST.links())
-    if "tuning" in types:
-        assert inside(attachment).setting("net/ipv4/conf/eth0/arp_filter") == "1"
-        assert inside(attachment).link("eth0")["mtu"] == 1400
-    if "sbr" in types:
-        assert b"from 10.99.0." in inside(attachment).run("ip rule")
+    with uplink():
+        yield
 
 
 async def assert_checked(
@@ -320,36 +125,6 @@ async def test_loopback(plugins: Plugins, runtime: Runtime, tmp_path: Path) -> N
         await runtime.check(network, attachment, result)
         await runtime.delete(network, attachment, result)
         assert not inside(attachment).is_up("lo")
-
-
-async def test_status_and_gc(plugins: Plugins, executed: Executed, tmp_path: Path) -> None:
-    """GC deletes what is stale and nothing else; plugins hear of GC and STATUS where their version has them."""
-    runtime = Runtime([plugins.directory], LIMITS, observer=executed)
-    cached = CachedRuntime(runtime, MemoryCache())
-    network = await runtime.negotiate(make_list(*LISTS["bridge with all"], data_dir=tmp_path))
-    types = [plugin.type for plugin in network.plugins]
-    before = observe(tmp_path)
-    await runtime.status(network)
-    with ExitStack() as containers:
-        kept, stale = (containers.enter_context(container(name)) for name in ("kept", "stale"))
-        ports: JsonValue = [{"hostPort": 8081, "containerPort": 80, "protocol": "tcp"}]
-        stale = replace(stale, capability_args={**CAPABILITY_ARGS, "portMappings": ports})
-        result = await cached.add(network, kept)
-        after_first = observe(tmp_path)
-        await cached.add(network, stale)
-        assert leftovers(after_first, observe(tmp_path)) != ""
-        await cached.gc(network, [kept.key])
-        assert leftovers(after_first, observe(tmp_path)) == ""
-        assert [found.attachment.key for found in await cached.attachments()] == [kept.key]
-        assert inside(stale).links() == set()
-        assert_in_effect(network, kept, result)
-        if plugins.can_check(network):
-            await cached.check(network, kept)
-        await cached.gc(network, [])
-        assert leftovers(before, observe(tmp_path)) == ""
-    known = plugins.version == "1.1.0"
-    assert executed.plugins(Verb.STATUS) == (types if known else [])
-    assert executed.plugins(Verb.GC) == (types * 2 if known else [])
 
 
 @pytest.mark.parametrize("version", ["0.3.1", "0.4.0", "1.0.0"])

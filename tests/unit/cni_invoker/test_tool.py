@@ -233,7 +233,7 @@ def test_gc(host: Host) -> None:
 
 def test_gc_waits_for_add(host: Host) -> None:
     """Two processes are kept apart: GC takes nothing for stale that is half attached, and tells plugins of it."""
-    host.plugins.install("first", ADD={"result": RESULT, "sleep_s": 1})
+    host.plugins.install("first", ADD={"result": RESULT, "sleep_s": 4})
     with host.running("add", "blue", NETNS) as adding:
         host.wait_for("ADD")
         host.do("gc", "blue", "--all")

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""GC and STATUS with the CNI project's own plugins, the machine's and newer ones."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import (
+    CachedRuntime,
+    MemoryCache,
+    Runtime,
+    Verb,
+)
+from spec import JsonValue
+from tests.kernel.real_plugins import (
+    CAPABILITY_ARGS,
+    LIMITS,
+    LISTS,
+    Executed,
+    Plugins,
+    assert_in_effect,
+    container,
+    find_plugins,
+    inside,
+    make_list,
+    observe,
+    uplink,
+)
+from tests.lab import leftovers
+
+
+@pytest.fixture(name="plugins", params=["machine", "fetched"])
+def given_plugins(request: pytest.FixtureRequest) -> Plugins:
+    """The machine's own plugins, and those that were fetched."""
+    return find_plugins(request.param)
+
+
+@pytest.fixture(name="executed")
+def make_executed() -> Executed:
+    """What the runtime has executed."""
+    return Executed()
+
+
+@pytest.fixture(name="runtime")
+def make_runtime(plugins: Plugins, executed: Executed) -> Runtime:
+    """A runtime that has these plugins and no others."""
+    return Runtime([plugins.directory], LIMITS, observer=executed)
+
+
+@pytest.fixture(autouse=True)
+def host_with_uplink(private_namespaces: int) -> Iterator[None]:
+    """A link for macvlan, and a clean host afterwards."""
+    assert private_namespaces
+    with uplink():
+        yield
+
+
+async def test_status_and_gc(plugins: Plugins, executed: Executed, tmp_path: Path) -> None:
+    """GC deletes what is stale and nothing else; plugins hear of GC and STATUS where their version has them."""
+    runtime = Runtime([plugins.directory], LIMITS, observer=executed)
+    cached = CachedRuntime(runtime, MemoryCache())
+    network = await runtime.negotiate(make_list(*LISTS["bridge with all"], data_dir=tmp_path))
+    types = [plugin.type for plugin in network.plugins]
+    before = observe(tmp_path)
+    await runtime.status(network)
+    with ExitStack() as containers:
+        kept, stale = (containers.enter_context(container(name)) for name in ("kept", "stale"))
+        ports: JsonValue = [{"hostPort": 8081, "containerPort": 80, "protocol": "tcp"}]
+        stale = replace(stale, capability_args={**CAPABILITY_ARGS, "portMappings": ports})
+        result = await cached.add(network, kept)
+        after_first = observe(tmp_path)
+        await cached.add(network, stale)
+        assert leftovers(after_first, observe(tmp_path)) != ""
+        await cached.gc(network, [kept.key])
+        assert leftovers(after_first, observe(tmp_path)) == ""
+        assert [found.attachment.key for found in await cached.attachments()] == [kept.key]
+        assert inside(stale).links() == set()
+        assert_in_effect(network, kept, result)
+        if plugins.can_check(network):
+            await cached.check(network, kept)
+        await cached.gc(network, [])
+        assert leftovers(before, observe(tmp_path)) == ""
+    known = plugins.version == "1.1.0"
+    assert executed.plugins(Verb.STATUS) == (types if known else [])
+    assert executed.plugins(Verb.GC) == (types * 2 if known else [])

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Attachments to keep in caches."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from cni_invoker import (
+    Attachment,
+    CachedAttachment,
+)
+from spec import JsonObject
+
+__all__ = ["CACHED", "KEY", "LIST", "RESULT", "cached", "names", "place", "read"]
+
+LIST: JsonObject = {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge", "number": 9007199254740993}]}
+RESULT: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.3/24"}]}
+CACHED = CachedAttachment(
+    network="blue",
+    attachment=Attachment(
+        container_id="c1",
+        ifname="eth0",
+        netns="/run/netns/c1",
+        args=(("FOO", "BAR"), ("EMPTY", "")),
+        capability_args={"mac": "c2:11:22:33:44:55"},
+    ),
+    configuration=LIST,
+    result=RESULT,
+    boot_id="0c1f",
+    answered=1,
+)
+KEY = CACHED.attachment.key
+
+
+def cached(network: str, container_id: str, ifname: str = "eth0") -> CachedAttachment:
+    """Make an attachment."""
+    attachment = Attachment(container_id=container_id, ifname=ifname, netns="/run/netns/x")
+    return replace(CACHED, network=network, attachment=attachment)
+
+
+def place(directory: Path, content: str | bytes, name: str = "blue-c1-eth0") -> Path:
+    """Put a file where an attachment would be."""
+    file = directory / "results" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def read(file: Path) -> bytes:
+    """Give the content of a file."""
+    return file.read_bytes()
+
+
+def names(directory: Path) -> list[str]:
+    """Give the names in a directory."""
+    return sorted(path.name for path in directory.iterdir())

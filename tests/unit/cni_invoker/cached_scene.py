@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the tests of `CachedRuntime` start from: two fake plugins, a cache, and a runtime over both."""
+
+from pathlib import Path
+
+from cni_invoker import (
+    Attachment,
+    CachedRuntime,
+    Limits,
+    MemoryCache,
+    NetworkConfigurationList,
+    Runtime,
+)
+from spec import JsonObject, JsonValue
+from tests.plugins import Command, FakePlugins
+
+__all__ = ["ATTACHMENT", "BANANA", "BLUE", "BOOT", "FIRST", "KEY", "LIMITS", "RESULT", "Scene", "network"]
+
+BOOT = "this-boot"
+LIMITS = Limits(add_s=20.0, delete_s=20.0, check_s=20.0, gc_s=20.0, version_s=20.0, grace_s=0.3, executions=4)
+RESULT: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
+BANANA: JsonObject = {"error": {"code": 999, "msg": "plugin error: banana"}}
+ATTACHMENT = Attachment(
+    container_id="c1", ifname="eth0", netns="/run/netns/c1", args=(("K", "V"),), capability_args={"mac": "02::"}
+)
+KEY = ATTACHMENT.key
+
+
+def network(*plugins: JsonValue, **keys: JsonValue) -> NetworkConfigurationList:
+    """Make a list."""
+    document: JsonObject = {"name": "blue", "cniVersion": "1.1.0", "plugins": list(plugins), **keys}
+    return NetworkConfigurationList.from_document(document)
+
+
+FIRST: JsonObject = {"type": "first", "capabilities": {"mac": True}}
+BLUE = network(FIRST, {"type": "second"})
+
+
+class Scene:
+    """Two fake plugins, a cache, and a runtime over both."""
+
+    def __init__(self, directory: Path) -> None:
+        self.plugins = FakePlugins(directory / "bin")
+        self.plugins.install("first", ADD={"result": RESULT})
+        self.plugins.install("second", ADD={"passthrough": True})
+        self.cache = MemoryCache()
+        self.stateless = Runtime([self.plugins.directory], LIMITS)
+        self.runtime = CachedRuntime(self.stateless, self.cache, boot_id=BOOT)
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """What the plugins were asked, but for their versions."""
+        return tuple(command for command in self.plugins.commands if command.verb != "VERSION")
+
+    @property
+    def calls(self) -> list[str]:
+        """The same, as plugin and verb."""
+        return [f"{command.plugin} {command.verb}" for command in self.commands]

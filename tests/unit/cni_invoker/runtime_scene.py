@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the tests of `Runtime` start from: a list of three plugins."""
+
+from cni_invoker import (
+    Attachment,
+    AttachmentKey,
+    Limits,
+    NetworkConfigurationList,
+)
+from spec import JsonObject, JsonValue
+from tests.plugins import FakePlugins
+
+__all__ = ["ATTACHMENT", "KEY", "LIMITS", "REFUSED", "RESULT", "THREE", "network", "without_version"]
+
+ATTACHMENT = Attachment(
+    container_id="some-container-id",
+    ifname="eth0",
+    netns="/run/netns/c1",
+    args=(("FOO", "BAR"),),
+    capability_args={"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]},
+)
+RESULT: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}], "unknown": 1}
+LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, retry_pauses_s=(0.01, 0.02), executions=4)
+
+
+def network(*plugins: JsonValue, version: str = "1.1.0") -> NetworkConfigurationList:
+    """Make a list."""
+    return NetworkConfigurationList.from_document(
+        {"name": "some-list", "cniVersion": version, "plugins": list(plugins)}
+    )
+
+
+THREE = network(
+    {"type": "first", "some-key": "some-value", "capabilities": {"portMappings": True}},
+    {"type": "second", "prevResult": "from the file"},
+    {"type": "third"},
+)
+REFUSED: JsonObject = {"error": {"code": 1, "msg": "incompatible CNI versions"}}
+KEY = AttachmentKey(container_id="some-container-id", ifname="eth0")
+
+
+def without_version(plugins: FakePlugins) -> tuple[tuple[str, str], ...]:
+    """Return every call but those for VERSION."""
+    return tuple(call for call in plugins.calls if call[1] != "VERSION")

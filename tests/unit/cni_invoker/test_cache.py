@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The attachment caches: what all that can be written do."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import (
+    AttachmentCache,
+    AttachmentExists,
+    FileCache,
+    MemoryCache,
+)
+from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached
+
+
+@pytest.fixture(name="files")
+def make_files(tmp_path: Path) -> FileCache:
+    """A cache on disk."""
+    return FileCache(tmp_path)
+
+
+@pytest.fixture(name="cache", params=["memory", "file"])
+def make_cache(request: pytest.FixtureRequest, tmp_path: Path) -> AttachmentCache:
+    """Every cache that can be written."""
+    return MemoryCache() if request.param == "memory" else FileCache(tmp_path)
+
+
+async def test_what_is_kept_comes_back(cache: AttachmentCache) -> None:
+    """All of an attachment is found again, with or without a result, until it is removed."""
+    assert await cache.find("blue", KEY) is None
+    await cache.put(replace(CACHED, result=None, answered=0))
+    assert await cache.find("blue", KEY) == replace(CACHED, result=None, answered=0)
+    await cache.put(CACHED)
+    assert await cache.find("blue", KEY) == CACHED
+    await cache.remove("blue", KEY)
+    assert await cache.find("blue", KEY) is None
+    await cache.remove("blue", KEY)
+
+
+async def test_attachments_are_told_apart(cache: AttachmentCache) -> None:
+    """Network, container ID and interface name together make an attachment, whatever dashes are in them."""
+    there = [("a", "b-c", "eth0"), ("a-b", "c", "eth0"), ("a", "b", "c-eth0"), ("a", "b-c", "eth1")]
+    for network, container_id, ifname in there:
+        await cache.put(cached(network, container_id, ifname))
+    assert len(await cache.list()) == len(there)
+    assert [one.network for one in await cache.list("a-b")] == ["a-b"]
+    for network, container_id, ifname in there:
+        wanted = cached(network, container_id, ifname)
+        assert await cache.find(network, wanted.attachment.key) == wanted
+        await cache.remove(network, wanted.attachment.key)
+        assert await cache.find(network, wanted.attachment.key) is None
+    assert await cache.list() == ()
+
+
+async def test_what_must_be_new(cache: AttachmentCache) -> None:
+    """Of two who find nothing and put, the second is refused, and changes nothing."""
+    await cache.put(CACHED, new=True)
+    with pytest.raises(AttachmentExists):
+        await cache.put(replace(CACHED, result=None), new=True)
+    assert await cache.list() == (CACHED,)

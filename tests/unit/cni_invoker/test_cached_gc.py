@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""GC of a runtime that remembers: what is stale gets its DEL, and nobody else does."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import (
+    Attachment,
+    AttachmentKey,
+    CachedAttachment,
+    CachedRuntime,
+    CacheError,
+    FileCache,
+    GcFailed,
+    MemoryCache,
+)
+from spec import get_objects
+from tests.unit.cni_invoker.cached_scene import (
+    ATTACHMENT,
+    BANANA,
+    BLUE,
+    BOOT,
+    FIRST,
+    RESULT,
+    Scene,
+    network,
+)
+
+
+@pytest.fixture(name="scene")
+def make_scene(tmp_path: Path) -> Scene:
+    """What a test starts from."""
+    return Scene(tmp_path)
+
+
+async def test_gc_of_what_a_crash_has_cut_off(scene: Scene) -> None:
+    """The plugin that never came to its end may refuse its DEL there too."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    (kept,) = await scene.cache.list()
+    await scene.cache.put(replace(kept, answered=1))
+    scene.plugins.install("second", DEL=BANANA)
+    await scene.runtime.gc(BLUE, ())
+    assert await scene.runtime.attachments() == ()
+
+
+async def add_three(scene: Scene) -> None:
+    """Add c1 and c2 to blue, and c3 to red."""
+    for name in ("c1", "c2"):
+        await scene.runtime.add(BLUE, replace(ATTACHMENT, container_id=name))
+    await scene.runtime.add(network(FIRST, name="red"), replace(ATTACHMENT, container_id="c3"))
+
+
+async def test_gc_deletes_what_is_not_valid(scene: Scene) -> None:
+    """A stale attachment gets the DEL it is owed, then plugins are told what is valid; other networks are let be."""
+    await add_three(scene)
+    valid = AttachmentKey(container_id="c2", ifname="eth0")
+    before = len(scene.commands)
+    await scene.runtime.gc(network(FIRST), [valid])
+    later = scene.commands[before:]
+    assert scene.calls[before:] == ["second DEL", "first DEL", "first GC"]
+    assert later[0].environment["CNI_CONTAINERID"] == "c1"
+    assert later[0].environment["CNI_ARGS"] == "K=V"
+    assert later[1].stdin["runtimeConfig"] == {"mac": "02::"}
+    assert get_objects(later[2].stdin, "cni.dev/valid-attachments") == ({"containerID": "c2", "ifname": "eth0"},)
+    assert [kept.attachment.container_id for kept in await scene.runtime.attachments()] == ["c2", "c3"]
+
+
+async def test_gc_of_everything_wants_to_be_told(scene: Scene) -> None:
+    """An empty set is a decision; it is passed on as one."""
+    await add_three(scene)
+    await scene.runtime.gc(BLUE, ())
+    assert await scene.runtime.attachments("blue") == ()
+    assert scene.commands[-1].stdin["cni.dev/valid-attachments"] == []
+
+
+async def test_gc_goes_on_after_a_failure(scene: Scene) -> None:
+    """All that can be deleted is; what failed is told, remembered, and for the plugins still valid."""
+    await add_three(scene)
+    scene.plugins.install("second", DEL=[BANANA, BANANA, {}], GC=BANANA)
+    with pytest.raises(GcFailed) as caught:
+        await scene.runtime.gc(BLUE, ())
+    assert [str(error).count("banana") for error in caught.value.errors] == [1, 1]
+    (kept,) = await scene.runtime.attachments("blue")
+    assert kept.attachment.container_id == "c1"
+    told = [command.stdin["cni.dev/valid-attachments"] for command in scene.commands if command.verb == "GC"]
+    assert told == [[{"containerID": "c1", "ifname": "eth0"}]] * 2
+
+
+async def test_gc_that_is_disabled(scene: Scene) -> None:
+    """With disableGC nothing is deleted and nothing run."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    before = scene.calls
+    await scene.runtime.gc(network(FIRST, disableGC=True), ())
+    assert scene.calls == before
+    assert len(await scene.runtime.attachments()) == 1
+
+
+async def test_gc_with_a_cache_that_cannot_be_read(scene: Scene, tmp_path: Path) -> None:
+    """Nobody is taken for stale because nothing is known."""
+    (tmp_path / "results").write_bytes(b"")
+    with pytest.raises(CacheError):
+        await CachedRuntime(scene.stateless, FileCache(tmp_path)).gc(BLUE, ())
+    assert scene.calls == []
+
+
+@pytest.mark.parametrize("first", ["add", "gc"])
+async def test_gc_spares_what_comes_meanwhile(scene: Scene, first: str) -> None:
+    """An ADD under way when GC is asked for, or that comes while GC waits, is in nobody's list of the valid."""
+    scene.plugins.install("first", ADD={"result": RESULT, "sleep_s": 0.3})
+    late = replace(ATTACHMENT, container_id="late")
+    await scene.runtime.add(BLUE, ATTACHMENT)
+
+    async def collect() -> None:
+        await scene.runtime.gc(BLUE, ())
+
+    async def add(attachment: Attachment) -> None:
+        await scene.runtime.add(BLUE, attachment)
+
+    async def later(work: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(0.1)
+        await work()
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        if first == "add":
+            tasks.create_task(add(late))
+            tasks.create_task(later(collect))
+        else:
+            # A further ADD keeps GC waiting, so that the late one comes while it waits.
+            tasks.create_task(add(replace(ATTACHMENT, container_id="early")))
+            tasks.create_task(later(collect))
+            tasks.create_task(later(lambda: later(lambda: add(late))))
+    there = {kept.attachment.container_id for kept in await scene.runtime.attachments()}
+    assert "c1" not in there
+    assert "late" in there
+    deleted = {command.environment["CNI_CONTAINERID"] for command in scene.commands if command.verb == "DEL"}
+    assert deleted == {"c1"}
+    told = [command.stdin for command in scene.commands if command.verb == "GC"]
+    assert len(told) == 2
+    for document in told:
+        assert {"containerID": "late", "ifname": "eth0"} in get_objects(document, "cni.dev/valid-attachments")
+
+
+async def test_gc_looks_again(scene: Scene) -> None:
+    """What another process has deleted and added again since it was listed is not stale."""
+
+    class ChangingCache(MemoryCache):
+        async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
+            listed = await super().list(network, whole=whole)
+            for cached in listed:
+                await self.put(replace(cached, attachment=replace(cached.attachment, netns="/run/netns/new")))
+            return listed
+
+    runtime = CachedRuntime(scene.stateless, ChangingCache(), boot_id=BOOT)
+    await runtime.add(BLUE, ATTACHMENT)
+    await runtime.gc(BLUE, ())
+    assert scene.calls[2:] == ["first GC", "second GC"]
+    assert scene.commands[-1].stdin["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "eth0"}]

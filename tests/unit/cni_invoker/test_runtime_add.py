@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""ADD over whole lists of plugins."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import (
+    BadResult,
+    InvalidParameter,
+    PluginFailed,
+    PluginNotFound,
+    Result,
+    Runtime,
+    VersionUnsupported,
+)
+from spec import JsonObject
+from tests.plugins import FakePlugins
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT, THREE, network
+
+
+@pytest.fixture(name="plugins")
+def make_plugins(tmp_path: Path) -> FakePlugins:
+    """Three fake plugins: one with a result, one that passes it on, one that adds DNS."""
+    plugins = FakePlugins(tmp_path / "bin")
+    plugins.install("first", ADD={"result": RESULT})
+    plugins.install("second", ADD={"passthrough": True})
+    plugins.install("third", ADD={"inject_dns": {"nameservers": ["1.2.3.4"]}})
+    return plugins
+
+
+@pytest.fixture(name="runtime")
+def make_runtime(plugins: FakePlugins) -> Runtime:
+    """A runtime that finds them."""
+    return Runtime([plugins.directory], LIMITS)
+
+
+async def test_add_runs_the_plugins_in_their_order(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Each plugin is told the result of the one before; that of the last is the result of all."""
+    result = await runtime.add(THREE, ATTACHMENT)
+    assert result.document == {**RESULT, "dns": {"nameservers": ["1.2.3.4"]}}
+    assert plugins.calls == (("first", "ADD"), ("second", "ADD"), ("third", "ADD"))
+    assert [command.stdin.get("prevResult") for command in plugins.commands] == [None, RESULT, RESULT]
+    first = plugins.commands[0].stdin
+    assert first == {
+        "type": "first",
+        "some-key": "some-value",
+        "name": "some-list",
+        "cniVersion": "1.1.0",
+        "runtimeConfig": ATTACHMENT.capability_args,
+    }
+    for command in plugins.commands:
+        assert command.environment == {
+            "CNI_COMMAND": "ADD",
+            "CNI_CONTAINERID": "some-container-id",
+            "CNI_NETNS": "/run/netns/c1",
+            "CNI_IFNAME": "eth0",
+            "CNI_ARGS": "FOO=BAR",
+            "CNI_PATH": str(plugins.directory),
+        }
+
+
+async def test_add_stops_at_the_first_failure(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A plugin's error ends ADD; those after it are not run, and nothing is undone."""
+    plugins.install("second", ADD={"error": {"code": 999, "msg": "plugin error: banana"}})
+    with pytest.raises(PluginFailed, match=r'^plugin type="second" failed \(add\): plugin error: banana'):
+        await runtime.add(THREE, ATTACHMENT)
+    assert plugins.calls == (("first", "ADD"), ("second", "ADD"))
+
+
+async def test_each_result_is_told_before_the_next_plugin_runs(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Whoever stores results has that of each plugin in time; if that cannot be done, no further plugin runs."""
+    plugins.install("third", ADD={"error": {"code": 999, "msg": "banana"}})
+    told: list[tuple[Result, int]] = []
+
+    async def remember(result: Result) -> None:
+        told.append((result, len(plugins.calls)))
+
+    with pytest.raises(PluginFailed):
+        await runtime.add(THREE, ATTACHMENT, on_result=remember)
+    assert told == [(Result.from_document(RESULT), 1), (Result.from_document(RESULT), 2)]
+
+    async def refuse(_: Result) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        await runtime.add(THREE, ATTACHMENT, on_result=refuse)
+    assert plugins.calls[3:] == (("first", "ADD"),)
+
+
+async def test_add_without_a_result(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A plugin that ends well but prints no result is named, with its standard error."""
+    plugins.install("second", ADD={"stdout": "", "stderr": "out of words\n"})
+    with pytest.raises(BadResult) as caught:
+        await runtime.add(THREE, ATTACHMENT)
+    assert str(caught.value) == (
+        'plugin type="second" failed (add): bad CNI result: plugin returned no result; '
+        "its last words on standard error: out of words"
+    )
+
+
+async def test_add_with_a_missing_plugin_runs_nothing(plugins: FakePlugins, runtime: Runtime) -> None:
+    """All plugins must be there before the first one runs."""
+    (plugins.directory / "third").unlink()
+    with pytest.raises(PluginNotFound, match="third"):
+        await runtime.add(THREE, ATTACHMENT)
+    assert plugins.calls == ()
+
+
+async def test_add_in_a_version_nobody_speaks_runs_nothing(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A list of the future is refused before anything is done."""
+    with pytest.raises(VersionUnsupported, match=r"1\.2\.3"):
+        await runtime.add(network({"type": "first"}, version="1.2.3"), ATTACHMENT)
+    assert plugins.calls == ()
+
+
+async def test_a_result_of_before_0_3_0(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A plugin of the first specification is understood, and deleted without a result."""
+    plugins.install("old", ADD={"result": {"ip4": {"ip": "10.1.2.3/24"}}})
+    old = network({"type": "old"}, version="")
+    result = await runtime.add(old, ATTACHMENT)
+    assert (result.cni_version, str(result.ips[0].address)) == ("0.1.0", "10.1.2.3/24")
+    await runtime.delete(old, ATTACHMENT, result)
+    assert "prevResult" not in plugins.commands[-1].stdin
+
+
+async def test_a_chain_of_versions(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A result goes on, and to DEL, in the version of the list; it is returned and told as it was printed."""
+    printed: JsonObject = {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.2.3/24"}]}
+    told: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
+    plugins.install("first", ADD={"result": printed})
+    plugins.install("third", ADD={"result": printed})
+    seen: list[JsonObject] = []
+
+    async def remember(result: Result) -> None:
+        seen.append(result.document)
+
+    result = await runtime.add(THREE, ATTACHMENT, on_result=remember)
+    assert seen == [printed, told, printed]
+    assert result.document == printed
+    await runtime.delete(THREE, ATTACHMENT, result)
+    assert [command.stdin.get("prevResult") for command in plugins.commands] == [None, told, told, told, told, told]
+
+
+async def test_add_needs_a_namespace(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Only DEL may come without one."""
+    nowhere = replace(ATTACHMENT, netns="")
+    for operation in (runtime.add(THREE, nowhere), runtime.check(THREE, nowhere, None)):
+        with pytest.raises(InvalidParameter) as caught:
+            await operation
+        assert caught.value.code == 4
+    assert plugins.calls == ()
+    await runtime.delete(THREE, nowhere, None)
+    assert len(plugins.calls) == 3

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""DEL over whole lists of plugins."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import (
+    NetworkConfigurationList,
+    PluginFailed,
+    PluginTimeout,
+    Result,
+    Runtime,
+)
+from tests.plugins import FakePlugins
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, REFUSED, RESULT, THREE, network
+
+
+@pytest.fixture(name="plugins")
+def make_plugins(tmp_path: Path) -> FakePlugins:
+    """Three fake plugins: one with a result, one that passes it on, one that adds DNS."""
+    plugins = FakePlugins(tmp_path / "bin")
+    plugins.install("first", ADD={"result": RESULT})
+    plugins.install("second", ADD={"passthrough": True})
+    plugins.install("third", ADD={"inject_dns": {"nameservers": ["1.2.3.4"]}})
+    return plugins
+
+
+@pytest.fixture(name="runtime")
+def make_runtime(plugins: FakePlugins) -> Runtime:
+    """A runtime that finds them."""
+    return Runtime([plugins.directory], LIMITS)
+
+
+async def test_delete_runs_the_plugins_in_reverse(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Every plugin is told the final result, and given what it was given for ADD."""
+    await runtime.delete(THREE, ATTACHMENT, Result.from_document(RESULT))
+    assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("first", "DEL"))
+    assert [command.stdin["prevResult"] for command in plugins.commands] == [RESULT] * 3
+    assert plugins.commands[-1].stdin["runtimeConfig"] == ATTACHMENT.capability_args
+    assert plugins.commands[-1].environment["CNI_ARGS"] == "FOO=BAR"
+
+
+@pytest.mark.parametrize(("version", "told"), [("0.3.1", False), ("0.4.0", True), ("1.0.0", True)])
+async def test_delete_tells_the_result_from_0_4_0(
+    plugins: FakePlugins, runtime: Runtime, version: str, told: bool
+) -> None:
+    """Plugins of before 0.4.0 do not expect a result with DEL."""
+    result = Result.from_document({**RESULT, "cniVersion": version})
+    await runtime.delete(network({"type": "first"}, version=version), ATTACHMENT, result)
+    assert ("prevResult" in plugins.commands[0].stdin) is told
+
+
+async def test_delete_without_a_result(plugins: FakePlugins, runtime: Runtime) -> None:
+    """After an ADD that failed there is no result to tell; all plugins run all the same."""
+    await runtime.delete(THREE, ATTACHMENT, None)
+    assert len(plugins.calls) == 3
+    assert all("prevResult" not in command.stdin for command in plugins.commands)
+
+
+async def test_delete_works_from_what_was_stored(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The documents of list and result are all that must be kept for DEL."""
+    result = await runtime.add(THREE, ATTACHMENT)
+    stored = NetworkConfigurationList.from_document(THREE.document)
+    await runtime.delete(stored, ATTACHMENT, Result.from_document(result.document))
+    assert plugins.calls[3:] == (("third", "DEL"), ("second", "DEL"), ("first", "DEL"))
+
+
+async def test_delete_retries_a_failing_plugin_once(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Some plugins fail at what is missing already, and succeed when asked again."""
+    plugins.install("second", DEL=[{"error": {"code": 999, "msg": "Chain does not exist"}}, {}])
+    await runtime.delete(THREE, ATTACHMENT, None)
+    assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"), ("first", "DEL"))
+
+
+async def test_delete_stops_at_a_plugin_that_fails_twice(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The plugins before it keep what they gave: an address must not be free while rules for it remain."""
+    plugins.install("second", DEL={"error": {"code": 999, "msg": "plugin error: banana"}})
+    with pytest.raises(PluginFailed, match=r'^plugin type="second" failed \(delete\): plugin error: banana'):
+        await runtime.delete(THREE, ATTACHMENT, None)
+    assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"))
+
+
+@pytest.mark.parametrize("refusing", ["second", "third"])
+async def test_a_plugin_whose_add_never_ended_may_refuse_its_delete(
+    plugins: FakePlugins, runtime: Runtime, refusing: str
+) -> None:
+    """What it never did it cannot keep the others from undoing, be it the one that failed or one behind it."""
+    plugins.install(refusing, DEL=REFUSED)
+    await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+    assert plugins.calls[-1] == ("first", "DEL")
+
+
+async def test_a_plugin_that_has_answered_may_not(plugins: FakePlugins, runtime: Runtime) -> None:
+    """It must undo what it did before the others do."""
+    plugins.install("first", DEL=REFUSED)
+    with pytest.raises(PluginFailed, match="incompatible"):
+        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+
+
+async def test_a_plugin_that_is_not_ready_is_owed_its_delete(plugins: FakePlugins, runtime: Runtime) -> None:
+    """It may have begun something: the others are undone, and its error is raised then."""
+    plugins.install("second", DEL={"error": {"code": 11, "msg": "try again later"}})
+    with pytest.raises(PluginFailed, match="try again later"):
+        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+    assert plugins.calls[-1] == ("first", "DEL")
+
+
+async def test_delete_does_not_read_what_plugins_print(plugins: FakePlugins, runtime: Runtime) -> None:
+    """DEL has no result: garbage on the standard output of a plugin that ends well is nothing."""
+    plugins.install("first", DEL={"stdout": "garbage"})
+    await runtime.delete(network({"type": "first"}), ATTACHMENT, None)
+
+
+async def test_delete_has_all_its_time_after_an_add_that_used_up_its(plugins: FakePlugins) -> None:
+    """A plugin that hung in ADD is deleted under a limit of its own."""
+    plugins.install("slow", ADD={"sleep_s": 60}, DEL={"sleep_s": 1.2})
+    runtime = Runtime([plugins.directory], replace(LIMITS, add_s=1.0, delete_s=10.0))
+    slow = network({"type": "slow"})
+    with pytest.raises(PluginTimeout, match="within 1 s"):
+        await runtime.add(slow, ATTACHMENT)
+    await runtime.delete(slow, ATTACHMENT, None)
+    assert plugins.calls == (("slow", "ADD"), ("slow", "DEL"))
+
+
+async def test_delete_does_not_retry_a_plugin_that_hangs(plugins: FakePlugins) -> None:
+    """Waiting once for nothing is enough."""
+    plugins.install("slow", DEL={"sleep_s": 60})
+    with pytest.raises(PluginTimeout):
+        await Runtime([plugins.directory], replace(LIMITS, delete_s=1.0)).delete(
+            network({"type": "slow"}), ATTACHMENT, None
+        )
+    assert plugins.calls == (("slow", "DEL"),)
+
+
+async def test_delete_does_not_need_a_result_that_cannot_be_told(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A result that the list's version cannot say is left out: what is not deleted is worse."""
+    await runtime.delete(network({"type": "first"}, version="1.2.3"), ATTACHMENT, Result.from_document(RESULT))
+    assert "prevResult" not in plugins.commands[0].stdin
