@@ -13,6 +13,7 @@ from state.errors import (
     WrongPhase,
 )
 from state.finding import Finding
+from state.migrations import SCHEMA_VERSION
 from state.phases import TRANSITIONS, Phase
 from state.records import (
     AttachmentRecord,
@@ -22,7 +23,7 @@ from state.records import (
     NetworkRecord,
     RequestedInterface,
 )
-from state.store import SCHEMA_VERSION, Store
+from state.store import Store
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -4,13 +4,14 @@
 
 | key             | value                     |
 | --------------- | ------------------------- |
-| `meta/schema`   | schema version, e.g. `1`  |
+| `meta/schema`   | schema version, e.g. `2`  |
 | `meta/engine`   | the engine's own ID       |
 | `network/<id>`  | `spec/state/network.json` |
 | `endpoint/<id>` | `spec/state/endpoint.json`|
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -21,13 +22,12 @@ from state.damaged_records import set_aside_damaged
 from state.db import Database
 from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaTooNew, WrongPhase
 from state.finding import Finding
+from state.migrations import SCHEMA_VERSION, migrate
 from state.phases import TRANSITIONS, Phase
 from state.records import EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from state.transfer import parse_export, render_export
 
 __all__ = ["SCHEMA_VERSION", "Store"]
-
-SCHEMA_VERSION: Final = 1
 
 _SCHEMA_KEY: Final = "meta/schema"
 _ENGINE_KEY: Final = "meta/engine"
@@ -52,7 +52,7 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """Open the store in `directory`, making it if it does not exist.
+        """Open the store in `directory`, making it if it does not exist; what an earlier version wrote is migrated.
 
         What is damaged is set aside, and what is good is kept; `findings` says what was found.
 
@@ -67,6 +67,7 @@ class Store:
             _refuse_newer(directory, dict(db.scan(_SCHEMA_KEY)))
             if db.get(_SCHEMA_KEY) is None:
                 db.write_now({_SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
+            _migrate(db)
             return cls(db, (*db.findings, *set_aside_damaged(db)))
         except BaseException:
             db.close()
@@ -191,6 +192,19 @@ def _refuse_newer(directory: Path, entries: Mapping[str, bytes]) -> None:
     version = _schema_version(entries)
     if version is not None and version > SCHEMA_VERSION:
         raise SchemaTooNew(directory, version, SCHEMA_VERSION)
+
+
+def _migrate(db: Database) -> None:
+    """Make all that an earlier version stored this one's, at once; what is damaged stays, to be set aside."""
+    version = _schema_version(dict(db.scan(_SCHEMA_KEY)))
+    if version is None or version == SCHEMA_VERSION:
+        return
+    changes: dict[str, bytes | None] = {_SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
+    for prefix in (_NETWORKS, _ENDPOINTS):
+        for key, value in db.scan(prefix):
+            with suppress(JsonError):
+                changes[key] = migrate(key, value, version)
+    db.write_now(changes)
 
 
 def _schema_version(entries: Mapping[str, bytes]) -> int | None:

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What an earlier version stored is read by this one, all that is good of it."""
+
+from pathlib import Path
+from typing import Final
+
+import plyvel
+import pytest
+
+from spec import get_object, load_validator, parse_json
+from state import SCHEMA_VERSION, Phase, Store
+from state.migrations import MIGRATIONS, migrate
+
+FIXTURES: Final = Path(__file__).with_name("version_1")
+"""One file for each record, as version 1 stored it."""
+
+KEYS: Final = {
+    f"network/{'a' * 64}": "network.json",
+    f"endpoint/{'e' * 64}": "joined.json",
+    f"endpoint/{'f' * 64}": "pending.json",
+}
+
+
+@pytest.fixture
+def version_1(tmp_path: Path) -> Path:
+    """A state directory of version 1."""
+    Store.open(tmp_path).close()
+    with plyvel.DB(str(tmp_path / "leveldb")) as db:
+        db.put(b"meta/schema", b"1")
+        for key, file in KEYS.items():
+            db.put(key.encode(), (FIXTURES / file).read_bytes())
+    return tmp_path
+
+
+def stored(directory: Path) -> dict[bytes, bytes]:
+    """Give all that a state directory holds."""
+    with plyvel.DB(str(directory / "leveldb")) as db:
+        return dict(db)
+
+
+def test_version_1(version_1: Path) -> None:
+    """Networks and endpoints are there, and what version 1 did not know is empty."""
+    store = Store.open(version_1)
+    (network,) = store.networks()
+    joined, pending = store.endpoints()
+    store.close()
+    assert (network.configuration, network.internal) == ("blue", False)
+    assert (joined.phase, joined.sandbox_key) == (Phase.JOINED, "/var/run/docker/netns/0123456789ab")
+    assert joined.snapshot is not None
+    assert joined.snapshot["rules"] == joined.snapshot["neighbours"] == joined.snapshot["sysctls"] == []
+    assert joined.snapshot["qdisc"] is None
+    assert get_object(joined.snapshot, "link")["mac"] == "ee:77:5c:0d:4a:3b"
+    assert (pending.phase, pending.snapshot) == (Phase.PENDING, None)
+    assert stored(version_1)[b"meta/schema"] == str(SCHEMA_VERSION).encode()
+
+
+def test_migrated_records_fit_their_schemas(version_1: Path) -> None:
+    """Read a second time they are this version's own."""
+    Store.open(version_1).close()
+    for key, value in stored(version_1).items():
+        kind = key.decode().partition("/")[0]
+        if kind != "meta":
+            load_validator(f"state/{kind}")(parse_json(value))
+    Store.open(version_1).close()
+
+
+@pytest.mark.parametrize("damage", [b"no JSON", b"[]", b'{"snapshot": 7}'])
+def test_a_damaged_record_does_not_stop_the_migration(version_1: Path, damage: bytes) -> None:
+    """It is set aside, like one of this version; the others are migrated."""
+    key = f"endpoint/{'f' * 64}"
+    with plyvel.DB(str(version_1 / "leveldb")) as db:
+        db.put(key.encode(), damage)
+    store = Store.open(version_1)
+    assert [record.id for record in store.endpoints()] == ["e" * 64]
+    assert store.findings
+    store.close()
+
+
+def test_every_version_has_a_step() -> None:
+    """From each released version there is a way to this one."""
+    assert set(MIGRATIONS) == set(range(1, SCHEMA_VERSION))
+
+
+def test_this_version_stays_as_it_is() -> None:
+    """Nothing is done to what is of this version."""
+    assert migrate("endpoint/e", b'{"snapshot":null}', SCHEMA_VERSION) == b'{"snapshot":null}'
