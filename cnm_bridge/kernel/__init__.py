@@ -5,12 +5,24 @@
 The only user of netlink and of pyroute2. Knows no Docker, CNI, database or HTTP. `Kernel` is the way in.
 """
 
-from cnm_bridge.kernel.errors import KernelError, LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken
+from cnm_bridge.kernel.carried import Neighbour, Qdisc, Rule, Sysctl
+from cnm_bridge.kernel.errors import (
+    KernelError,
+    LinkMissing,
+    NamespaceMissing,
+    NamespaceRefused,
+    NameTaken,
+    NotCarriable,
+    NotSettled,
+)
 from cnm_bridge.kernel.journey import Whereabouts
 from cnm_bridge.kernel.kernel import Kernel
 from cnm_bridge.kernel.links import Link
+from cnm_bridge.kernel.settlement import Placement, ReplacedRoute, Settlement
 from cnm_bridge.kernel.snapshot import (
+    BY_KERNEL,
     MAIN_TABLE,
+    NO_PREFIX_ROUTE,
     SCOPE_GLOBAL,
     SCOPE_LINK,
     UNICAST,
@@ -22,13 +34,17 @@ from cnm_bridge.kernel.snapshot import (
     Route,
     Snapshot,
 )
+from cnm_bridge.kernel.sysctl import Baseline, Observation
 
 __all__ = [
+    "BY_KERNEL",
     "MAIN_TABLE",
+    "NO_PREFIX_ROUTE",
     "SCOPE_GLOBAL",
     "SCOPE_LINK",
     "UNICAST",
     "Address",
+    "Baseline",
     "IpAddress",
     "IpInterface",
     "IpNetwork",
@@ -40,7 +56,17 @@ __all__ = [
     "NameTaken",
     "NamespaceMissing",
     "NamespaceRefused",
+    "Neighbour",
+    "NotCarriable",
+    "NotSettled",
+    "Observation",
+    "Placement",
+    "Qdisc",
+    "ReplacedRoute",
     "Route",
+    "Rule",
+    "Settlement",
     "Snapshot",
+    "Sysctl",
     "Whereabouts",
 ]

@@ -16,12 +16,13 @@ from pyroute2.netlink.rtnl import RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR
 from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.message import Message
 from cnm_bridge.kernel.netlink import Netlink
-from cnm_bridge.kernel.snapshot import Address, IpInterface
+from cnm_bridge.kernel.snapshot import NO_PREFIX_ROUTE, Address, IpInterface
 from cnm_bridge.kernel.sysctl import has_ipv6, write_ipv6
 
-__all__ = ["add_addresses", "find_addresses", "parse_address", "remove_addresses"]
+__all__ = ["add_addresses", "add_further_address", "find_addresses", "parse_address", "remove_addresses"]
 
 _IFA_F_NODAD: Final = 0x02
+_LASTING_FLAGS: Final = 0x10 | 0x80 | NO_PREFIX_ROUTE  # IFA_F_HOMEADDRESS, IFA_F_PERMANENT
 
 
 def find_addresses(netlink: Netlink, link: Link) -> tuple[Address, ...]:
@@ -59,6 +60,19 @@ def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ..
         )
 
 
+def add_further_address(netlink: Netlink, link: Link, address: Address) -> None:
+    """Add an address as it was elsewhere: peer, broadcast address, scope, and whether its prefix gets a route."""
+    wanted: list[tuple[str, int | bytes]] = [
+        ("IFA_LOCAL", address.address.packed),
+        ("IFA_ADDRESS", (address.peer or address.address).packed),
+        ("IFA_FLAGS", address.flags & _LASTING_FLAGS | _IFA_F_NODAD),
+    ]
+    if address.broadcast is not None:
+        wanted.append(("IFA_BROADCAST", address.broadcast.packed))
+    fields = {**_fields(link, address.address), "scope": address.scope}
+    netlink.request(RTM_NEWADDR, fields, wanted, flags=NLM_F_CREATE | NLM_F_EXCL)
+
+
 def parse_address(message: Message) -> Address:
     """Read what the kernel tells about an address."""
     # IFA_LOCAL is the link's own; IFA_ADDRESS is the peer's where there is one, else the same, and alone in IPv6
@@ -71,6 +85,7 @@ def parse_address(message: Message) -> Address:
         peer=None if address == local else address,
         scope=message.field("scope"),
         flags=message.number("IFA_FLAGS") or message.field("flags"),
+        broadcast=message.address("IFA_BROADCAST"),
     )
 
 

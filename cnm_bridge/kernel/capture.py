@@ -1,75 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Reading the snapshot of a link out of its namespace."""
+"""The snapshot, read from the kernel."""
 
-from errno import EOPNOTSUPP
-from ipaddress import ip_network
-from socket import AF_INET, AF_INET6, AF_UNSPEC
 from typing import Final
 
-from pyroute2.netlink.rtnl import RTM_GETROUTE
-
 from cnm_bridge.kernel.addresses import find_addresses
-from cnm_bridge.kernel.links import Link
-from cnm_bridge.kernel.message import Message
+from cnm_bridge.kernel.errors import NotCarriable
+from cnm_bridge.kernel.firewall import find_firewall
+from cnm_bridge.kernel.links import Link, list_links
+from cnm_bridge.kernel.neighbours import find_neighbours
 from cnm_bridge.kernel.netlink import Netlink
-from cnm_bridge.kernel.snapshot import Route, Snapshot
+from cnm_bridge.kernel.qdiscs import find_qdisc
+from cnm_bridge.kernel.routes import find_routes
+from cnm_bridge.kernel.rules import find_rules
+from cnm_bridge.kernel.snapshot import Snapshot
+from cnm_bridge.kernel.sysctl import Baseline, changed_settings
 
-__all__ = ["capture", "find_routes", "parse_route"]
+__all__ = ["capture"]
 
-_LOCAL_TABLE: Final = 255
-_RTNH_F_ONLINK: Final = 4
-_DEFAULTS: Final[dict[int, str]] = {AF_INET: "0.0.0.0", AF_INET6: "::"}  # noqa: S104 - a destination, nothing listens there
-_BEYOND: Final = {
-    "RTA_MULTIPATH": "several next hops",
-    "RTA_ENCAP": "an encapsulation",
-    "RTA_SRC": "a source prefix",
-}
-
-
-def capture(netlink: Netlink, link: Link) -> Snapshot:
-    """Give the snapshot of a link in the conversation's namespace.
-
-    Raises:
-        OSError: The kernel refused; EOPNOTSUPP for a route that a snapshot cannot hold, in the words of `parse_route`.
-    """
-    return Snapshot(link=link.state, addresses=find_addresses(netlink, link), routes=find_routes(netlink, link))
+_BY_THE_KERNEL: Final = frozenset(
+    {"lo", "erspan0", "gre0", "gretap0", "ip6_vti0", "ip6gre0", "ip6tnl0", "ip_vti0", "sit0", "tunl0"}
+)
+"""Links that a new namespace may have, depending on the modules that are loaded."""
 
 
-def find_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
-    """Give the routes through a link in every table but `local`, IPv4 first; errors as in `capture`."""
-    # the kernel picks those of the link; one dump for all families does without IPv6 where that is off
-    messages = netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}, (("RTA_OIF", link.index),))
-    return tuple(
-        parse_route(message)
-        for message in messages
-        if message.field("family") in _DEFAULTS and message.field("table") != _LOCAL_TABLE
-    )
-
-
-def parse_route(message: Message) -> Route:
-    """Read what the kernel tells about a route, IPv4 or IPv6.
+def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: float) -> Snapshot:
+    """Give the snapshot of a link in the conversation's namespace, which is the calling thread's.
 
     Raises:
-        OSError: EOPNOTSUPP; it has several next hops, an encapsulation or a source prefix. Without these it would be
-            another route.
+        OSError: The kernel refused.
+        NotCarriable: There is something that a snapshot cannot hold.
     """
-    destination = message.address("RTA_DST") or _DEFAULTS[message.field("family")]
-    network = ip_network((destination, message.field("dst_len")))
-    for attribute, what in _BEYOND.items():
-        if attribute in message:
-            raise OSError(EOPNOTSUPP, f"route {network} has {what}, which cannot be carried into another namespace")
-    metrics = message.nested("RTA_METRICS")
-    return Route(
-        destination=network,
-        gateway=message.address("RTA_GATEWAY") or message.address("RTA_VIA"),
-        table=message.number("RTA_TABLE") or message.field("table"),
-        metric=message.number("RTA_PRIORITY") or 0,
-        type=message.field("type"),
-        scope=message.field("scope"),
-        protocol=message.field("proto"),
-        source=message.address("RTA_PREFSRC"),
-        onlink=bool(message.field("flags") & _RTNH_F_ONLINK),
-        mtu=None if metrics is None else metrics.number("RTAX_MTU"),
-        advmss=None if metrics is None else metrics.number("RTAX_ADVMSS"),
+    for other in list_links(netlink):
+        if other.index != link.index and other.state.name not in _BY_THE_KERNEL:
+            kind = other.state.kind or "physical"
+            raise NotCarriable(f"a further link, {other.state.name} ({kind})")
+    firewall = find_firewall(reply_limit_s=reply_limit_s) if baseline.observation.firewall else None
+    if firewall is not None:
+        raise NotCarriable(f"packet filter rules ({firewall})")
+    return Snapshot(
+        link=link.state,
+        addresses=find_addresses(netlink, link),
+        routes=find_routes(netlink, link),
+        rules=find_rules(netlink),
+        neighbours=find_neighbours(netlink, link),
+        sysctls=changed_settings(baseline),
+        qdisc=find_qdisc(netlink, link),
     )

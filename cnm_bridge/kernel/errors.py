@@ -7,15 +7,26 @@ KernelError               the kernel refused a step
 ├── NamespaceMissing      the path is no live network namespace
 ├── NamespaceRefused      the step would have worked in a namespace that it must not touch
 ├── LinkMissing           the namespace has no link of that name
-└── NameTaken             the host namespace already has a link of that name
+├── NameTaken             the host namespace already has a link of that name
+├── NotCarriable          the namespace has something that cannot be carried into another one
+└── NotSettled            some of what a sandbox lacked could not be brought into it
 ```
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EEXIST, ENODEV, ENOENT, EPERM
+from errno import EEXIST, ENODEV, ENOENT, EOPNOTSUPP, EPERM
 
-__all__ = ["KernelError", "LinkMissing", "NameTaken", "NamespaceMissing", "NamespaceRefused", "attempt"]
+__all__ = [
+    "KernelError",
+    "LinkMissing",
+    "NameTaken",
+    "NamespaceMissing",
+    "NamespaceRefused",
+    "NotCarriable",
+    "NotSettled",
+    "attempt",
+]
 
 
 class KernelError(Exception):
@@ -74,6 +85,30 @@ class NameTaken(KernelError):
             operation, subject, f"the host namespace already has a link called {' or '.join(names)}", EEXIST
         )
         self.names = names
+
+
+class NotCarriable(KernelError):
+    """The namespace has something that cannot be carried into another one.
+
+    Attributes:
+        what: It, in words.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__("carry", what, "it cannot be made again in another namespace", EOPNOTSUPP)
+        self.what = what
+
+
+class NotSettled(KernelError):
+    """Some of what a sandbox lacked could not be brought into it; the rest has been.
+
+    Attributes:
+        failures: What, and why, in words.
+    """
+
+    def __init__(self, subject: str, failures: tuple[str, ...]) -> None:
+        super().__init__("settle", subject, "; ".join(failures))
+        self.failures = failures
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from cnm_bridge.kernel.links import (
     find_link,
     find_link_by_altname,
     get_link,
-    link_names,
+    list_links,
     make_veth,
     move_link,
     remove_altname,
@@ -40,6 +40,7 @@ from cnm_bridge.kernel.netns import (
     open_namespace,
 )
 from cnm_bridge.kernel.snapshot import IpInterface, Snapshot
+from cnm_bridge.kernel.sysctl import Baseline
 
 __all__ = ["Journey", "Whereabouts"]
 
@@ -71,14 +72,14 @@ class Journey:
     altname: str
     reply_limit_s: float
 
-    def out(self, host_name: str) -> Snapshot:
+    def out(self, host_name: str, baseline: Baseline) -> Snapshot:
         """Take the snapshot and move the link to the host namespace, to be called `host_name` there."""
         operation, subject = "move out", str(self)
         with attempt(operation, subject), self._at_home() as home_fd, self._in_staging() as (staging, _):
             link = find_link(staging, self.ifname)
             if link is None:
-                raise LinkMissing(operation, subject, link_names(staging))
-            snapshot = capture(staging, link)
+                raise LinkMissing(operation, subject, tuple(other.state.name for other in list_links(staging)))
+            snapshot = capture(staging, link, baseline, reply_limit_s=self.reply_limit_s)
             if self.altname not in link.altnames:
                 add_altname(staging, link, self.altname)
             # Renamed before it moves: given a name along with the move the kernel moves first, and the host's network

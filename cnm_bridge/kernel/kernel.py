@@ -2,22 +2,35 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the daemon asks of the kernel, each call one piece of work in one throw-away thread."""
 
+import os
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from cnm_bridge.kernel.census import delete_host_link, find_link_in, list_host_links, list_namespaces, sandbox_is_gone
+from cnm_bridge.kernel.departures import Departures
+from cnm_bridge.kernel.errors import attempt
 from cnm_bridge.kernel.journey import Journey, Whereabouts
 from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.netns import (
     current_namespace,
     ensure_namespace,
+    enter,
+    is_namespace,
     namespace_id,
+    open_namespace,
     remove_namespace,
 )
+from cnm_bridge.kernel.settlement import Placement, Settlement
 from cnm_bridge.kernel.snapshot import IpInterface, Snapshot
+from cnm_bridge.kernel.stay import Stay
+from cnm_bridge.kernel.sysctl import Baseline, Observation, take_baseline
 from cnm_bridge.kernel.threads import run_in_thread
 
 __all__ = ["Kernel"]
+
+
+_NOTHING_ELSE: Final = Observation()
 
 
 class Kernel:
@@ -35,19 +48,37 @@ class Kernel:
         self._reply_limit_s = reply_limit_s
         with current_namespace() as fd:
             self._host = namespace_id(fd)
+        self._departures = Departures(reply_limit_s=reply_limit_s)
 
-    async def create_staging(self, path: Path) -> None:
+    async def create_staging(
+        self, path: Path, ifname: str = "eth0", observation: Observation = _NOTHING_ELSE
+    ) -> Baseline:
         """Make sure that a network namespace is mounted at `path`, ready for CNI ADD.
 
         In a new one `lo` is up and duplicate address detection is off. One that is there already stays as it is.
 
         Args:
             path: A file of its own; missing parent directories are made for root alone.
+            ifname: What the link will be called there.
+            observation: What `take_out` is to look at besides the ordinary.
+
+        Returns:
+            What `take_out` compares with.
 
         Raises:
-            KernelError: Nothing is at `path` then.
+            KernelError: Nothing is at `path` then, or the namespace is there and cannot be read.
         """
-        await run_in_thread(partial(ensure_namespace, path, host=self._host))
+        return await run_in_thread(partial(self._make_staging, path, ifname, observation))
+
+    def _make_staging(self, path: Path, ifname: str, observation: Observation) -> Baseline:
+        ensure_namespace(path, host=self._host)
+        with attempt("read", str(path)), open_namespace(path) as fd:
+            enter(fd, host=self._host)  # one that was there already was not entered
+            return take_baseline(observation, ifname)
+
+    def is_namespace(self, path: Path) -> bool:
+        """Tell whether a network namespace is mounted at `path`; at once."""
+        return is_namespace(path)
 
     async def remove_staging(self, path: Path) -> None:
         """Unmount the namespace at `path` and remove the file; nothing there is success.
@@ -60,7 +91,9 @@ class Kernel:
         """
         await run_in_thread(partial(remove_namespace, path))
 
-    async def take_out(self, path: Path, ifname: str, *, host_name: str, altname: str) -> Snapshot:
+    async def take_out(
+        self, path: Path, ifname: str, *, host_name: str, altname: str, baseline: Baseline | None = None
+    ) -> Snapshot:
         """Take the snapshot of a link and move it from its staging namespace to the host's.
 
         Args:
@@ -69,6 +102,8 @@ class Kernel:
             host_name: What to call it in the host namespace, where it never has another name; at most 15 bytes.
             altname: The alternative name by which `bring_back` knows it again, the endpoint's own; at most 127 bytes.
 
+            baseline: What `create_staging` gave.
+
         Returns:
             What the plugins had left, before the link lost its addresses and routes.
 
@@ -76,10 +111,59 @@ class Kernel:
             NamespaceMissing: Nothing is mounted at `path`.
             LinkMissing: It has no link `ifname`.
             NameTaken: The host namespace has a link of one of the names.
-            KernelError: Anything else that the kernel refuses, a route among it that a snapshot cannot hold.
+            NotCarriable: There is something that a snapshot cannot hold, such as a further link.
+            KernelError: Anything else that the kernel refuses.
                 After a failure the link is in staging under `ifname`, down if it was already on its way.
         """
-        return await run_in_thread(partial(self._journey(path, ifname, altname).out, host_name))
+        baseline = baseline or Baseline(observation=_NOTHING_ELSE, ifname=ifname, values={})
+        return await run_in_thread(partial(self._journey(path, ifname, altname).out, host_name, baseline))
+
+    async def wait_departed(self, host_name: str) -> None:
+        """Wait until the link called `host_name` is not in the host namespace any more, however long that takes.
+
+        Raises:
+            KernelError: Links cannot be watched.
+        """
+        with attempt("watch", f"link {host_name}"):
+            await self._departures.wait(host_name)
+
+    async def wait_placed(self, sandbox: Path, altname: str, placement: Placement, limit_s: float) -> bool:
+        """Wait until libnetwork is done with a link in its sandbox, and tell whether it is.
+
+        A cancelled wait is over at once.
+
+        Args:
+            sandbox: The container's namespace.
+            altname: What `take_out` marked the link with.
+            placement: What there is when it is done.
+            limit_s: For how long, in seconds.
+
+        Raises:
+            KernelError: The namespace cannot be read.
+        """
+        stop_fd = os.eventfd(0)
+        try:
+            work = partial(self._stay(sandbox, altname).wait_placed, placement, stop_fd, limit_s)
+            return await run_in_thread(work, stop=partial(os.eventfd_write, stop_fd, 1))
+        finally:
+            os.close(stop_fd)
+
+    async def settle(self, sandbox: Path, altname: str, settlement: Settlement) -> tuple[str, ...] | None:
+        """Bring into a sandbox what it lacks.
+
+        Args:
+            sandbox: The container's namespace.
+            altname: What `take_out` marked the link with, by which it is found whatever it is called there.
+            settlement: What is to be there.
+
+        Returns:
+            What was missing, in words; empty where nothing was, None where the link is not in the sandbox.
+
+        Raises:
+            NotSettled: Something could not be done; the rest is.
+            KernelError: The namespace cannot be read.
+        """
+        return await run_in_thread(partial(self._stay(sandbox, altname).settle, settlement))
 
     async def bring_back(
         self,
@@ -149,6 +233,9 @@ class Kernel:
             KernelError: The directory cannot be read.
         """
         return list_namespaces(directory)
+
+    def _stay(self, sandbox: Path, altname: str) -> Stay:
+        return Stay(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)
 
     def _journey(self, path: Path, ifname: str, altname: str) -> Journey:
         return Journey(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

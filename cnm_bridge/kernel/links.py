@@ -29,7 +29,6 @@ __all__ = [
     "find_link",
     "find_link_by_altname",
     "get_link",
-    "link_names",
     "list_links",
     "make_veth",
     "move_link",
@@ -50,11 +49,13 @@ class Link:
 
     Attributes:
         index: Its number there.
+        is_up: It is set up.
         altnames: Its alternative names, which move along with it.
         state: What it is.
     """
 
     index: int
+    is_up: bool
     altnames: tuple[str, ...]
     state: LinkState
 
@@ -78,11 +79,6 @@ def find_link_by_altname(netlink: Netlink, altname: str) -> Link | None:
 def list_links(netlink: Netlink) -> tuple[Link, ...]:
     """Give all links."""
     return tuple(parse_link(message) for message in netlink.dump(RTM_GETLINK, {}, (_EXT_MASK,)))
-
-
-def link_names(netlink: Netlink) -> tuple[str, ...]:
-    """Give the names of all links."""
-    return tuple(link.state.name for link in list_links(netlink))
 
 
 def rename_link(netlink: Netlink, link: Link, name: str) -> None:
@@ -133,6 +129,7 @@ def parse_link(message: Message) -> Link:
     mac = message.find("IFLA_ADDRESS")
     return Link(
         index=message.field("index"),
+        is_up=bool(message.field("flags") & _IFF_UP),
         altnames=() if properties is None else properties.texts("IFLA_ALT_IFNAME"),
         state=LinkState(
             name=message.text("IFLA_IFNAME") or "",

@@ -47,6 +47,11 @@ class Attributes:
     def __contains__(self, name: str) -> bool:
         return self.values(name) != ()
 
+    def names(self) -> set[str]:
+        """Give the names of the attributes that are there; of one that pyroute2 does not know, its number."""
+        known = {number: name for name, (number, _) in _table(self._kind).items()}
+        return {known.get(number, str(number)) for number in self._values}
+
     def values(self, name: str) -> tuple[bytes, ...]:
         """Give the bytes of an attribute that may come several times."""
         number, _ = _table(self._kind)[name]
@@ -87,14 +92,15 @@ class Message(Attributes):
 
     Args:
         kind: pyroute2's class of it.
-        data: Its bytes without the netlink header.
+        data: Its bytes without the netlink header; kept as `data`.
     """
 
-    __slots__ = ("_fields",)
+    __slots__ = ("_fields", "data")
 
     def __init__(self, kind: type, data: bytes) -> None:
         layout, names = _layout(kind)
         super().__init__(kind, data[layout.size :])
+        self.data = data
         self._fields: Mapping[str, int] = dict(zip(names, layout.unpack_from(data), strict=True))
 
     def field(self, name: str) -> int:
@@ -135,7 +141,7 @@ def _render(kind: type, wanted: Wanted) -> bytes:
 def _layout(kind: Any) -> tuple[struct.Struct, tuple[str, ...]]:  # noqa: ANN401 - pyroute2 has no types
     """Give the layout of a message's fixed part and the names of its fields."""
     layout = struct.Struct("=" + "".join(code for _, code in kind.fields))
-    return layout, tuple(name for name, code in kind.fields if code != "x")  # x: a byte of padding
+    return layout, tuple(name for name, code in kind.fields if not code.endswith("x"))  # x: a byte of padding
 
 
 @cache

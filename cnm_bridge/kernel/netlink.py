@@ -80,7 +80,11 @@ class Netlink:
         Raises:
             OSError: The kernel refused, in its words; or did not answer in time.
         """
-        self._send(kind, fields, attributes, flags | NLM_F_ACK)
+        return self.request_raw(kind, _body(kind, fields, attributes), flags=flags)
+
+    def request_raw(self, kind: int, body: bytes, *, flags: int = 0) -> tuple[Message, ...]:
+        """Do the same with the bytes of a message, without the netlink header."""
+        self._send(kind, body, flags | NLM_F_ACK)
         return tuple(message for message, _ in self._receive())
 
     def dump(self, kind: int, fields: Mapping[str, int], attributes: Wanted = ()) -> tuple[Message, ...]:
@@ -89,16 +93,16 @@ class Netlink:
         Raises:
             OSError: EINTR too: the namespace changed each time it was read, so that what was read is inconsistent.
         """
+        body = _body(kind, fields, attributes)
         for _ in range(_DUMP_TRIES):
-            self._send(kind, fields, attributes, NLM_F_DUMP)
+            self._send(kind, body, NLM_F_DUMP)
             answer = tuple(self._receive())
             if not any(flags & NLM_F_DUMP_INTR for _, flags in answer):
                 return tuple(message for message, _ in answer)
         raise OSError(EINTR, "the namespace changed while it was read")
 
-    def _send(self, kind: int, fields: Mapping[str, int], attributes: Wanted, flags: int) -> None:
+    def _send(self, kind: int, body: bytes, flags: int) -> None:
         self._sequence += 1
-        body = render_message(MarshalRtnl.msg_map[kind], fields, attributes)
         header = _HEADER.pack(_HEADER.size + len(body), kind, flags | NLM_F_REQUEST, self._sequence, 0)
         self._socket.send(header + body)
 
@@ -116,6 +120,10 @@ class Netlink:
                     return
                 yield Message(MarshalRtnl.msg_map[kind], data[offset + _HEADER.size : offset + length]), flags
                 offset += (length + 3) & ~3
+
+
+def _body(kind: int, fields: Mapping[str, int], attributes: Wanted) -> bytes:
+    return render_message(MarshalRtnl.msg_map[kind], fields, attributes)
 
 
 def _raise_error(data: bytes, offset: int, kind: int) -> None:

@@ -10,17 +10,22 @@ As JSON (`state/snapshot` in `spec`), every key always there:
 ```
 {"link": {"name": "eth0", "kind": "veth", "mac": "ee:77:5c:0d:4a:3b", "mtu": 1500, "noarp": false},
  "addresses": [
-   {"address": "10.1.2.3/24", "peer": null, "scope": 0, "flags": 128},
-   {"address": "fe80::ec77:5cff:fe0d:4a3b/64", "peer": null, "scope": 253, "flags": 192}],
+   {"address": "10.1.2.3/24", "peer": null, "broadcast": "10.1.2.255", "scope": 0, "flags": 128},
+   {"address": "fe80::ec77:5cff:fe0d:4a3b/64", "peer": null, "broadcast": null, "scope": 253, "flags": 192}],
  "routes": [
    {"destination": "10.1.2.0/24", "gateway": null, "table": 254, "metric": 0, "type": 1, "scope": 253, "protocol": 2,
     "source": "10.1.2.3", "onlink": false, "mtu": null, "advmss": null},
    {"destination": "0.0.0.0/0", "gateway": "10.1.2.1", "table": 254, "metric": 0, "type": 1, "scope": 0, "protocol": 3,
-    "source": null, "onlink": false, "mtu": 1400, "advmss": null}]}
+    "source": null, "onlink": false, "mtu": 1400, "advmss": null}],
+ "rules": [{"priority": 100, "table": 100, "message": "0200000064000001000000000800060064000000"}],
+ "neighbours": [{"address": "10.1.2.9", "mac": "02:00:00:00:00:09", "proxy": false}],
+ "sysctls": [{"name": "net/ipv4/conf/eth0/arp_notify", "value": "1"}],
+ "qdisc": {"kind": "tbf", "handle": 2147549184, "options": "28000100"}}
 ```
 
-`kind`, `mac`, `peer`, `gateway`, `source`, `mtu` and `advmss` of a route may be null. Numbers are the kernel's
-(rtnetlink(7)): scope 0 global, 253 link, 254 host; table 254 main; type 1 unicast; protocol 2 kernel, 3 boot.
+`kind`, `mac`, `peer`, `broadcast`, `qdisc`, and of a route `gateway`, `source`, `mtu` and `advmss` may be null. Numbers
+are the kernel's (rtnetlink(7)): scope 0 global, 253 link, 254 host; table 254 main; type 1 unicast; protocol 2 kernel,
+3 boot.
 """
 
 from dataclasses import dataclass
@@ -37,10 +42,13 @@ from ipaddress import (
 )
 from typing import Final, Self
 
-from spec import JsonObject, find_int, find_str, get_bool, get_int, get_object, get_objects, get_str
+from cnm_bridge.kernel.carried import Neighbour, Qdisc, Rule, Sysctl
+from spec import JsonObject, find_int, find_object, find_str, get_bool, get_int, get_object, get_objects, get_str
 
 __all__ = [
+    "BY_KERNEL",
     "MAIN_TABLE",
+    "NO_PREFIX_ROUTE",
     "SCOPE_GLOBAL",
     "SCOPE_LINK",
     "UNICAST",
@@ -61,6 +69,8 @@ SCOPE_GLOBAL: Final = 0
 SCOPE_LINK: Final = 253
 MAIN_TABLE: Final = 254
 UNICAST: Final = 1
+BY_KERNEL: Final = 2
+NO_PREFIX_ROUTE: Final = 0x200  # IFA_F_NOPREFIXROUTE
 
 _PERMANENT: Final = 0x80  # IFA_F_PERMANENT
 
@@ -108,12 +118,14 @@ class Address:
         peer: The other end of a point-to-point address, to which the prefix then belongs; None for an ordinary one.
         scope: Where it is valid, e.g. `SCOPE_GLOBAL`.
         flags: The kernel's IFA_F_ flags.
+        broadcast: What reaches all on the link; in IPv4 only, and None where nobody has set it.
     """
 
     address: IpInterface
     peer: IpAddress | None
     scope: int
     flags: int
+    broadcast: IpAddress | None = None
 
     @property
     def is_permanent(self) -> bool:
@@ -125,6 +137,7 @@ class Address:
         return {
             "address": str(self.address),
             "peer": _text(self.peer),
+            "broadcast": _text(self.broadcast),
             "scope": self.scope,
             "flags": self.flags,
         }
@@ -137,6 +150,7 @@ class Address:
             peer=_find_address(document, "peer"),
             scope=get_int(document, "scope"),
             flags=get_int(document, "flags"),
+            broadcast=_find_address(document, "broadcast"),
         )
 
 
@@ -169,6 +183,10 @@ class Route:
     onlink: bool
     mtu: int | None
     advmss: int | None
+
+    def __str__(self) -> str:
+        via = f" via {self.gateway}" if self.gateway else ""
+        return f"{self.destination}{via}, metric {self.metric}, table {self.table}"
 
     def to_json(self) -> JsonObject:
         """Give the JSON form."""
@@ -212,11 +230,19 @@ class Snapshot:
         link: The link made for the container, as it was there.
         addresses: Its addresses in the kernel's order: IPv4 as added, IPv6 by scope and then the latest first.
         routes: The routes through it in every table but `local`, which the kernel fills by itself; IPv4 first.
+        rules: The policy rules that the kernel did not make.
+        neighbours: The permanent neighbours of the link.
+        sysctls: The settings that plugins changed, of the link and of the namespace, in the order to set them.
+        qdisc: The link's root qdisc, None where it is the kernel's choice.
     """
 
     link: LinkState
     addresses: tuple[Address, ...]
     routes: tuple[Route, ...]
+    rules: tuple[Rule, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    sysctls: tuple[Sysctl, ...] = ()
+    qdisc: Qdisc | None = None
 
     def to_json(self) -> JsonObject:
         """Give the JSON form that the module shows."""
@@ -224,6 +250,10 @@ class Snapshot:
             "link": self.link.to_json(),
             "addresses": [address.to_json() for address in self.addresses],
             "routes": [route.to_json() for route in self.routes],
+            "rules": [rule.to_json() for rule in self.rules],
+            "neighbours": [neighbour.to_json() for neighbour in self.neighbours],
+            "sysctls": [sysctl.to_json() for sysctl in self.sysctls],
+            "qdisc": None if self.qdisc is None else self.qdisc.to_json(),
         }
 
     @classmethod
@@ -237,6 +267,10 @@ class Snapshot:
             link=LinkState.from_json(get_object(document, "link")),
             addresses=tuple(Address.from_json(item) for item in get_objects(document, "addresses")),
             routes=tuple(Route.from_json(item) for item in get_objects(document, "routes")),
+            rules=tuple(Rule.from_json(item) for item in get_objects(document, "rules")),
+            neighbours=tuple(Neighbour.from_json(item) for item in get_objects(document, "neighbours")),
+            sysctls=tuple(Sysctl.from_json(item) for item in get_objects(document, "sysctls")),
+            qdisc=None if (qdisc := find_object(document, "qdisc")) is None else Qdisc.from_json(qdisc),
         )
 
 

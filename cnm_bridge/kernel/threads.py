@@ -17,11 +17,15 @@ __all__ = ["run_in_thread"]
 T = TypeVar("T")
 
 
-async def run_in_thread(work: Callable[[], T]) -> T:
+def _carry_on() -> None: ...
+
+
+async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = _carry_on) -> T:
     """Do `work` in a thread of its own and give what it returns or raises.
 
     The thread has ended when this returns, in every case: a cancellation waits for it too and is raised afterwards, so
-    that nothing goes on behind the caller's back. A thread cannot be stopped: the limit to its time is in `work`.
+    that nothing goes on behind the caller's back. A thread cannot be stopped from outside: the limit to its time is in
+    `work`, or `stop`, called on a cancellation, makes it end.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[T] = loop.create_future()
@@ -39,6 +43,7 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(ended)
     except asyncio.CancelledError as cancelled:
+        stop()
         while not ended.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait((ended,))

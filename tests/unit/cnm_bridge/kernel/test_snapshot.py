@@ -9,13 +9,19 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
-from cnm_bridge.kernel import Address, LinkState, Route, Snapshot, snapshot
+from cnm_bridge.kernel import Address, LinkState, Neighbour, Qdisc, Route, Rule, Snapshot, Sysctl, snapshot
 from spec import JsonError, JsonObject, as_object, load_validator, parse_json, render_json
 
 FULL = Snapshot(
     link=LinkState(name="eth0", kind="veth", mac="ee:77:5c:0d:4a:3b", mtu=1500, noarp=False),
     addresses=(
-        Address(address=ip_interface("10.1.2.3/24"), peer=ip_address("10.1.2.9"), scope=0, flags=128),
+        Address(
+            address=ip_interface("10.1.2.3/24"),
+            peer=ip_address("10.1.2.9"),
+            broadcast=ip_address("10.1.2.255"),
+            scope=0,
+            flags=128,
+        ),
         Address(address=ip_interface("fd00::3/64"), peer=None, scope=0, flags=130),
     ),
     routes=(
@@ -33,6 +39,13 @@ FULL = Snapshot(
             advmss=1200,
         ),
     ),
+    rules=(Rule(priority=100, table=1000, message=bytes(range(16))),),
+    neighbours=(
+        Neighbour(address=ip_address("10.1.2.9"), mac="02:00:00:00:00:09", proxy=False),
+        Neighbour(address=ip_address("fd00::9"), mac=None, proxy=True),
+    ),
+    sysctls=(Sysctl(name="net/ipv4/conf/eth0/arp_notify", value="1"),),
+    qdisc=Qdisc(kind="tbf", handle=0x80010000, options=b"\x08\x00"),
 )
 BARE = Snapshot(
     link=LinkState(name="eth0", kind=None, mac=None, mtu=1500, noarp=True),

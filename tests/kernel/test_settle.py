@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Settling: what plugins made in staging is in the sandbox after libnetwork has placed the link there."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address, ip_interface, ip_network
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.kernel import (
+    MAIN_TABLE,
+    SCOPE_GLOBAL,
+    UNICAST,
+    Kernel,
+    Neighbour,
+    NotCarriable,
+    NotSettled,
+    Observation,
+    Placement,
+    ReplacedRoute,
+    Route,
+    Settlement,
+    Snapshot,
+    Sysctl,
+)
+from tests.kernel.namespace import Namespace
+
+HOST_NAME = "cb0123456789a"
+ALTNAME = f"cni-bridge-{'0123456789abcdef' * 4}"
+EVERYTHING = Observation(settings=None, firewall=True)
+
+
+def route(destination: str, gateway: str | None = None, *, metric: int = 0, mtu: int | None = None) -> Route:
+    """Give a route of the main table."""
+    return Route(
+        destination=ip_network(destination),
+        gateway=ip_address(gateway) if gateway else None,
+        table=MAIN_TABLE,
+        metric=metric,
+        type=UNICAST,
+        scope=SCOPE_GLOBAL,
+        protocol=3,
+        source=None,
+        onlink=False,
+        mtu=mtu,
+        advmss=None,
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_of_the_pair(host: Namespace, nothing_left_in_network: None) -> Iterator[None]:
+    """Remove the pair of links of a test that fails before it would."""
+    del nothing_left_in_network  # looks after this
+    yield
+    if "outside" in host.links():
+        host.ip("link delete outside")
+
+
+async def prepare(
+    kernel: Kernel, host: Namespace, staging: Namespace, *commands: str, observation: Observation | None = None
+) -> Snapshot:
+    """Make `eth0` in staging, do there what plugins would do, and take it out; its peer is `outside`."""
+    baseline = await kernel.create_staging(staging.path, "eth0", observation or Observation())
+    host.ip(f"link add outside up type veth peer name eth0 netns {staging.path}")
+    staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
+    for command in commands:
+        staging.run(command)
+    return await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME, baseline=baseline)
+
+
+def place(host: Namespace, sandbox: Namespace) -> None:
+    """Do what libnetwork does first: another name, one address of each family, up."""
+    host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth7")
+    sandbox.ip("address add 10.1.0.2/24 dev eth7", "address add fd00::2/64 dev eth7 nodad", "link set eth7 up")
+
+
+def everything_of(snapshot: Snapshot) -> Settlement:
+    """Give the plan for all but the addresses and routes that `place` brings."""
+    return Settlement(
+        ifname="eth0",
+        addresses=tuple(a for a in snapshot.addresses if str(a.address.ip) in {"10.1.0.3", "10.9.0.1", "fd00::3"}),
+        routes=tuple(sorted((r for r in snapshot.routes if r.protocol != 2), key=lambda r: r.gateway is not None)),
+        rules=snapshot.rules,
+        neighbours=snapshot.neighbours,
+        sysctls=snapshot.sysctls,
+        qdisc=snapshot.qdisc,
+    )
+
+
+def shown(namespace: Namespace, name: str) -> str:
+    """Give what iproute2 shows of a namespace, with the link called `LINK`."""
+    commands = (
+        f"ip -4 address show dev {name} scope global",
+        "ip route show table all type unicast",
+        "ip rule",
+        "ip -6 rule",
+        f"ip neighbour show dev {name} nud permanent",
+        f"ip neighbour show proxy dev {name}",
+    )
+    lines = [line for command in commands for line in namespace.run(command).decode().splitlines()]
+    kept = (line for line in lines if not line.split(":")[0].isdigit() or "from" in line)  # not the link's own line
+    return "\n".join(line.replace(name, "LINK") for line in kept if not any(word in line for word in _NOT_COMPARED))
+
+
+_NOT_COMPARED = ("altname", "fe80::/64", " lo ")
+
+WORK = (
+    "ip address add 10.1.0.3/24 dev eth0",
+    "ip address add 10.9.0.1 peer 10.9.0.2/32 dev eth0",
+    "ip address add fd00::3/64 dev eth0 nodad",
+    "ip route add default via 10.1.0.1 table 100",
+    "ip route add 10.4.0.0/16 via 10.1.0.7 metric 5 mtu 1400 advmss 1200 src 10.1.0.3 proto static",
+    "ip route add 10.5.0.0/16 via 192.168.9.9 dev eth0 onlink",
+    "ip route add 10.6.0.0/16 via inet6 fe80::1 dev eth0",
+    "ip route add fd99::/64 via fd00::1 metric 77 mtu 1300",
+    "ip rule add from 10.1.0.3 lookup 100 priority 50",
+    "ip rule add iif eth0 fwmark 0x10/0xf0 uidrange 5-9 ipproto tcp dport 80-90 lookup 100 priority 60",
+    "ip rule add not oif eth0 suppress_prefixlength 0 lookup main priority 70",
+    "ip rule add priority 80 blackhole from 10.77.0.0/16",
+    "ip -6 rule add from fd00::3 lookup 100 priority 50",
+    "ip neighbour add 10.1.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent",
+    "ip neighbour add fd00::9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent",
+    "ip neighbour add proxy 10.1.0.10 dev eth0",
+)
+
+
+async def test_the_sandbox_is_what_staging_was(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """Addresses, routes, rules and neighbours read the same, under the link's new name; once is enough."""
+    snapshot = await prepare(kernel, host, staging, *WORK)
+    place(host, sandbox)
+    settlement = everything_of(snapshot)
+    done = await kernel.settle(sandbox.path, ALTNAME, settlement)
+    assert done is not None
+    assert len(done) == len(WORK)
+    # the same commands straight in a namespace say what there should be
+    straight = Namespace(staging.path)
+    straight.ip("link add outside2 up type veth peer name eth0")
+    straight.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
+    for command in WORK:
+        if "rule" not in command:
+            straight.run(command)
+    assert shown(sandbox, "eth7") == shown(straight, "eth0")
+    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == ()
+
+
+async def test_only_what_is_missing(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
+    """What somebody took away is brought back, and nothing else is touched."""
+    settlement = everything_of(await prepare(kernel, host, staging, *WORK))
+    place(host, sandbox)
+    await kernel.settle(sandbox.path, ALTNAME, settlement)
+    sandbox.ip("rule del priority 50", "neighbour del 10.1.0.9 dev eth7")
+    done = await kernel.settle(sandbox.path, ALTNAME, settlement)
+    assert done == ("neighbour 10.1.0.9", "rule 50 to table 100")
+
+
+async def test_settings(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
+    """Those that changed, of the link under its new name and of the namespace; not what staging itself changed."""
+    snapshot = await prepare(
+        kernel,
+        host,
+        staging,
+        "sh -c 'echo 2 > /proc/sys/net/ipv4/conf/eth0/rp_filter'",
+        "sh -c 'echo 1 > /proc/sys/net/ipv6/conf/eth0/proxy_ndp'",
+        "sh -c 'echo 77 > /proc/sys/net/ipv4/neigh/eth0/gc_stale_time'",
+        "sh -c 'echo 99 > /proc/sys/net/core/somaxconn'",
+        "sh -c 'echo 20000 30000 > /proc/sys/net/ipv4/ip_local_port_range'",
+        observation=EVERYTHING,
+    )
+    assert snapshot.sysctls == (
+        Sysctl(name="net/core/somaxconn", value="99"),
+        Sysctl(name="net/ipv4/conf/eth0/rp_filter", value="2"),
+        Sysctl(name="net/ipv4/ip_local_port_range", value="20000\t30000"),
+        Sysctl(name="net/ipv4/neigh/eth0/gc_stale_time", value="77"),
+        Sysctl(name="net/ipv6/conf/eth0/proxy_ndp", value="1"),
+    )
+    place(host, sandbox)
+    await kernel.settle(sandbox.path, ALTNAME, everything_of(snapshot))
+    assert sandbox.setting("net/ipv4/conf/eth7/rp_filter") == "2"
+    assert sandbox.setting("net/ipv6/conf/eth7/proxy_ndp") == "1"
+    assert sandbox.setting("net/ipv4/neigh/eth7/gc_stale_time") == "77"
+    assert sandbox.setting("net/core/somaxconn") == "99"
+    assert sandbox.setting("net/ipv4/ip_local_port_range") == "20000\t30000"
+
+
+async def test_only_the_settings_that_are_observed(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
+    """Reading all takes milliseconds; where few are of interest, few are read."""
+    snapshot = await prepare(
+        kernel,
+        host,
+        staging,
+        "sh -c 'echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_notify'",
+        "sh -c 'echo 99 > /proc/sys/net/core/somaxconn'",
+        observation=Observation(settings=("net/ipv4/conf/eth0/arp_notify", "net/no/such")),
+    )
+    assert snapshot.sysctls == (Sysctl(name="net/ipv4/conf/eth0/arp_notify", value="1"),)
+    host.ip(f"link delete {HOST_NAME}")
+
+
+@pytest.mark.parametrize("qdisc", ["tbf rate 1mbit burst 10kb latency 70ms", "bfifo limit 7777", "pfifo limit 33"])
+async def test_qdiscs(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace, qdisc: str) -> None:
+    """The root qdisc is the same, byte for byte."""
+    snapshot = await prepare(kernel, host, staging, f"tc qdisc add dev eth0 root {qdisc}")
+    place(host, sandbox)
+    settlement = everything_of(snapshot)
+    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == (f"qdisc {qdisc.split(maxsplit=1)[0]}",)
+    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == ()
+    assert qdisc.split(maxsplit=1)[0] in sandbox.run("tc qdisc show dev eth7 root").decode()
+
+
+@pytest.mark.parametrize(
+    ("commands", "words"),
+    [
+        (("tc qdisc add dev eth0 root handle 1: htb",), "qdisc htb"),
+        (("tc qdisc add dev eth0 ingress",), "qdisc ingress"),
+        (("nft add table inet odd",), "nftables tables"),
+        (("iptables -A INPUT -j ACCEPT",), "tables"),
+    ],
+)
+async def test_what_cannot_be_carried(
+    kernel: Kernel, host: Namespace, staging: Namespace, commands: tuple[str, ...], words: str
+) -> None:
+    """It is named, and the link stays where it was."""
+    with pytest.raises(NotCarriable, match=words):
+        await prepare(kernel, host, staging, *commands, observation=EVERYTHING)
+    assert staging.links() == {"eth0"}
+    host.ip("link delete outside")
+
+
+REPLACED = ReplacedRoute(
+    plain=route("10.4.0.0/16", "10.1.0.7"), wanted=route("10.4.0.0/16", "10.1.0.7", metric=5, mtu=1400)
+)
+DEFAULT = ReplacedRoute(plain=route("0.0.0.0/0", "10.1.0.1"), wanted=route("0.0.0.0/0", "10.1.0.1", mtu=1400))
+
+
+async def test_routes_are_replaced(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
+    """Libnetwork's plain routes become what plugins made: in place, or one after the other where the metric differs."""
+    await prepare(kernel, host, staging)
+    place(host, sandbox)
+    sandbox.ip("route add 10.4.0.0/16 via 10.1.0.7", "route add default via 10.1.0.1")
+    settlement = Settlement(ifname="eth0", replaced=(REPLACED, DEFAULT))
+    assert await kernel.settle(sandbox.path, ALTNAME, settlement)
+    routes = sandbox.run("ip -4 route").decode()
+    assert "10.4.0.0/16 via 10.1.0.7 dev eth7 metric 5 mtu 1400" in routes
+    assert "default via 10.1.0.1 dev eth7 mtu 1400" in routes
+    assert len(routes.splitlines()) == 3
+    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == ()
+
+
+async def test_no_default_route_where_libnetwork_made_none(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """The way out is another network's; a route that was lost otherwise is made again."""
+    await prepare(kernel, host, staging)
+    place(host, sandbox)
+    settlement = Settlement(ifname="eth0", replaced=(REPLACED, DEFAULT))
+    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == (f"route {REPLACED.wanted}",)
+    assert "default" not in sandbox.run("ip -4 route").decode()
+
+
+@pytest.mark.parametrize("other", [None, "default via fd00::7", "default via fd00::1"])
+async def test_a_fallback(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace, other: str | None
+) -> None:
+    """It is made where there is no default route of the family, and libnetwork can still add its own beside it."""
+    await prepare(kernel, host, staging)
+    place(host, sandbox)
+    if other:
+        sandbox.ip(f"-6 route add {other}")
+    settlement = Settlement(ifname="eth0", fallbacks=(route("::/0", "fd00::1", metric=1025),))
+    done = await kernel.settle(sandbox.path, ALTNAME, settlement)
+    assert done == (() if other else ("route ::/0 via fd00::1, metric 1025, table 254",))
+    if not other:
+        sandbox.ip("-6 route add default via fd00::1")
+    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == ()
+
+
+async def test_what_the_kernel_refuses_is_named(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """The rest is settled all the same."""
+    await prepare(kernel, host, staging)
+    place(host, sandbox)
+    settlement = Settlement(
+        ifname="eth0",
+        routes=(route("10.66.0.0/16", "192.0.2.1"),),
+        neighbours=(Neighbour(address=ip_address("10.1.0.9"), mac="02:00:00:00:00:09", proxy=False),),
+        sysctls=(Sysctl(name="net/no/such", value="1"),),
+    )
+    with pytest.raises(NotSettled, match=r"link eth7: sysctl net\.no\.such: No such file.*; route 10\.66.*: Nexthop"):
+        await kernel.settle(sandbox.path, ALTNAME, settlement)
+    assert "10.1.0.9" in sandbox.run("ip neighbour show dev eth7").decode()
+
+
+async def test_a_link_that_is_not_there(kernel: Kernel, tmp_path: Path, host: Namespace, sandbox: Namespace) -> None:
+    """A sandbox that does not exist, is a plain file, is the host's, or does not have the link: nothing is done."""
+    settlement = Settlement(ifname="eth0", sysctls=(Sysctl(name="net/core/somaxconn", value="9"),))
+    plain = tmp_path / "plain"
+    plain.touch()
+    before = host.setting("net/core/somaxconn")
+    for path in (tmp_path / "nowhere", plain, host.path, sandbox.path):
+        assert await kernel.settle(path, ALTNAME, settlement) is None
+    assert host.setting("net/core/somaxconn") == before
+
+
+async def test_a_link_departs(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
+    """The one that waits is told when the link has left, at once when it is not there; others do not matter."""
+    await prepare(kernel, host, staging)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        waiting = group.create_task(kernel.wait_departed(HOST_NAME))
+        other = group.create_task(kernel.wait_departed("outside"))
+        await asyncio.sleep(0)
+        host.ip("link add some type veth peer name thing", "link delete some")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        place(host, sandbox)
+        await waiting
+        assert not other.done()
+        other.cancel()
+    await asyncio.wait_for(kernel.wait_departed(HOST_NAME), 10)
+
+
+PLACED = Placement(
+    addresses=(ip_interface("10.1.0.2/24"), ip_interface("fd00::2/64")),
+    destinations=(ip_network("10.4.0.0/16"), ip_network("0.0.0.0/0")),
+)
+
+
+async def test_placement(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
+    """It is over with the last route, not before."""
+    await prepare(kernel, host, staging)
+    steps: list[Callable[[], None]] = [
+        lambda: place(host, sandbox),
+        lambda: sandbox.ip("route add 10.4.0.0/16 via 10.1.0.7"),
+        lambda: sandbox.ip("route add default via 10.1.0.1 table 100"),
+    ]
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        waiting = group.create_task(kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 20.0))
+        for step in steps:
+            await asyncio.to_thread(step)
+            assert not waiting.done()
+        sandbox.ip("route add default via 10.1.0.1")
+        assert await waiting
+    assert await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.0)
+
+
+async def test_a_placement_that_does_not_come(kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
+    """The time is limited, and there is nothing to wait for in a sandbox that is gone."""
+    assert not await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.01)
+    assert not await kernel.wait_placed(tmp_path / "nowhere", ALTNAME, PLACED, 60.0)
+
+
+async def test_a_cancelled_wait_is_over(kernel: Kernel, sandbox: Namespace) -> None:
+    """Its thread does not wait for the time to be up."""
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        waiting = group.create_task(kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 600.0))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+    assert threading.active_count() == 1
