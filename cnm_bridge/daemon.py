@@ -35,6 +35,7 @@ from cnm_bridge.lifecycle import (
     RebuildEndpoint,
     Reconcile,
     RemoveRemains,
+    Settling,
     Status,
     TearDown,
 )
@@ -90,7 +91,7 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
         unfinished = daemon.owed.add_unfinished() + await daemon.reconcile.add_dead()
         async with asyncio.TaskGroup() as tasks:
-            runs = (daemon.binder.run(), daemon.owed.run(), daemon.reconcile.run())
+            runs = (daemon.binder.run(), daemon.owed.run(), daemon.reconcile.run(), daemon.settling.run())
             background = [tasks.create_task(run) for run in runs]
             if settings.cni_gc:
                 collecting = daemon.garbage.run(daemon.networks.bound, every_s=settings.cni_gc_every_s)
@@ -124,6 +125,7 @@ class Daemon:
         reconcile: Makes records, engine and kernel agree, in the background.
         networks: Knows which lists are in use.
         garbage: Has plugins clean up, if that is wanted.
+        settling: Settles in the background what is placed without a call.
     """
 
     methods: tuple[Method, ...]
@@ -132,6 +134,7 @@ class Daemon:
     reconcile: Reconcile
     networks: Networks
     garbage: PluginGarbage
+    settling: Settling
 
 
 def assemble(settings: Settings, store: Store) -> Daemon:
@@ -186,12 +189,14 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         interval_s=settings.reconcile_interval_s,
         grace_s=settings.reconcile_grace_s,
     )
+    settling = Settling(store, kernel, endpoint_locks)
     endpoints = Endpoints(
         store=store,
         networks=networks,
         runtime=runtime,
         kernel=kernel,
         tear_down=tear_down,
+        settling=settling,
         owed=owed,
         rebuild=rebuild,
         locks=endpoint_locks,
@@ -206,6 +211,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         reconcile=reconcile,
         networks=networks,
         garbage=PluginGarbage(runtime, EndpointCache(store), [FileCache()]),
+        settling=settling,
     )
 
 

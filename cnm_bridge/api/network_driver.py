@@ -34,6 +34,8 @@ _CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "loca
 # A gateway address comes from the CNI configuration; Docker's IPAM need not set one aside.
 _NO_GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": True, "SkipIPv6": True}
 
+_NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
+
 
 def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ...]:
     """Return every NetworkDriver call, carried out by `networks` and `endpoints`."""
@@ -42,6 +44,10 @@ def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ..
         name: str, schema: str | None, answer: Callable[[JsonObject], Awaitable[JsonObject]] | JsonObject
     ) -> Method:
         return Method(name=name, schema=schema, answer=answer)
+
+    async def look_after(body: JsonObject) -> JsonObject:
+        await endpoints.look_after(parse_endpoint_reference(body))
+        return _NOTHING_TO_SHOW
 
     # fmt: off
     return (
@@ -58,7 +64,7 @@ def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ..
         method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
                _done(parse_endpoint_reference, endpoints.delete)),
         # Asked several times per start and, before 28.1, fatal when it fails; what it returns is never shown.
-        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", {"Value": {}}),
+        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", look_after),
         method("NetworkDriver.Join", "cnm/Join", _answered(parse_join, endpoints.join, render_joined)),
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
         method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",

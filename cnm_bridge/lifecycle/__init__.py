@@ -14,6 +14,7 @@ from cnm_bridge.lifecycle.plugin_log import PluginLog
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.reconcile import Reconcile
 from cnm_bridge.lifecycle.remains import RemoveRemains
+from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.status import Status
 from cnm_bridge.lifecycle.teardown import TearDown
 
@@ -30,6 +31,7 @@ __all__ = [
     "RebuildEndpoint",
     "Reconcile",
     "RemoveRemains",
+    "Settling",
     "Status",
     "TearDown",
 ]

@@ -10,20 +10,17 @@ import structlog
 
 from cni_invoker import CniError, NetworkConfigurationList, Result, Runtime
 from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import Kernel, KernelError, LinkMissing, Snapshot
+from cnm_bridge.kernel import Kernel, KernelError, LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.lifecycle.attachment import cni_attachment
-from cnm_bridge.lifecycle.handover import (
-    choose_interface,
-    describe_join,
-    not_carried_over,
-    refuse_inexpressible,
-)
+from cnm_bridge.lifecycle.handover import choose_interface, describe_join
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_link_name, staging_path
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.options import parse_endpoint_options
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
+from cnm_bridge.lifecycle.settling import Settling
+from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable
 from cnm_bridge.lifecycle.teardown import TearDown
 from cnm_bridge.wire import (
     ChosenInterface,
@@ -54,6 +51,7 @@ class Endpoints:
         runtime: Runs the plugins.
         kernel: Moves the links.
         tear_down: The one undo.
+        settling: Brings into sandboxes what Docker cannot be told.
         owed: Takes over what could not be torn down.
         rebuild: Finds endpoints whose records were lost.
         locks: The locks of endpoints.
@@ -69,6 +67,7 @@ class Endpoints:
         runtime: Runtime,
         kernel: Kernel,
         tear_down: TearDown,
+        settling: Settling,
         owed: OwedTearDowns,
         rebuild: RebuildEndpoint,
         locks: KeyedLocks[EndpointId],
@@ -80,6 +79,7 @@ class Endpoints:
         self._runtime = runtime
         self._kernel = kernel
         self._tear_down = tear_down
+        self._settling = settling
         self._owed = owed
         self._rebuild = rebuild
         self._locks = locks
@@ -120,28 +120,45 @@ class Endpoints:
         async with self._locks.hold(request.endpoint_id):
             record = self._store.get_endpoint(request.endpoint_id)
             snapshot = _snapshot(record)
-            await self._store.put_endpoint(replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key))
+            joined = replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key)
+            await self._store.put_endpoint(joined)
+            self._settling.join(joined)
             return describe_join(snapshot, host_link_name(record.id), internal=record.internal)
 
     async def connect_outside(self, request: ProgramExternalConnectivity) -> None:
         """Let an endpoint be its container's way to the outside; the plugins have done all for it already.
 
-        Only this endpoint is asked to publish ports: on another network of the container it may be possible.
+        From Engine 28 on, and in a container that runs, its link is in the sandbox now, and is settled. Only this
+        endpoint is asked to publish ports: on another network of the container it may be possible.
 
         Raises:
             Refused: Ports are to be published.
+            KernelError: The sandbox could not be made what the plugins made.
         """
         if request.publishes_ports:
             raise Refused(
                 "publishing ports (-p, -P) is not possible yet where a cni-bridge network is the container's way out; "
                 "run without them, or let a network of Docker's own be the gateway"
             )
+        self._settling.become_gateway(request.endpoint_id)
+        await self._settling.settle(request.endpoint_id)
+
+    async def look_after(self, request: EndpointReference) -> None:
+        """Settle an endpoint whose link may have been placed; what goes wrong is logged.
+
+        The engine asks about endpoints several times while a container starts; before 28.1 an error is fatal to it.
+        """
+        try:
+            await self._settling.settle(request.endpoint_id)
+        except (KernelError, StateError) as exc:
+            log.warning("endpoint.not_settled", error=str(exc))
 
     async def leave(self, request: EndpointReference) -> None:
         """Take an endpoint back from its sandbox; one that was not joined, or is not known, has left already.
 
         The link is still inside when this is called; libnetwork moves it back to the host namespace afterwards.
         """
+        self._settling.forget(request.endpoint_id)
         await self._rebuild.find(request.network_id, request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
@@ -155,6 +172,7 @@ class Endpoints:
             CniError, KernelError, StateError: As `TearDown`, which goes on in the background. Docker logs it and
                 forgets the endpoint.
         """
+        self._settling.forget(request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None:
@@ -204,25 +222,25 @@ class Endpoints:
             record = replace(record, answered=record.answered + 1, result=result.document)
             await self._store.put_endpoint(record)
 
-        await self._kernel.create_staging(staging)
+        ifname = record.attachment.ifname
+        baseline = await self._kernel.create_staging(staging, ifname, choose_observation(configuration, ifname))
         await self._runtime.add(configuration, cni_attachment(record), on_result=remember)
         try:
             snapshot = await self._kernel.take_out(
                 staging,
-                record.attachment.ifname,
+                ifname,
                 host_name=host_link_name(record.id),
                 altname=alternative_name(record.id),
+                baseline=baseline,
             )
+        except NotCarriable as exc:
+            raise Refused(describe_uncarriable(configuration, exc)) from exc
         except LinkMissing as exc:
             raise Refused(
                 f"CNI configuration {configuration.name} made no link for the container, there is only "
                 f"{', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge, ptp or macvlan"
             ) from exc
-        refuse_inexpressible(snapshot, internal=record.internal)
         await self._store.put_endpoint(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
-        lost = not_carried_over(snapshot, internal=record.internal)
-        if lost:
-            log.warning("endpoint.not_carried_over", configuration=configuration.name, lost=lost)
         log.info("endpoint.created", configuration=configuration.name)
         return snapshot
 

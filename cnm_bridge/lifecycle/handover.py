@@ -11,21 +11,54 @@ removes the prefix's route from the kernel.
 """
 
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network, ip_network
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_interface,
+    ip_network,
+)
 from typing import Final, TypeVar
 
-from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import MAIN_TABLE, SCOPE_LINK, UNICAST, IpAddress, IpInterface, IpNetwork, Route, Snapshot
+from cnm_bridge.kernel import (
+    BY_KERNEL,
+    MAIN_TABLE,
+    SCOPE_LINK,
+    UNICAST,
+    Address,
+    IpAddress,
+    IpInterface,
+    IpNetwork,
+    Route,
+    Snapshot,
+)
 from cnm_bridge.wire import ChosenInterface, Joined, StaticRoute
 from state import RequestedInterface
 
-__all__ = ["choose_interface", "describe_join", "given_addresses", "not_carried_over", "refuse_inexpressible"]
+__all__ = [
+    "DEFAULT_IPV4",
+    "DEFAULT_IPV6",
+    "DEFAULT_ROUTES",
+    "IPV6_LINK_LOCAL",
+    "choose_interface",
+    "chosen_routes",
+    "comes_by_itself",
+    "describe_join",
+    "further_addresses",
+    "given_addresses",
+    "prefix_of",
+    "told_addresses",
+]
 
 A = TypeVar("A", IPv4Interface, IPv6Interface)
 
-_DEFAULT_IPV4: Final = IPv4Network("0.0.0.0/0")
-_DEFAULT_IPV6: Final = IPv6Network("::/0")
-_IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
+DEFAULT_IPV4: Final = IPv4Network("0.0.0.0/0")
+DEFAULT_IPV6: Final = IPv6Network("::/0")
+DEFAULT_ROUTES: Final = frozenset[IpNetwork]({DEFAULT_IPV4, DEFAULT_IPV6})
+IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
 
 _WITHOUT_OWN_MAC: Final = frozenset({"ipvlan"})
 """Kinds that share their parent's MAC; libnetwork's attempt to set it would fail."""
@@ -55,12 +88,12 @@ def describe_join(snapshot: Snapshot, link: str, *, internal: bool) -> Joined:
         internal: The network has no gateway: default routes are left out.
     """
     implied = _implied(snapshot)
-    routes = _chosen_routes(snapshot, internal=internal)
+    routes = chosen_routes(snapshot, internal=internal)
     hops = {route.destination: route.gateway for route in routes if route.gateway is not None}
     connected = tuple(route.destination for route in routes if route.gateway is None)
     reached = (*implied, *connected)
     missing = dict.fromkeys(ip_network(hop) for hop in hops.values() if not _is_reached(hop, reached))
-    gateway, gateway_ipv6 = hops.pop(_DEFAULT_IPV4, None), hops.pop(_DEFAULT_IPV6, None)
+    gateway, gateway_ipv6 = hops.pop(DEFAULT_IPV4, None), hops.pop(DEFAULT_IPV6, None)
     return Joined(
         link=link,
         gateway=gateway if isinstance(gateway, IPv4Address) else None,
@@ -69,38 +102,6 @@ def describe_join(snapshot: Snapshot, link: str, *, internal: bool) -> Joined:
             *(StaticRoute(destination=destination) for destination in (*missing, *connected)),
             *(StaticRoute(destination=destination, next_hop=hop) for destination, hop in hops.items()),
         ),
-    )
-
-
-def refuse_inexpressible(snapshot: Snapshot, *, internal: bool) -> None:
-    """Refuse what the sandbox would lack so much that it would not work.
-
-    Raises:
-        Refused: Only IPv6 has a gateway. Before Engine 28 libnetwork shows such a gateway, and does not program it.
-    """
-    has_gateway = any(route.destination == _DEFAULT_IPV6 for route in _chosen_routes(snapshot, internal=internal))
-    if has_gateway and _address(snapshot, IPv4Interface) is None:
-        raise Refused(
-            "the CNI configuration gives an IPv6 gateway and no IPv4 address; IPv6-only networks are not possible yet. "
-            "Add an IPv4 range, or make the network with --internal"
-        )
-
-
-def not_carried_over(snapshot: Snapshot, *, internal: bool) -> tuple[str, ...]:
-    """Return, in words, what the sandbox will lack: libnetwork has no way to say it."""
-    kept = {address.ip for address in _addresses(snapshot)}
-    chosen = _chosen_routes(snapshot, internal=internal)
-    expected = set(_implied(snapshot)) | {_IPV6_LINK_LOCAL} | ({_DEFAULT_IPV4, _DEFAULT_IPV6} if internal else set())
-    lost = [
-        route
-        for route in snapshot.routes
-        if route.type == UNICAST and route not in chosen and not (_is_plain(route) and route.destination in expected)
-    ]
-    bent = [route for route in chosen if route.mtu or route.advmss or (route.source and route.source not in kept)]
-    return (
-        *(f"address {address}" for address in given_addresses(snapshot) if address.ip not in kept),
-        *(f"route to {_describe(route)}" for route in lost),
-        *(f"mtu, advmss or source of the route to {_describe(route)}" for route in bent),
     )
 
 
@@ -125,49 +126,53 @@ def _address(snapshot: Snapshot, family: type[A]) -> A | None:
     return address if on_link else family(address.ip)
 
 
-def _addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
+def told_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
+    """Return the addresses that CreateEndpoint tells, one of each family at most."""
     chosen = (_address(snapshot, IPv4Interface), _address(snapshot, IPv6Interface))
     return tuple(address for address in chosen if address is not None)
 
 
 def _implied(snapshot: Snapshot) -> tuple[IpNetwork, ...]:
     """Return the networks whose routes the kernel makes by itself, with the addresses."""
-    return tuple(address.network for address in _addresses(snapshot))
+    return tuple(address.network for address in told_addresses(snapshot))
 
 
 def _expressible(snapshot: Snapshot) -> tuple[Route, ...]:
-    """Return the routes that libnetwork could program; those of link-local addresses the kernel makes by itself."""
+    """Return the routes that libnetwork could program; what comes along with an address the kernel makes."""
     return tuple(
         route
         for route in snapshot.routes
         if route.table == MAIN_TABLE
         and route.type == UNICAST
         and (route.gateway is None or route.gateway.version == route.destination.version)
-        and not (route.gateway is None and route.destination == _IPV6_LINK_LOCAL)
+        and not comes_by_itself(route, snapshot)
     )
 
 
-def _chosen_routes(snapshot: Snapshot, *, internal: bool) -> tuple[Route, ...]:
-    """Return the routes that Join tells, default routes included: to each destination the preferred one.
+def chosen_routes(snapshot: Snapshot, *, internal: bool) -> tuple[Route, ...]:
+    """Return the routes that Join tells of, default routes included: to each destination the preferred one.
 
     libnetwork adds each route exclusively: a second one to a destination, also to one that an address brings along,
-    fails the start of the container.
+    fails the start of the container. So does a next hop that is not reached; for that of a default route Join tells of
+    a way, the others are left to be settled.
     """
-    taken = set(_implied(snapshot)) | ({_DEFAULT_IPV4, _DEFAULT_IPV6} if internal else set())
+    taken = {*_implied(snapshot), *(DEFAULT_ROUTES if internal else ())}
     best: dict[IpNetwork, Route] = {}
     for route in sorted(_expressible(snapshot), key=_metric):
         if route.destination not in taken:
             best.setdefault(route.destination, route)
-    return tuple(route for route in snapshot.routes if best.get(route.destination) is route)
+    hops = (best[default].gateway for default in DEFAULT_ROUTES if default in best)
+    connected = (route.destination for route in best.values() if route.gateway is None)
+    reached = (*_implied(snapshot), *connected, *(ip_network(hop) for hop in hops if hop is not None))
+    return tuple(
+        route
+        for route in snapshot.routes
+        if best.get(route.destination) is route and (route.gateway is None or _is_reached(route.gateway, reached))
+    )
 
 
 def _metric(route: Route) -> int:
     return route.metric
-
-
-def _is_plain(route: Route) -> bool:
-    """Tell whether a route is as the kernel makes it for a prefix, or as a default route is that is left out."""
-    return route.table == MAIN_TABLE and (route.gateway is None or route.destination.prefixlen == 0)
 
 
 def _is_reached(hop: IpAddress, networks: Iterable[IpNetwork]) -> bool:
@@ -175,6 +180,52 @@ def _is_reached(hop: IpAddress, networks: Iterable[IpNetwork]) -> bool:
     return any(hop in network for network in networks if network.prefixlen)
 
 
-def _describe(route: Route) -> str:
-    via = f" via {route.gateway}" if route.gateway else ""
-    return f"{route.destination}{via}, metric {route.metric}, table {route.table}"
+def comes_by_itself(route: Route, snapshot: Snapshot) -> bool:
+    """Tell whether the kernel makes a route along with an address that Docker is not told of."""
+    if route.table != MAIN_TABLE or route.gateway is not None:
+        return False
+    if route.destination == IPV6_LINK_LOCAL:
+        return True
+    if any(address.network == route.destination for address in _first_of_each_family(snapshot)):
+        return False  # an address of the same prefix is told
+    return route.protocol == BY_KERNEL and any(
+        prefix_of(address) == route.destination for address in further_addresses(snapshot)
+    )
+
+
+def further_addresses(snapshot: Snapshot) -> tuple[Address, ...]:
+    """Return the addresses that plugins gave and Docker is not told of, in the order to add them."""
+    told = {address.ip for address in _first_of_each_family(snapshot)}
+    given = [
+        address
+        for address in snapshot.addresses
+        if address.is_permanent and address.address.ip not in told and not _is_automatic(address, snapshot)
+    ]
+    # the kernel lists IPv6 addresses the latest first
+    ipv6 = [address for address in given if isinstance(address.address, IPv6Interface)]
+    return (*(address for address in given if address not in ipv6), *reversed(ipv6))
+
+
+def _first_of_each_family(snapshot: Snapshot) -> tuple[IpInterface, ...]:
+    first: dict[int, IpInterface] = {}
+    for address in given_addresses(snapshot):
+        first.setdefault(address.version, address)
+    return tuple(first.values())
+
+
+def prefix_of(address: Address) -> IpNetwork:
+    """Return the network whose route comes along with an address: that of the peer, where there is one."""
+    if address.peer is None:
+        return address.address.network
+    return ip_interface((address.peer, address.address.network.prefixlen)).network
+
+
+def _is_automatic(address: Address, snapshot: Snapshot) -> bool:
+    """Tell whether an address is the link-local one that the kernel makes of the MAC."""
+    if address.address.network != IPV6_LINK_LOCAL:
+        return False
+    if snapshot.link.mac is None:
+        return True
+    mac = bytes.fromhex(snapshot.link.mac.replace(":", ""))
+    host = bytes((mac[0] ^ 0x02, *mac[1:3], 0xFF, 0xFE, *mac[3:]))
+    return address.address.packed[8:] == host

@@ -21,7 +21,7 @@ from cnm_bridge.lifecycle.binding import Binder
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.options import parse_network_options
-from cnm_bridge.lifecycle.suitability import refuse_unsuitable, what_is_lost
+from cnm_bridge.lifecycle.suitability import refuse_unsuitable
 from cnm_bridge.wire import CreateNetwork, NetworkReference
 from state import NetworkId, NetworkRecord, Store
 
@@ -165,8 +165,6 @@ class Networks:
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
             raise Refused(f"CNI configuration {configuration} ({found.source}) cannot be used: {problems}")
-        for loss in what_is_lost(found):
-            log.warning("network.not_carried_over", configuration=configuration, lost=loss)
 
 
 def _refuse_pools(pools: tuple[str, ...]) -> None:

@@ -2,22 +2,39 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plugins whose work cannot leave the staging namespace, or loses a part on the way; pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from cni_invoker import NetworkConfigurationList
+from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import NotCarriable, Observation
+from spec import find_object
 
-__all__ = ["refuse_unsuitable", "what_is_lost"]
+__all__ = ["choose_observation", "describe_uncarriable", "refuse_unsuitable"]
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
     "dhcp": "its daemon loses the link when Docker takes it, and the lease runs out; use host-local or static",
     "vrf": "a VRF cannot be carried into the container",
 }
-_LOSSY: Final[Mapping[str, str]] = {
-    "tuning": "its sysctls do not reach the container; MAC, MTU and flags do",
-    "sbr": "its rules and routing tables do not reach the container",
-}
+
+_KNOWN: Final = frozenset(
+    {
+        *("bandwidth", "bridge", "firewall", "host-device", "ipvlan", "macvlan"),
+        *("portmap", "ptp", "sbr", "tap", "tuning", "vlan"),
+    }
+)
+"""Plugins of which is known what they change in the container's namespace: no packet filter, and no settings but these
+and those that `tuning` is told."""
+
+_SETTINGS_OF_KNOWN: Final = tuple(
+    f"net/{setting}"
+    for setting in (
+        "ipv4/conf/{ifname}/arp_notify",
+        "ipv6/conf/{ifname}/enhanced_dad",
+        "ipv6/conf/{ifname}/keep_addr_on_down",
+        "ipv6/conf/{ifname}/ndisc_notify",
+    )
+)
 
 
 def refuse_unsuitable(network: NetworkConfigurationList) -> None:
@@ -32,6 +49,36 @@ def refuse_unsuitable(network: NetworkConfigurationList) -> None:
                 raise Refused(f"CNI configuration {network.name} cannot be used: plugin {name}: {_UNSUITABLE[name]}")
 
 
-def what_is_lost(network: NetworkConfigurationList) -> tuple[str, ...]:
-    """Return, in words, what the plugins of a list will do in vain."""
-    return tuple(f"plugin {plugin.type}: {_LOSSY[plugin.type]}" for plugin in network.plugins if plugin.type in _LOSSY)
+def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observation:
+    """Return what is to be looked at beside links, addresses, routes and the like: all, where a plugin is not known."""
+    if not all(plugin.type in _KNOWN for plugin in network.plugins):
+        return Observation(settings=None, firewall=True)
+    of_known = (setting.format(ifname=ifname) for setting in _SETTINGS_OF_KNOWN)
+    tuned = (setting for plugin in network.plugins for setting in _tuned(plugin, ifname))
+    return Observation(settings=tuple(sorted({*of_known, *tuned})))
+
+
+def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable) -> str:
+    """Return, for the user, what cannot be carried into the container, and which plugin may have made it.
+
+    Of all plugins of a list one sees only the outcome; those that are known to make no such thing are not named where
+    there are others.
+    """
+    names = [plugin.type for plugin in network.plugins]
+    suspects = [name for name in names if name not in _KNOWN] or names
+    who = f"plugin {suspects[0]}" if len(suspects) == 1 else f"one of the plugins {', '.join(suspects)}"
+    return (
+        f"CNI configuration {network.name} cannot be used: {who} made in the container's network namespace what cannot "
+        f"be carried into the one that Docker makes: {found.what}"
+    )
+
+
+def _tuned(plugin: PluginConfiguration, ifname: str) -> Iterator[str]:
+    """Yield the settings that `tuning` is told to change, as paths."""
+    if plugin.type != "tuning":
+        return
+    args = find_object(find_object(plugin.document, "args") or {}, "cni") or {}
+    for place in (plugin.document, args):
+        for name in find_object(place, "sysctl") or {}:
+            # a link's name may have dots in it, but this one has not
+            yield name.replace(".", "/").replace("/IFNAME/", f"/{ifname}/")

@@ -3,51 +3,26 @@
 """What Docker is told of a link makes the sandbox what the plugins made of the staging namespace."""
 
 from dataclasses import replace
-from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface, ip_network
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_network
 
 import pytest
 
-from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import MAIN_TABLE, SCOPE_LINK, UNICAST, Address, LinkState, Route, Snapshot
-from cnm_bridge.lifecycle.handover import choose_interface, describe_join, not_carried_over, refuse_inexpressible
+from cnm_bridge.kernel import SCOPE_LINK, Address, LinkState, Route
+from cnm_bridge.lifecycle.handover import choose_interface, describe_join
 from cnm_bridge.wire import Joined, RouteType, StaticRoute, render_joined
 from state import RequestedInterface
+from tests.unit.cnm_bridge.lifecycle.snapshots import (
+    BRIDGE,
+    BRIDGE_IPV6,
+    CALICO,
+    LINK,
+    PTP,
+    address,
+    route,
+    snapshot,
+)
 
-PERMANENT = 0x80
-LINK = LinkState(name="eth0", kind="veth", mac="02:00:00:00:00:01", mtu=1500, noarp=False)
 FREE = RequestedInterface()
-
-
-def address(text: str, *, scope: int = 0, flags: int = PERMANENT) -> Address:
-    """Return an address as the kernel shows it."""
-    return Address(address=ip_interface(text), peer=None, scope=scope, flags=flags)
-
-
-def route(destination: str, gateway: str | None = None, **changes: int | bool | None) -> Route:
-    """Return a unicast route of the main table."""
-    plain = Route(
-        destination=ip_network(destination),
-        gateway=ip_address(gateway) if gateway else None,
-        table=MAIN_TABLE,
-        metric=0,
-        type=UNICAST,
-        scope=0 if gateway else SCOPE_LINK,
-        protocol=3,
-        source=None,
-        onlink=False,
-        mtu=None,
-        advmss=None,
-    )
-    return replace(plain, **changes)  # type: ignore[arg-type]  # only fields of those types are changed
-
-
-def snapshot(*parts: Address | Route, link: LinkState = LINK) -> Snapshot:
-    """Return a snapshot of these addresses and routes."""
-    return Snapshot(
-        link=link,
-        addresses=tuple(part for part in parts if isinstance(part, Address)),
-        routes=tuple(part for part in parts if isinstance(part, Route)),
-    )
 
 
 def joined(*parts: Address | Route, internal: bool = False) -> Joined:
@@ -58,31 +33,6 @@ def joined(*parts: Address | Route, internal: bool = False) -> Joined:
 def connected(text: str) -> StaticRoute:
     """Return a connected route."""
     return StaticRoute(destination=ip_network(text))
-
-
-BRIDGE = (
-    address("10.22.0.2/16"),
-    address("fe80::1/64", scope=SCOPE_LINK),
-    route("10.22.0.0/16", protocol=2),
-    route("0.0.0.0/0", "10.22.0.1"),
-    route("fe80::/64", protocol=2, metric=256),
-)
-BRIDGE_IPV6 = (
-    address("fd00:22::2/64"),
-    route("fd00:22::/64", protocol=2, metric=256),
-    route("::/0", "fd00:22::1", metric=1024),
-)
-PTP = (
-    address("10.23.0.2/24"),
-    route("10.23.0.1/32"),
-    route("10.23.0.0/24", "10.23.0.1"),
-    route("0.0.0.0/0", "10.23.0.1"),
-)
-CALICO = (
-    address("10.24.0.2/32"),
-    route("169.254.1.1/32"),
-    route("0.0.0.0/0", "169.254.1.1"),
-)
 
 
 def test_bridge() -> None:
@@ -210,59 +160,19 @@ def test_the_first_address_given_is_told() -> None:
     assert chosen.address_ipv6 is not None
     assert chosen.address.ip == IPv4Address("10.22.0.2")
     assert chosen.address_ipv6.ip == IPv6Address("fd00:22::2")
-    assert not_carried_over(several, internal=False) == ("address 10.22.0.3/16", "address fd00:22::3/64")
 
 
 def test_of_several_routes_the_preferred_one_is_told() -> None:
-    """A second route to a destination would fail the start: the lowest metric is told, the others are named."""
+    """A second route to a destination would fail the start: the lowest metric is told, the others are settled."""
     best = route("10.99.0.0/16", "10.22.0.8", metric=10)
     spare = route("10.99.0.0/16", "10.22.0.9", metric=200)
     for order in ((best, spare), (spare, best)):
         assert joined(*BRIDGE, *order).routes == (
             StaticRoute(destination=ip_network("10.99.0.0/16"), next_hop=ip_address("10.22.0.8")),
         )
-        lost = not_carried_over(snapshot(*BRIDGE, *order), internal=False)
-        assert lost == ("route to 10.99.0.0/16 via 10.22.0.9, metric 200, table 254",)
 
 
 def test_a_route_to_the_own_prefix_is_not_told_again() -> None:
     """The kernel makes the route of the prefix itself; a second one would fail the start of the container."""
     reply = joined(*BRIDGE, route("10.22.0.0/16", "10.22.0.1", metric=200))
     assert reply.routes == ()
-
-
-def test_ipv6_only() -> None:
-    """Before Engine 28 such a container would have no default route, though Docker shows a gateway: refused."""
-    only = snapshot(*BRIDGE_IPV6)
-    with pytest.raises(Refused, match="IPv6-only"):
-        refuse_inexpressible(only, internal=False)
-    refuse_inexpressible(only, internal=True)
-    refuse_inexpressible(snapshot(*BRIDGE, *BRIDGE_IPV6), internal=False)
-    refuse_inexpressible(snapshot(), internal=False)
-
-
-@pytest.mark.parametrize("case", [BRIDGE, (*BRIDGE, *BRIDGE_IPV6), PTP, CALICO])
-@pytest.mark.parametrize("internal", [False, True])
-def test_ordinary_lists_lose_nothing(case: tuple[Address | Route, ...], *, internal: bool) -> None:
-    """What the usual plugins make is carried over whole; that an internal network has no gateway is no loss."""
-    assert not_carried_over(snapshot(*case), internal=internal) == ()
-
-
-def test_what_is_lost_is_said() -> None:
-    """What cannot be told to libnetwork is named: other tables, metrics, sources, next hops of the other family."""
-    lost = not_carried_over(
-        snapshot(
-            *BRIDGE,
-            route("0.0.0.0/0", "10.22.0.1", table=100),
-            route("10.99.0.0/16", "10.22.0.9", mtu=1400),
-            route("10.97.0.0/16", "fe80::9"),
-            replace(route("10.98.0.0/16", "10.22.0.9"), source=ip_address("10.22.0.3")),
-        ),
-        internal=False,
-    )
-    assert lost == (
-        "route to 0.0.0.0/0 via 10.22.0.1, metric 0, table 100",
-        "route to 10.97.0.0/16 via fe80::9, metric 0, table 254",
-        "mtu, advmss or source of the route to 10.99.0.0/16 via 10.22.0.9, metric 0, table 254",
-        "mtu, advmss or source of the route to 10.98.0.0/16 via 10.22.0.9, metric 0, table 254",
-    )

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What cannot work is refused when the network is made, and what is done in vain is said."""
+"""What cannot work is refused when the network is made, and what plugins may change is looked at."""
 
 import pytest
 
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
-from cnm_bridge.lifecycle.suitability import refuse_unsuitable, what_is_lost
+from cnm_bridge.kernel import NotCarriable
+from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable, refuse_unsuitable
 from spec import JsonObject
 
 
@@ -22,9 +23,40 @@ def test_what_cannot_work(plugin: JsonObject) -> None:
         refuse_unsuitable(network({"type": "bridge"}, plugin))
 
 
-def test_what_is_done_in_vain() -> None:
-    """Only plugins that lose something are named."""
-    lossy = network({"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "tuning"}, {"type": "sbr"})
-    refuse_unsuitable(lossy)
-    assert [text.partition(":")[0] for text in what_is_lost(lossy)] == ["plugin tuning", "plugin sbr"]
-    assert what_is_lost(network({"type": "bridge"})) == ()
+def test_known_plugins_are_not_searched() -> None:
+    """Reading all settings costs milliseconds: of known plugins those that they may change are read."""
+    tuning: JsonObject = {
+        "type": "tuning",
+        "sysctl": {"net.core.somaxconn": "500", "net.ipv4.conf.IFNAME.arp_filter": "1"},
+        "args": {"cni": {"sysctl": {"net.ipv6.conf.eth0.hop_limit": "9"}}},
+    }
+    observation = choose_observation(network({"type": "bridge"}, tuning), "eth0")
+    assert observation.settings is not None
+    assert {
+        "net/ipv4/conf/eth0/arp_notify",
+        "net/core/somaxconn",
+        "net/ipv4/conf/eth0/arp_filter",
+        "net/ipv6/conf/eth0/hop_limit",
+    } <= set(observation.settings)
+    assert not observation.firewall
+
+
+def test_unknown_plugins_are_searched() -> None:
+    """Of a plugin that nobody knows everything is looked at."""
+    observation = choose_observation(network({"type": "bridge"}, {"type": "mystery"}), "eth0")
+    assert (observation.settings, observation.firewall) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "words"),
+    [
+        (("bridge", "mystery"), "plugin mystery made"),
+        (("bridge", "tuning"), "one of the plugins bridge, tuning made"),
+        (("odd", "bridge", "mystery"), "one of the plugins odd, mystery made"),
+    ],
+)
+def test_who_made_what_cannot_be_carried(plugins: tuple[str, ...], words: str) -> None:
+    """The plugin is named, or those that it may have been."""
+    text = describe_uncarriable(network(*({"type": name} for name in plugins)), NotCarriable("a further link, dummy0"))
+    assert words in text
+    assert "a further link, dummy0" in text

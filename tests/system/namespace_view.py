@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What iproute2, tc and /proc/sys say of a network namespace with one link, so that two can be compared.
+
+What is Docker's by design is left out here, each with its reason, and nowhere else.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
+
+__all__ = ["BY_DESIGN", "View", "view"]
+
+View = Mapping[str, object]
+"""Kind of thing → what there is of it."""
+
+BY_DESIGN: Final[Mapping[str, str]] = {
+    r"^net/ipv4/(ping_group_range|ip_unprivileged_port_start)$": "Docker lets containers ping and use low ports",
+    r"^net/ipv6/conf/[^/]+/disable_ipv6$": "Docker switches IPv6 off on links and hosts for which it knows no address",
+    r"accept_dad$": "staging does without, so that plugins need not wait; whether a plugin did as well cannot be told",
+    r"^net/netfilter/": "counts, and appears when modules are loaded",
+    r"^net/ipv[46]/conf/(all|default)/": "comes from the host at the time the namespace was made",
+    r"stable_secret$|fastopen_key$|/flush$": "a secret, or write-only",
+}
+"""Settings that are not compared, and why. Not compared of addresses and routes either:
+
+* broadcast addresses and `nodad`: libnetwork adds the first address of a family in its own way,
+* the prefix of an address whose prefix route the plugins removed: Docker is told that of a single host, because
+  libnetwork would add the route again,
+* link-local addresses and routes of IPv6: there are none where Docker switches IPv6 off,
+* a route of IPv6 to the own address, which comes with that of a single host,
+* a route to a gateway that is on no network: libnetwork refuses a gateway without it,
+* the metric of the default route of an IPv6-only network: before Engine 28 libnetwork does not make it, and the one
+  that we make stands behind any that libnetwork makes later.
+"""
+
+_NOT_COMPARED: Final = re.compile("|".join(BY_DESIGN))
+
+
+def view(run: Callable[..., str], ifname: str) -> View:
+    """Look at a namespace.
+
+    Args:
+        run: Runs a command in it and gives what it prints.
+        ifname: The link's name, which becomes `LINK`; its MAC address becomes `MAC`.
+    """
+
+    def show(*command: str) -> tuple[JsonObject, ...]:
+        found = parse_json(run("ip", "-json", "-details", *command).encode() or b"[]")
+        assert isinstance(found, list)
+        return tuple(as_object(item, "ip") for item in found if item)
+
+    (link,) = show("address", "show", "dev", ifname)
+    routes = [_route(route, ifname) for family in ("-4", "-6") for route in show(family, *_ALL_ROUTES)]
+    found: dict[str, object] = {
+        "mtu": get_int(link, "mtu"),
+        "flags": sorted(set(get_strings(link, "flags")) & {"PROMISC", "ALLMULTI", "NOARP", "UP"}),
+        "addresses": sorted(_address(info) for info in get_objects(link, "addr_info") if not _is_link_local(info)),
+        "routes": sorted(route for route in routes if route is not None),
+        "rules": sorted(str(rule) for family in ("-4", "-6") for rule in show(family, "rule")),
+        "neighbours": sorted(
+            _plain(run("ip", *kind, "show", "dev", ifname, *only), ifname)
+            for kind, only in ((("neighbour",), ("nud", "permanent")), (("neighbour",), ("proxy",)))
+        ),
+        "qdiscs": _plain(run("tc", "qdisc", "show", "dev", ifname), ifname),
+        "settings": _settings(run("sh", "-c", "grep -rs '' /proc/sys/net || true"), ifname),
+    }
+    return found
+
+
+_BEHIND: Final = 1025
+_ALL_ROUTES: Final = ("route", "show", "table", "all")
+
+
+def _address(info: JsonObject) -> str:
+    return f"{get_str(info, 'local')} {info.get('address', '')} {get_str(info, 'scope')}".replace("  ", " ")
+
+
+def _is_link_local(info: JsonObject) -> bool:
+    return get_str(info, "local").startswith("fe80:")
+
+
+def _route(route: JsonObject, ifname: str) -> str | None:
+    destination, table = get_str(route, "dst"), str(route.get("table", "main"))
+    if table == "local" or destination.startswith(("fe80:", "ff00:", "multicast")) or route.get("dev") != ifname:
+        return None
+    if ":" in destination and "/" not in destination and route.get("protocol") == "kernel":
+        return None  # to the own address
+    if destination == "default" and route.get("metric") == _BEHIND:
+        route = {**route, "metric": _BEHIND - 1}
+    kept = ("dst", "gateway", "via", "scope", "protocol", "prefsrc", "metric", "type", "flags", "metrics")
+    return f"{table} " + " ".join(f"{key}={route[key]}" for key in kept if key in route)
+
+
+def _plain(text: str, ifname: str) -> str:
+    text = re.sub(r"\b8[0-9a-f]{3}:", "ANY:", text)  # the kernel numbers handles that nobody chose
+    return re.sub(r"\b(refcnt \d+ ?|qdisc noqueue 0: root ?)", "", text.replace(ifname, "LINK")).strip()
+
+
+def _settings(text: str, ifname: str) -> Mapping[str, str]:
+    lines = (line.removeprefix("/proc/sys/").partition(":") for line in text.splitlines())
+    settings = {name.replace(f"/{ifname}/", "/LINK/"): value for name, _, value in lines}
+    others = re.compile(r"^net/ipv[46]/(conf|neigh)/(?!LINK/)")
+    return {name: value for name, value in settings.items() if not (_NOT_COMPARED.search(name) or others.search(name))}
