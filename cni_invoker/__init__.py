@@ -53,6 +53,7 @@ from cni_invoker.plugin_errors import (
     PluginTimeout,
 )
 from cni_invoker.preflight import PluginFinding, Preflight, Role, run_preflight
+from cni_invoker.request import Request
 from cni_invoker.result import Dns, Interface, IpAssignment, Result, Route, parse_result
 from cni_invoker.runtime import Collecting, Runtime
 from cni_invoker.shared_chains import DEFAULT_LOCK_DIR
@@ -102,6 +103,7 @@ __all__ = [
     "PluginNotStarted",
     "PluginTimeout",
     "Preflight",
+    "Request",
     "Result",
     "Role",
     "Route",

@@ -69,6 +69,7 @@ class Chain:
         network: NetworkConfigurationList,
         attachment: Attachment,
         on_result: Callable[[Result], Awaitable[None]] | None,
+        prev_result: Result | None = None,
     ) -> Result:
         """Run ADD in the order of the list, up to the first failure; each plugin is told the result of the one before.
 
@@ -77,7 +78,7 @@ class Chain:
         Raises:
             PluginError, BadResult: About one plugin; those after it have not run.
         """
-        result: Result | None = None
+        result = prev_result
         for plugin in network.plugins:
             told = result.converted(network.cni_version) if result is not None else None
             result = await self._add(network, plugin, attachment, told)
@@ -85,6 +86,11 @@ class Chain:
                 await on_result(result)
         assert result is not None  # noqa: S101  # a list has at least one plugin
         return result
+
+    def requests_for_add(self, network: NetworkConfigurationList, attachment: Attachment) -> tuple[Request, ...]:
+        """Return the requests of ADD in their order, without the results that nobody knows yet."""
+        requests = self._make_requests()
+        return tuple(requests.attachment(Verb.ADD, network, plugin, attachment, None) for plugin in network.plugins)
 
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Run CHECK in the order of the list, up to the first failure; all plugins are told the last result of ADD.

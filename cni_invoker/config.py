@@ -153,6 +153,11 @@ class NetworkConfigurationList:
         """The names of all executables it needs, each plugin's before that of its IPAM plugin."""
         return tuple(name for plugin in self.plugins for name in (plugin.type, plugin.ipam_type) if name)
 
+    def with_plugins(self, chosen: Sequence[PluginConfiguration]) -> Self:
+        """Return the list of these plugins alone, each of them one of its own."""
+        documents = [plugin.document for plugin in chosen]
+        return replace(self, plugins=tuple(chosen), document={**self.document, "plugins": documents})
+
     def with_version(self, version: str) -> Self:
         """Return the list as it is when its plugins are spoken to in `version`.
 

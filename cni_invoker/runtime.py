@@ -20,7 +20,7 @@ from cni_invoker.executions import ExecutionObserver, Executions
 from cni_invoker.gate import Gates
 from cni_invoker.limits import Limits
 from cni_invoker.negotiation import Negotiation
-from cni_invoker.request import Requests
+from cni_invoker.request import Request, Requests
 from cni_invoker.result import Result
 from cni_invoker.shared_chains import SharedChains
 from cni_invoker.trace import TraceContext
@@ -125,6 +125,7 @@ class Runtime:
         attachment: Attachment,
         *,
         on_result: Callable[[Result], Awaitable[None]] | None = None,
+        prev_result: Result | None = None,
     ) -> Result:
         """Add a container to a network and return the last plugin's result (CNI SPEC "Adding an attachment").
 
@@ -137,6 +138,7 @@ class Runtime:
             attachment: The container.
             on_result: Is awaited with each plugin's result before the next one runs, so that it can be stored: a DEL
                 that follows a failure, or a crash, needs the last one. What it raises ends the ADD.
+            prev_result: What the first plugin is told, where the list is the end of one whose beginning has run.
 
         Raises:
             PluginNotFound, VersionUnsupported, InvalidParameter, NetworkBusy: Nothing has been executed.
@@ -145,7 +147,11 @@ class Runtime:
         self.find_plugins(network)
         _require_netns(attachment)
         async with self._gates.attachment(network.name, attachment.container_id):
-            return await self._chain.add(network, attachment, on_result)
+            return await self._chain.add(network, attachment, on_result, prev_result)
+
+    def requests_for_add(self, network: NetworkConfigurationList, attachment: Attachment) -> tuple[Request, ...]:
+        """Return what the plugins would be given for ADD, but the results of those before them; nothing is executed."""
+        return self._chain.requests_for_add(network, attachment)
 
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """See whether an attachment is still as ADD left it (CNI SPEC "Checking an attachment").

@@ -21,7 +21,7 @@ from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app, network
 from cnm_bridge.attachment_cache import EndpointCache
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.kernel import HostPorts, Kernel
 from cnm_bridge.lifecycle import (
     Audit,
     Binder,
@@ -32,6 +32,7 @@ from cnm_bridge.lifecycle import (
     OwedTearDowns,
     PluginGarbage,
     PluginLog,
+    Publishing,
     RebuildEndpoint,
     Reconcile,
     RemoveRemains,
@@ -193,6 +194,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     endpoints = Endpoints(
         store=store,
         networks=networks,
+        publishing=Publishing(store, runtime, HostPorts()),
         runtime=runtime,
         kernel=kernel,
         tear_down=tear_down,

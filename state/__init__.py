@@ -21,6 +21,7 @@ from state.records import (
     EndpointRecord,
     NetworkId,
     NetworkRecord,
+    PoolRecord,
     RequestedInterface,
 )
 from state.store import Store
@@ -36,6 +37,7 @@ __all__ = [
     "NetworkId",
     "NetworkRecord",
     "Phase",
+    "PoolRecord",
     "RecordDamaged",
     "RecordNotFound",
     "RequestedInterface",

@@ -8,7 +8,7 @@ schema. That costs a millisecond, so it is done once, with what an earlier life 
 writes itself it reads back without.
 """
 
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 
 from spec import (
     JsonError,
@@ -33,6 +33,7 @@ from state.records import (
     EndpointRecord,
     NetworkId,
     NetworkRecord,
+    PoolRecord,
     RequestedInterface,
 )
 
@@ -73,6 +74,10 @@ def render_network(record: NetworkRecord) -> bytes:
             "name": record.name,
             "internal": record.internal,
             "options": record.options,
+            "pools": [
+                {"subnet": str(pool.subnet), "gateway": None if pool.gateway is None else str(pool.gateway)}
+                for pool in record.pools
+            ],
         }
     )
 
@@ -92,8 +97,9 @@ def parse_network(key: str, value: bytes) -> NetworkRecord:
             name=find_str(document, "name"),
             internal=get_bool(document, "internal"),
             options={name: get_str(options, name) for name in options},
+            pools=tuple(map(_parse_pool, get_objects(document, "pools"))),
         )
-    except JsonError as exc:
+    except ValueError as exc:  # JsonError among them, and an address that is none
         raise RecordDamaged(key, exc) from exc
 
 
@@ -125,6 +131,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
             "result": record.result,
             "snapshot": record.snapshot,
             "sandboxKey": record.sandbox_key,
+            "ifnamePrefix": record.ifname_prefix,
         }
     )
 
@@ -149,9 +156,15 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             result=find_object(document, "result"),
             snapshot=find_object(document, "snapshot"),
             sandbox_key=find_str(document, "sandboxKey"),
+            ifname_prefix=find_str(document, "ifnamePrefix") or "eth",
         )
     except ValueError as exc:  # JsonError among them, and an address that is none
         raise RecordDamaged(key, exc) from exc
+
+
+def _parse_pool(document: JsonObject) -> PoolRecord:
+    gateway = find_str(document, "gateway")
+    return PoolRecord(subnet=ip_network(get_str(document, "subnet")), gateway=ip_address(gateway) if gateway else None)
 
 
 def _parse_requested(document: JsonObject) -> RequestedInterface:

@@ -8,7 +8,7 @@ read; `state` knows neither CNI nor netlink and does not look into them.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from typing import NewType
 
 from spec import JsonObject
@@ -20,11 +20,25 @@ __all__ = [
     "EndpointRecord",
     "NetworkId",
     "NetworkRecord",
+    "PoolRecord",
     "RequestedInterface",
 ]
 
 NetworkId = NewType("NetworkId", str)
 EndpointId = NewType("EndpointId", str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRecord:
+    """A pool of Docker's own IPAM.
+
+    Attributes:
+        subnet: Where it takes addresses from.
+        gateway: The address that it set aside for the gateway, None if it did not.
+    """
+
+    subnet: IPv4Network | IPv6Network
+    gateway: IPv4Address | IPv6Address | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +51,7 @@ class NetworkRecord:
         name: The Docker network's name, None as long as the engine has not told it.
         internal: Made with `--internal`: no gateway, no default route.
         options: Everything the user gave with `-o`.
+        pools: What Docker's IPAM driver chose; none where it leaves addresses to the plugins.
     """
 
     id: NetworkId
@@ -44,6 +59,7 @@ class NetworkRecord:
     name: str | None
     internal: bool
     options: Mapping[str, str]
+    pools: tuple[PoolRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +108,7 @@ class EndpointRecord:
         result: The last one's CNI result, None before the first.
         snapshot: What the plugins left in the staging namespace (`state/snapshot`), None before ADD has ended.
         sandbox_key: Path of the sandbox's namespace, None unless joined once.
+        ifname_prefix: The beginning of the link's name in the sandbox.
     """
 
     id: EndpointId
@@ -105,3 +122,4 @@ class EndpointRecord:
     result: JsonObject | None = None
     snapshot: JsonObject | None = None
     sandbox_key: str | None = None
+    ifname_prefix: str = "eth"

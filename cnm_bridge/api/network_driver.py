@@ -31,8 +31,8 @@ _IMPLEMENTS: Final[JsonObject] = {"Implements": ["NetworkDriver"]}
 
 _CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "local", "GwAllocChecker": True}
 
-# A gateway address comes from the CNI configuration; Docker's IPAM need not set one aside.
-_NO_GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": True, "SkipIPv6": True}
+# Where Docker's own IPAM chooses addresses, it must not give a container the one of the plugins' gateway.
+_GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": False, "SkipIPv6": False}
 
 _NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
 
@@ -53,7 +53,7 @@ def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ..
     return (
         method("Plugin.Activate", None, _IMPLEMENTS),
         method("NetworkDriver.GetCapabilities", None, _CAPABILITIES),
-        method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _NO_GATEWAY_NEEDED),
+        method("NetworkDriver.GwAllocCheck", "cnm/GwAllocCheck", _GATEWAY_NEEDED),
         # Only a swarm manager calls these two, and only for drivers of global scope.
         method("NetworkDriver.AllocateNetwork", "cnm/AllocateNetwork", {"Options": {}}),
         method("NetworkDriver.FreeNetwork", "cnm/NetworkReference", {}),
@@ -69,7 +69,8 @@ def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ..
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
         method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
                _done(parse_external_connectivity, endpoints.connect_outside)),
-        method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference", {}),
+        method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
+               _done(parse_endpoint_reference, endpoints.disconnect_outside)),
         # Nodes come and go in swarms only; nothing of this driver spans hosts.
         method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
         method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),

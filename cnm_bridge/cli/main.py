@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cnm_bridge import __version__
+from cnm_bridge.cli.explain import explain
 from cnm_bridge.cli.options import SETTINGS, with_settings
 from cnm_bridge.cli.state import state
 from cnm_bridge.cli.status import status
@@ -24,6 +25,7 @@ def main() -> None:
     """Docker networks made by CNI plugins."""
 
 
+main.add_command(explain)
 main.add_command(state)
 main.add_command(status)
 

@@ -20,7 +20,7 @@ from cnm_bridge.cli.types import Directory, EngineAddress, File, Seconds
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import LogFormat, LogLevel, Settings
 
-__all__ = ["SETTINGS", "SOCKET", "STATE_DIR", "Setting", "with_settings"]
+__all__ = ["DIRECTORIES", "SETTINGS", "SOCKET", "STATE_DIR", "Setting", "with_settings"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -164,6 +164,11 @@ SETTINGS: Final = (
         help="auto is text on a terminal and JSON elsewhere.",
     ),
 )
+
+DIRECTORIES: Final = tuple(
+    setting for setting in SETTINGS if setting.name in {"cni-conf-dir", "cni-bin-dir", "run-dir"}
+)
+"""Where configurations, plugins and namespaces are."""
 
 
 def with_settings(*settings: Setting) -> Callable[[F], F]:

@@ -7,6 +7,7 @@
 ```
 {"Id": "6f9c…", "Name": "blue", "Driver": "cni-bridge", "Scope": "local", "Internal": false,
  "Options": {"cni.network": "lan"},
+ "IPAM": {"Driver": "null", "Config": [{"Subnet": "0.0.0.0/0"}]},
  "Containers": {"b1f0…": {"Name": "web", "EndpointID": "77ad…", "MacAddress": "ee:77:5c:0d:4a:3b",
                           "IPv4Address": "10.1.2.3/24", "IPv6Address": ""}}}
 ```
@@ -17,12 +18,16 @@ joined yet (moby `daemon/network.go`, buildContainerAttachments). One in the mak
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Interface
-from typing import Self
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
+from typing import Final, Self
 
-from spec import JsonObject, find_object, find_str, get_bool, get_object, get_str
+from spec import JsonObject, find_object, find_str, get_bool, get_object, get_objects, get_str
+from state import PoolRecord
 
 __all__ = ["EngineEndpoint", "EngineNetwork"]
+
+_NO_POOLS: Final = frozenset({None, "", "0.0.0.0/0", "::/0"})
+"""What the null IPAM driver shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,7 @@ class EngineNetwork:
         scope: `local`, or `swarm` for one that a swarm manager tells about.
         internal: Made with `--internal`.
         options: Everything the user gave with `-o`.
+        pools: The address pools of Docker's own IPAM; none with the null driver.
         endpoints: Its endpoints on this host, by ID.
     """
 
@@ -80,6 +86,7 @@ class EngineNetwork:
     scope: str
     internal: bool
     options: Mapping[str, str]
+    pools: tuple[PoolRecord, ...]
     endpoints: Mapping[str, EngineEndpoint]
 
     @classmethod
@@ -90,6 +97,7 @@ class EngineNetwork:
             ValueError: It is none; a `JsonError` where a key is missing or of another type.
         """
         options = find_object(document, "Options") or {}
+        pools = get_objects(find_object(document, "IPAM") or {}, "Config")
         containers = find_object(document, "Containers") or {}
         endpoints = (EngineEndpoint.from_json(get_object(containers, key)) for key in containers)
         return cls(
@@ -99,5 +107,14 @@ class EngineNetwork:
             scope=find_str(document, "Scope") or "",
             internal=get_bool(document, "Internal"),
             options={key: get_str(options, key) for key in options},
+            pools=tuple(_parse_pool(pool) for pool in pools if find_str(pool, "Subnet") not in _NO_POOLS),
             endpoints={endpoint.id: endpoint for endpoint in endpoints},
         )
+
+
+def _parse_pool(document: JsonObject) -> PoolRecord:
+    gateway = find_str(document, "Gateway")
+    return PoolRecord(
+        subnet=ip_network(get_str(document, "Subnet"), strict=False),
+        gateway=ip_address(gateway.partition("/")[0]) if gateway else None,
+    )

@@ -15,6 +15,7 @@ from cnm_bridge.kernel.errors import (
     NotCarriable,
     NotSettled,
 )
+from cnm_bridge.kernel.host_ports import HostPorts
 from cnm_bridge.kernel.journey import Whereabouts
 from cnm_bridge.kernel.kernel import Kernel
 from cnm_bridge.kernel.links import Link
@@ -45,6 +46,7 @@ __all__ = [
     "UNICAST",
     "Address",
     "Baseline",
+    "HostPorts",
     "IpAddress",
     "IpInterface",
     "IpNetwork",

@@ -11,6 +11,7 @@ from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.plugin_log import PluginLog
+from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.reconcile import Reconcile
 from cnm_bridge.lifecycle.remains import RemoveRemains
@@ -28,6 +29,7 @@ __all__ = [
     "OwedTearDowns",
     "PluginGarbage",
     "PluginLog",
+    "Publishing",
     "RebuildEndpoint",
     "Reconcile",
     "RemoveRemains",

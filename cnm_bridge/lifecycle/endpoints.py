@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from cni_invoker import CniError, NetworkConfigurationList, Result, Runtime
+from cni_invoker import CniError, Result, Runtime
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, KernelError, LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.lifecycle.attachment import cni_attachment
@@ -16,8 +16,9 @@ from cnm_bridge.lifecycle.handover import choose_interface, describe_join
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_link_name, staging_path
 from cnm_bridge.lifecycle.networks import Networks
-from cnm_bridge.lifecycle.options import parse_endpoint_options
 from cnm_bridge.lifecycle.owed import OwedTearDowns
+from cnm_bridge.lifecycle.plan import Plan, refuse_ignored
+from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable
@@ -30,7 +31,6 @@ from cnm_bridge.wire import (
     Joined,
     ProgramExternalConnectivity,
 )
-from spec import JsonObject
 from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkRecord, Phase, StateError, Store, WrongPhase
 
 __all__ = ["Endpoints"]
@@ -48,6 +48,7 @@ class Endpoints:
     Args:
         store: The records.
         networks: Tells what a network is bound to.
+        publishing: Publishes ports.
         runtime: Runs the plugins.
         kernel: Moves the links.
         tear_down: The one undo.
@@ -64,6 +65,7 @@ class Endpoints:
         *,
         store: Store,
         networks: Networks,
+        publishing: Publishing,
         runtime: Runtime,
         kernel: Kernel,
         tear_down: TearDown,
@@ -76,6 +78,7 @@ class Endpoints:
     ) -> None:
         self._store = store
         self._networks = networks
+        self._publishing = publishing
         self._runtime = runtime
         self._kernel = kernel
         self._tear_down = tear_down
@@ -97,16 +100,14 @@ class Endpoints:
             KernelError: The link cannot be taken out of the staging namespace.
             StateError: The record cannot be written.
         """
-        parse_endpoint_options(request.options)
-        _refuse_impossible(request)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is None:
                 # Nothing is stored or done before this: what it finds wrong changes nothing.
-                network, configuration = await self._networks.resolve(request.network_id)
-                record = self._intend(request, network, configuration)
+                network, plan = await self._networks.plan(request)
+                record = self._intend(request, network, plan)
                 await self._store.put_endpoint(record)
-                snapshot = await self._attach_or_undo(record, configuration)
+                snapshot = await self._attach_or_undo(record, plan)
             else:
                 snapshot = _made_before(record, request)
             return choose_interface(snapshot, record.requested)
@@ -123,25 +124,42 @@ class Endpoints:
             joined = replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key)
             await self._store.put_endpoint(joined)
             self._settling.join(joined)
-            return describe_join(snapshot, host_link_name(record.id), internal=record.internal)
+            return describe_join(
+                snapshot, host_link_name(record.id), prefix=record.ifname_prefix, internal=record.internal
+            )
 
     async def connect_outside(self, request: ProgramExternalConnectivity) -> None:
-        """Let an endpoint be its container's way to the outside; the plugins have done all for it already.
+        """Let an endpoint be its container's way to the outside: its ports are published there.
 
-        From Engine 28 on, and in a container that runs, its link is in the sandbox now, and is settled. Only this
-        endpoint is asked to publish ports: on another network of the container it may be possible.
+        All else the plugins have done already. From Engine 28 on, and in a container that runs, its link is in the
+        sandbox now, and is settled.
 
         Raises:
-            Refused: Ports are to be published.
+            Refused: A port is another's, or the list has no plugin that publishes.
+            RecordNotFound, WrongPhase: There is no attached endpoint of that ID.
+            CniError: A plugin failed.
             KernelError: The sandbox could not be made what the plugins made.
         """
-        if request.publishes_ports:
-            raise Refused(
-                "publishing ports (-p, -P) is not possible yet where a cni-bridge network is the container's way out; "
-                "run without them, or let a network of Docker's own be the gateway"
-            )
         self._settling.become_gateway(request.endpoint_id)
         await self._settling.settle(request.endpoint_id)
+        if not request.ports:
+            return
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.get_endpoint(request.endpoint_id)
+            if record.phase not in _ATTACHED:
+                raise WrongPhase(record.id, record.phase, Phase.JOINED)
+            await self._publishing.publish(record, request.ports)
+
+    async def disconnect_outside(self, request: EndpointReference) -> None:
+        """Let another endpoint be the container's way to the outside, or none; an unknown one is none already.
+
+        Raises:
+            CniError: A plugin failed twice.
+        """
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.find_endpoint(request.endpoint_id)
+            if record is not None and record.phase in _ATTACHED:
+                await self._publishing.revoke(record)
 
     async def look_after(self, request: EndpointReference) -> None:
         """Settle an endpoint whose link may have been placed; what goes wrong is logged.
@@ -178,9 +196,7 @@ class Endpoints:
             if record is not None:
                 await self._undo(record)
 
-    def _intend(
-        self, request: CreateEndpoint, network: NetworkRecord, configuration: NetworkConfigurationList
-    ) -> EndpointRecord:
+    def _intend(self, request: CreateEndpoint, network: NetworkRecord, plan: Plan) -> EndpointRecord:
         """Return the record that is written before anything is done."""
         return EndpointRecord(
             id=request.endpoint_id,
@@ -192,16 +208,17 @@ class Endpoints:
             attachment=AttachmentRecord(
                 ifname=STAGING_IFNAME,
                 netns=str(staging_path(self._run_dir, request.endpoint_id)),
-                configuration=configuration.document,
-                cni_version=configuration.cni_version,
-                args=(),
-                capability_args=_capability_args(request),
+                configuration=plan.configuration.document,
+                cni_version=plan.configuration.cni_version,
+                args=plan.args,
+                capability_args=plan.capability_args,
             ),
+            ifname_prefix=plan.ifname_prefix,
         )
 
-    async def _attach_or_undo(self, record: EndpointRecord, configuration: NetworkConfigurationList) -> Snapshot:
+    async def _attach_or_undo(self, record: EndpointRecord, plan: Plan) -> Snapshot:
         try:
-            return await self._attach(record, configuration)
+            return await self._attach(record, plan)
         except Exception:
             try:
                 await self._undo(self._store.find_endpoint(record.id) or record)
@@ -209,12 +226,13 @@ class Endpoints:
                 log.warning("endpoint.tear_down_owed", error=str(exc))
             raise
 
-    async def _attach(self, record: EndpointRecord, configuration: NetworkConfigurationList) -> Snapshot:
+    async def _attach(self, record: EndpointRecord, plan: Plan) -> Snapshot:
         """Run the plugins and take the link out.
 
         Each plugin's result is stored before anything else happens: `firewall` does not remove its rules without it,
         and the addresses, by which others find theirs, are gone from the link once it moves.
         """
+        configuration = plan.configuration
         staging = Path(record.attachment.netns)
 
         async def remember(result: Result) -> None:
@@ -240,6 +258,7 @@ class Endpoints:
                 f"CNI configuration {configuration.name} made no link for the container, there is only "
                 f"{', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge, ptp or macvlan"
             ) from exc
+        refuse_ignored(plan, snapshot)
         await self._store.put_endpoint(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
         log.info("endpoint.created", configuration=configuration.name)
         return snapshot
@@ -266,17 +285,3 @@ def _made_before(record: EndpointRecord, request: CreateEndpoint) -> Snapshot:
     if record.phase not in _ATTACHED:
         raise Refused(f"endpoint {record.id} exists already, and is being torn down")
     return _snapshot(record)
-
-
-def _capability_args(request: CreateEndpoint) -> JsonObject:
-    return {"mac": request.requested.mac} if request.requested.mac else {}
-
-
-def _refuse_impossible(request: CreateEndpoint) -> None:
-    """Refuse what would otherwise be ignored in silence."""
-    chosen = request.requested.address or request.requested.address_ipv6
-    if chosen:
-        raise Refused(
-            f"Docker chose the address {chosen}, but the addresses of this network come from its CNI configuration; "
-            "run without --ip and --ip6, on a network made with --ipam-driver null"
-        )

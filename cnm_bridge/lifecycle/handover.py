@@ -79,12 +79,13 @@ def choose_interface(snapshot: Snapshot, requested: RequestedInterface) -> Chose
     )
 
 
-def describe_join(snapshot: Snapshot, link: str, *, internal: bool) -> Joined:
+def describe_join(snapshot: Snapshot, link: str, *, prefix: str, internal: bool) -> Joined:
     """Return what Join answers.
 
     Args:
         snapshot: What the plugins made.
         link: Name of the link in the host namespace.
+        prefix: The beginning of its name in the sandbox.
         internal: The network has no gateway: default routes are left out.
     """
     implied = _implied(snapshot)
@@ -96,6 +97,7 @@ def describe_join(snapshot: Snapshot, link: str, *, internal: bool) -> Joined:
     gateway, gateway_ipv6 = hops.pop(DEFAULT_IPV4, None), hops.pop(DEFAULT_IPV6, None)
     return Joined(
         link=link,
+        prefix=prefix,
         gateway=gateway if isinstance(gateway, IPv4Address) else None,
         gateway_ipv6=gateway_ipv6 if isinstance(gateway_ipv6, IPv6Address) else None,
         routes=(

@@ -7,7 +7,7 @@ import structlog
 from cnm_bridge.engine import Engine, EngineNetwork
 from cnm_bridge.errors import BridgeError, EngineUnavailable
 from cnm_bridge.lifecycle.locks import KeyedLocks
-from cnm_bridge.lifecycle.options import parse_network_options
+from cnm_bridge.lifecycle.options import parse_options
 from state import NetworkId, NetworkRecord, Store
 
 __all__ = ["LostNetworks"]
@@ -64,7 +64,7 @@ class LostNetworks:
         """
         network_id = NetworkId(network.id)
         try:
-            configuration = parse_network_options(network.options)
+            configuration = parse_options(network.options).configuration
         except BridgeError as exc:
             log.warning("network.not_rebuilt", network_id=network_id, error=str(exc))
             return None
@@ -77,6 +77,7 @@ class LostNetworks:
                     name=network.name,
                     internal=network.internal,
                     options=network.options,
+                    pools=network.pools,
                 )
                 await self._store.put_network(record)
                 log.warning("network.rebuilt", network_id=network_id, name=network.name, configuration=configuration)

@@ -2,8 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Networks: bound to a network configuration list when they are made, remembered until Docker removes them."""
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from dataclasses import replace
 
 import structlog
 
@@ -20,17 +21,14 @@ from cnm_bridge.errors import Refused
 from cnm_bridge.lifecycle.binding import Binder
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lost_networks import LostNetworks
-from cnm_bridge.lifecycle.options import parse_network_options
-from cnm_bridge.lifecycle.suitability import refuse_unsuitable
-from cnm_bridge.wire import CreateNetwork, NetworkReference
-from state import NetworkId, NetworkRecord, Store
+from cnm_bridge.lifecycle.options import Options, merge_options, parse_options
+from cnm_bridge.lifecycle.plan import Plan, plan_attachment
+from cnm_bridge.wire import CreateEndpoint, CreateNetwork, NetworkReference
+from state import NetworkId, NetworkRecord, RequestedInterface, Store
 
 __all__ = ["Networks"]
 
 log = structlog.get_logger()
-
-_NULL_POOLS: Final = frozenset({"0.0.0.0/0", "::/0"})
-"""What Docker's null IPAM driver answers: no pool of its own."""
 
 
 class Networks:
@@ -67,60 +65,82 @@ class Networks:
         """Store a network after checking all that can be known now; the same request again changes nothing.
 
         Raises:
-            BadOption: An option is unknown.
-            Refused: Docker's IPAM has chosen a pool, or the ID is known with other options.
+            BadOption: An option is unknown, or its value cannot be.
+            Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
+                is not in the list, or the ID is known with other options.
             CniError: There is no such configuration, or none at all; or a plugin of it is missing, or too old.
         """
-        configuration = parse_network_options(request.options)
-        _refuse_pools(request.pools)
+        options = parse_options(request.options)
         record = NetworkRecord(
             id=request.network_id,
-            configuration=configuration,
+            configuration=options.configuration,
             name=None,
             internal=request.internal,
             options=request.options,
+            pools=request.pools,
         )
         async with self._locks.hold(record.id):
             known = self._store.find_network(record.id)
             if known is not None:
                 _refuse_difference(known, record)
                 return
-            await self._check(configuration)
+            await self._check(record, options)
             await self._store.put_network(record)
-        if configuration is None:
+        if record.configuration is None:
             self._binder.learn(record.id)
-        log.info("network.created", configuration=configuration)
+        log.info("network.created", configuration=record.configuration)
 
     async def delete(self, request: NetworkReference) -> None:
         """Forget a network; an unknown one is forgotten already."""
         async with self._locks.hold(request.network_id):
             await self._store.remove_network(request.network_id)
 
-    async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
-        """Return a network and the list it is bound to, as it is on disk now, in the version its plugins speak.
+    async def plan(self, request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
+        """Return an endpoint's network, and what its plugins are given; the list is as it is on disk now.
 
         Raises:
-            Refused: The network is unknown, its name is not known in time, or there is no list of that name.
-            CniError: The list named with `-o cni.network` is not there any more, or its plugins do not fit it.
+            BadOption: An option is unknown, or its value cannot be.
+            Refused: The network is unknown, its name is not known in time, there is no list of that name, or the list
+                cannot do what is asked for.
+            CniError: The list named with `cni.network` is not there any more, or its plugins do not fit it.
         """
+        return await self._plan(request.network_id, request.options, request.requested)
+
+    async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
+        """Return a network and its list, as they are for an endpoint that asks for nothing.
+
+        Raises:
+            BadOption, Refused, CniError: As `plan`.
+        """
+        network, plan = await self._plan(network_id, {}, RequestedInterface())
+        return network, plan.configuration
+
+    async def _plan(
+        self, network_id: NetworkId, wishes: Mapping[str, str], requested: RequestedInterface
+    ) -> tuple[NetworkRecord, Plan]:
         network = self._store.find_network(network_id) or await self._lost.find(network_id)
         if network is None:
             raise Refused(
-                f"cni-bridge knows no network {network_id}: its state was lost, and the Docker Engine did not tell of "
-                "it; see that --docker-host is right, or remove the Docker network and create it again"
+                f"cni-bridge knows no network {network_id}: its state was lost, and the Docker Engine did not "
+                "tell of it; see that --docker-host is right, or remove the Docker network and create it again"
             )
-        if network.configuration is not None:
-            return network, await self.find_configuration(network.configuration)
+        parse_options(wishes)  # by itself: an error in it is the endpoint's
+        options = parse_options(merge_options(network.options, wishes))
+        configuration = await self._find_configuration(network, options)
+        plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)
+        return network, replace(plan, configuration=await self._runtime.negotiate(plan.configuration))
+
+    async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
+        if options.configuration is not None:
+            return self._index().find(options.configuration)
         name = network.name or await self._binder.wait(network.id)
         try:
-            configuration = self._index().find(name)
-            refuse_unsuitable(configuration)
+            return self._index().find(name)
         except ConfigurationNotFound as exc:
             raise Refused(
                 f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
                 f"{exc}. Add one of that name, or make the network again with -o cni.network=NAME"
             ) from exc
-        return network, await self._runtime.negotiate(configuration)
 
     async def find_configuration(self, name: str) -> NetworkConfigurationList:
         """Return the list of this name as it is on disk now, in the version its plugins speak.
@@ -154,28 +174,21 @@ class Networks:
                 log.warning("configuration.shadowed", name=shadowed.name, file=str(shadowed.file), by=str(shadowed.by))
         return index
 
-    async def _check(self, configuration: str | None) -> None:
+    async def _check(self, network: NetworkRecord, options: Options) -> None:
+        """Refuse what every endpoint would be refused for."""
         index = self._index()
-        if configuration is None:
+        if network.configuration is None:
             index.require_any()
             return
-        found = index.find(configuration)
-        refuse_unsuitable(found)
-        preflight = await run_preflight(self._runtime, found)
+        found = index.find(network.configuration)
+        nothing = RequestedInterface()
+        planned = plan_attachment(found, options, nothing, network.pools, internal=network.internal).configuration
+        preflight = await run_preflight(self._runtime, planned)
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
-            raise Refused(f"CNI configuration {configuration} ({found.source}) cannot be used: {problems}")
-
-
-def _refuse_pools(pools: tuple[str, ...]) -> None:
-    chosen = [pool for pool in pools if pool not in _NULL_POOLS]
-    if chosen:
-        raise Refused(
-            f"Docker's IPAM driver chose {', '.join(chosen)}, but the addresses of this network come from its CNI "
-            "configuration; create it with --ipam-driver null and without --subnet"
-        )
+            raise Refused(f"CNI configuration {found.name} ({found.source}) cannot be used: {problems}")
 
 
 def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:
-    if (known.options, known.internal) != (wanted.options, wanted.internal):
+    if (known.options, known.internal, known.pools) != (wanted.options, wanted.internal, wanted.pools):
         raise Refused(f"network {known.id} exists already with other options: {dict(known.options)}")

@@ -1,44 +1,165 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a user can give with `-o` and `driver-opt`; pure."""
+"""What a user can give with `docker network create -o` and with `driver-opt`: the same, and the latter wins; pure."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
 from typing import Final
 
+from cni_invoker import InvalidParameter
+from cni_invoker.names import check_argument
 from cnm_bridge.errors import BadOption
+from cnm_bridge.lifecycle.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
+from spec import JsonError, JsonObject, JsonValue, parse_json
 
-__all__ = ["CONFIGURATION", "ENDPOINT_OPTIONS", "NETWORK_OPTIONS", "parse_endpoint_options", "parse_network_options"]
+__all__ = ["CONFIGURATION", "OPTIONS", "OPTION_FAMILIES", "Options", "WantedAddress", "merge_options", "parse_options"]
+
+WantedAddress = IPv4Address | IPv6Address
+"""An address that is wanted; an `ip_interface` if the length of its prefix is wanted as well."""
 
 CONFIGURATION: Final = "cni.network"
-"""Names the network configuration list that a network is bound to."""
+_IPS: Final = "cni.ips"
+_IFNAME_PREFIX: Final = "cni.ifname-prefix"
+_ARGS: Final = "cni.args."
+_LABELS: Final = "cni.labels."
+_CAPABILITY: Final = "cni.capability."
 
-NETWORK_OPTIONS: Final = frozenset({CONFIGURATION})
-ENDPOINT_OPTIONS: Final[frozenset[str]] = frozenset()
+OPTIONS: Final = frozenset({CONFIGURATION, _IPS, _IFNAME_PREFIX, *BANDWIDTH_OPTIONS})
+"""The options whose names are fixed."""
+OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
+"""The options whose names end in the user's own word: their beginnings, and how to write of them."""
+
+_DOCKERS_OWN: Final = frozenset(
+    {"com.docker.network.advertise_addr_nmsgs", "com.docker.network.advertise_addr_ms"},
+)
+"""Options of networks that libnetwork itself reads, of whichever driver the network is."""
+
+_OWN_WAY: Final[Mapping[str, str]] = {
+    "portMappings": "publish ports with -p",
+    "bandwidth": "use cni.bandwidth.ingress-rate and its like",
+    "ips": "use cni.ips",
+    "mac": "use --mac-address",
+}
+"""Capabilities that have options of their own, which are checked better."""
+
+_IGNORE_UNKNOWN: Final = "IgnoreUnknown"
+_DEFAULT_PREFIX: Final = "eth"
+_PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
+"""Two digits must have room in the kernel's fifteen bytes, and be the only ones at the end."""
 
 
-def parse_network_options(options: Mapping[str, str]) -> str | None:
-    """Return the name of the network configuration list, None if it was not given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the options of a network, or of an endpoint and its network, ask for.
+
+    Attributes:
+        configuration: Name of the network configuration list, None if it was not given.
+        ips: The addresses that the container is to have.
+        args: CNI_ARGS.
+        labels: What goes to `args.cni.labels`.
+        capabilities: Values by capability, `bandwidth` among them.
+        ifname_prefix: The beginning of the link's name in the container.
+    """
+
+    configuration: str | None = None
+    ips: tuple[WantedAddress, ...] = ()
+    args: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    capabilities: JsonObject = field(default_factory=dict, hash=False)
+    ifname_prefix: str = _DEFAULT_PREFIX
+
+
+def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> dict[str, str]:
+    """Return a network's options with an endpoint's over them.
+
+    `docker run --network name=N,driver-opt=…` makes lower case of all it is given: an endpoint's option stands for its
+    network's that is the same but for that.
+    """
+    spelt = {name.lower(): name for name in network}
+    return {**network, **{spelt.get(name, name) if name not in network else name: endpoint[name] for name in endpoint}}
+
+
+def parse_options(options: Mapping[str, str]) -> Options:
+    """Return what options ask for.
 
     Raises:
-        BadOption: An option is unknown, or its value cannot be.
+        BadOption: One is unknown, or its value cannot be.
     """
-    _refuse_unknown(options, NETWORK_OPTIONS)
-    name = options.get(CONFIGURATION)
-    if name == "":
+    _refuse_unknown(options)
+    configuration = options.get(CONFIGURATION)
+    if configuration == "":
         raise BadOption(CONFIGURATION, "is empty; give the name of a CNI network configuration")
-    return name
+    bandwidth = bandwidth_args(options)
+    return Options(
+        configuration=configuration,
+        ips=_parse_ips(options[_IPS]) if _IPS in options else (),
+        args=tuple(_parse_args(options)),
+        labels=tuple((key, value) for _, key, value in _family(options, _LABELS)),
+        capabilities={**dict(_parse_capabilities(options)), **({"bandwidth": bandwidth} if bandwidth else {})},
+        ifname_prefix=_parse_prefix(options.get(_IFNAME_PREFIX, _DEFAULT_PREFIX)),
+    )
 
 
-def parse_endpoint_options(options: Mapping[str, str]) -> None:
-    """Check the options of an endpoint.
-
-    Raises:
-        BadOption: An option is unknown.
-    """
-    _refuse_unknown(options, ENDPOINT_OPTIONS)
-
-
-def _refuse_unknown(options: Mapping[str, str], known: frozenset[str]) -> None:
+def _refuse_unknown(options: Mapping[str, str]) -> None:
     for option in sorted(options):
-        if option not in known:
-            raise BadOption.unknown(option, known)
+        if option in OPTIONS or option in _DOCKERS_OWN:
+            continue
+        if not any(option.startswith(family) and option != family for family in OPTION_FAMILIES):
+            raise BadOption.unknown(option, (*OPTIONS, *OPTION_FAMILIES.values()))
+
+
+def _family(options: Mapping[str, str], family: str) -> Iterator[tuple[str, str, str]]:
+    """Give the options of a family: the whole name, the user's part of it, the value."""
+    for option, value in sorted(options.items()):
+        if option.startswith(family):
+            yield option, option.removeprefix(family), value
+
+
+def _parse_ips(text: str) -> tuple[WantedAddress, ...]:
+    found: list[WantedAddress] = []
+    for part in text.split(","):
+        word = part.strip()
+        try:
+            address = ip_interface(word) if "/" in word else ip_address(word)
+        except ValueError as exc:
+            raise BadOption(
+                _IPS,
+                f"{word!r} is no address; give one or more, with commas, such as 10.1.0.9 or 10.1.0.9/24,fd00::9/64",
+            ) from exc
+        if any(str(address).partition("/")[0] == str(other).partition("/")[0] for other in found):
+            raise BadOption(_IPS, f"has {word} twice")
+        found.append(address)
+    return tuple(found)
+
+
+def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for option, key, value in _family(options, _ARGS):
+        if key == _IGNORE_UNKNOWN:
+            raise BadOption(option, "is always 1 where there are CNI_ARGS; leave it out")
+        try:
+            check_argument(key, value)
+        except InvalidParameter as exc:
+            raise BadOption(option, str(exc)) from exc
+        yield key, value
+
+
+def _parse_capabilities(options: Mapping[str, str]) -> Iterator[tuple[str, JsonValue]]:
+    for option, name, text in _family(options, _CAPABILITY):
+        if name in _OWN_WAY:
+            raise BadOption(option, f"has a way of its own: {_OWN_WAY[name]}")
+        try:
+            yield name, parse_json(text.encode())
+        except (JsonError, UnicodeEncodeError) as exc:
+            raise BadOption(option, f"{text!r} is no JSON ({exc}); a text is written with quotes: '\"text\"'") from exc
+
+
+def _parse_prefix(text: str) -> str:
+    if _PREFIX.fullmatch(text) is None:
+        raise BadOption(
+            _IFNAME_PREFIX,
+            f"{text!r} cannot begin the name of a link; give 1 to 13 letters, digits, '_' or '-', "
+            "a letter first and no digit last, such as lan",
+        )
+    return text

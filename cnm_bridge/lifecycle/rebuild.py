@@ -5,6 +5,7 @@
 from collections.abc import Sequence
 from ipaddress import ip_interface
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -28,6 +29,9 @@ from state import (
 )
 
 __all__ = ["RebuildEndpoint", "lost_endpoint"]
+
+_ANY_PORT: Final[JsonObject] = {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
+"""For DEL only: `portmap` looks for what it published, by container ID, only if it is told of any port at all."""
 
 log = structlog.get_logger()
 
@@ -144,7 +148,7 @@ def lost_endpoint(
             configuration=configuration.document,
             cni_version=configuration.cni_version,
             args=(),
-            capability_args={},
+            capability_args=_ANY_PORT,
         ),
         answered=len(configuration.plugins),
         result=result,

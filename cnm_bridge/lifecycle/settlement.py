@@ -88,7 +88,7 @@ def describe_placement(snapshot: Snapshot, *, internal: bool, is_gateway: bool) 
         internal: The network has no gateway.
         is_gateway: Docker chose the endpoint to be its container's way out.
     """
-    told = describe_join(snapshot, "", internal=internal)
+    told = describe_join(snapshot, "", prefix="", internal=internal)
     gateways = (told.gateway, told.gateway_ipv6) if is_gateway and told.gateway else ()
     defaults = (DEFAULT_IPV4 if isinstance(hop, IPv4Address) else DEFAULT_IPV6 for hop in gateways if hop)
     return Placement(

@@ -8,14 +8,10 @@ Source: moby `daemon/libnetwork/drivers/remote/api/api.go`, `endpoint_info.go`.
 from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
-from typing import Final
 
 from spec import JsonObject
 
 __all__ = ["ChosenInterface", "Joined", "RouteType", "StaticRoute", "render_interface", "render_joined"]
-
-_SANDBOX_PREFIX: Final = "eth"
-"""libnetwork appends a number; an empty prefix would call the link `0`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +47,14 @@ class Joined:
 
     Attributes:
         link: Name of the link in the host namespace that libnetwork moves into the sandbox.
+        prefix: What to call it there; libnetwork appends a number. An empty one would call the link `0`.
         gateway: Next hop of the IPv4 default route.
         gateway_ipv6: Next hop of the IPv6 default route.
         routes: All other routes, those that others need first.
     """
 
     link: str
+    prefix: str
     gateway: IPv4Address | None
     gateway_ipv6: IPv6Address | None
     routes: tuple[StaticRoute, ...]
@@ -76,7 +74,7 @@ def render_joined(reply: Joined) -> JsonObject:
     """
     gateways = {"Gateway": reply.gateway, "GatewayIPv6": reply.gateway_ipv6}
     return {
-        "InterfaceName": {"SrcName": reply.link, "DstPrefix": _SANDBOX_PREFIX},
+        "InterfaceName": {"SrcName": reply.link, "DstPrefix": reply.prefix},
         **{key: str(value) for key, value in gateways.items() if value},
         "StaticRoutes": [_render_route(route) for route in reply.routes],
         "DisableGatewayService": True,

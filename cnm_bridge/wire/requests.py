@@ -6,14 +6,26 @@ The shapes are those of moby `daemon/libnetwork/drivers/remote/api/api.go`; `spe
 they come here, so that only the meaning of strings is left to check.
 """
 
+import base64
+import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+    ip_network,
+)
 from typing import Final
 
 from cnm_bridge.errors import BadRequest
-from spec import JsonObject, find_object, find_str, get_bool, get_list, get_objects, get_str
-from state import EndpointId, NetworkId, RequestedInterface
+from spec import JsonObject, find_int, find_object, find_str, get_bool, get_int, get_objects, get_str
+from state import EndpointId, NetworkId, PoolRecord, RequestedInterface
 
 __all__ = [
     "CreateEndpoint",
@@ -21,6 +33,7 @@ __all__ = [
     "EndpointReference",
     "Join",
     "NetworkReference",
+    "PortRequest",
     "ProgramExternalConnectivity",
     "parse_create_endpoint",
     "parse_create_network",
@@ -33,7 +46,11 @@ __all__ = [
 _GENERIC: Final = "com.docker.network.generic"
 _INTERNAL: Final = "com.docker.network.internal"
 _PORT_MAP: Final = "com.docker.network.portmap"
+_MAC: Final = "com.docker.network.endpoint.macaddress"
 _DOCKERS_OWN: Final = "com.docker.network."
+
+_NULL_POOLS: Final = frozenset({IPv4Network("0.0.0.0/0"), IPv6Network("::/0")})
+"""What Docker's null IPAM driver answers: no pool of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +68,13 @@ class CreateNetwork:
         network_id: Docker's ID. Its name is not told.
         options: What the user gave with `-o`.
         internal: Made with `--internal`.
-        pools: The address pools of Docker's IPAM driver, both families, as CIDR texts.
+        pools: The address pools that Docker's IPAM driver chose, both families; none with the null driver.
     """
 
     network_id: NetworkId
     options: Mapping[str, str]
     internal: bool
-    pools: tuple[str, ...]
+    pools: tuple[PoolRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +118,37 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PortRequest:
+    """A port to be published, as given with `-p` or `-P`.
+
+    Attributes:
+        protocol: The IP protocol's number: 6 (tcp), 17 (udp), 132 (sctp).
+        container_port: The port inside.
+        host_ip: The host's address that it is published on, None for all.
+        host_port: The first port on the host that will do, 0 for any.
+        host_port_end: The last one.
+    """
+
+    protocol: int
+    container_port: int
+    host_ip: IPv4Address | IPv6Address | None
+    host_port: int
+    host_port_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramExternalConnectivity:
     """An endpoint that becomes its container's way to the outside.
 
     Attributes:
         network_id: Its network.
         endpoint_id: Docker's ID.
-        publishes_ports: Whether ports are to be published with `-p` or `-P`.
+        ports: The ports to be published.
     """
 
     network_id: NetworkId
     endpoint_id: EndpointId
-    publishes_ports: bool
+    ports: tuple[PortRequest, ...]
 
 
 def parse_network_reference(body: JsonObject) -> NetworkReference:
@@ -126,14 +162,22 @@ def parse_endpoint_reference(body: JsonObject) -> EndpointReference:
 
 
 def parse_create_network(body: JsonObject) -> CreateNetwork:
-    """Return CreateNetwork's request."""
+    """Return CreateNetwork's request.
+
+    Raises:
+        BadRequest: A pool or its gateway is no address.
+    """
     options = find_object(body, "Options") or {}
     generic = find_object(options, _GENERIC) or {}
+    try:
+        pools = tuple(_parse_pool(data) for family in ("IPv4Data", "IPv6Data") for data in get_objects(body, family))
+    except ValueError as exc:
+        raise BadRequest(f"CreateNetwork: {exc}") from exc
     return CreateNetwork(
         network_id=_network_id(body),
         options={key: get_str(generic, key) for key in generic},
         internal=get_bool(options, _INTERNAL),
-        pools=tuple(get_str(data, "Pool") for family in ("IPv4Data", "IPv6Data") for data in get_objects(body, family)),
+        pools=tuple(pool for pool in pools if pool.subnet not in _NULL_POOLS),
     )
 
 
@@ -148,7 +192,7 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
     return CreateEndpoint(
         network_id=_network_id(body),
         endpoint_id=_endpoint_id(body),
-        requested=_parse_requested(find_object(body, "Interface") or {}),
+        requested=_parse_requested(find_object(body, "Interface") or {}, find_str(options, _MAC)),
         options={key: get_str(options, key) for key in users},
     )
 
@@ -163,12 +207,17 @@ def parse_join(body: JsonObject) -> Join:
 
 
 def parse_external_connectivity(body: JsonObject) -> ProgramExternalConnectivity:
-    """Return ProgramExternalConnectivity's request."""
-    return ProgramExternalConnectivity(
-        network_id=_network_id(body),
-        endpoint_id=_endpoint_id(body),
-        publishes_ports=bool(get_list(find_object(body, "Options") or {}, _PORT_MAP)),
-    )
+    """Return ProgramExternalConnectivity's request.
+
+    Raises:
+        BadRequest: A host address is none.
+    """
+    options = find_object(body, "Options") or {}
+    try:
+        ports = tuple(map(_parse_port, get_objects(options, _PORT_MAP)))
+    except ValueError as exc:
+        raise BadRequest(f"ProgramExternalConnectivity: {_PORT_MAP}: {exc}") from exc
+    return ProgramExternalConnectivity(network_id=_network_id(body), endpoint_id=_endpoint_id(body), ports=ports)
 
 
 def _network_id(body: JsonObject) -> NetworkId:
@@ -179,13 +228,41 @@ def _endpoint_id(body: JsonObject) -> EndpointId:
     return EndpointId(get_str(body, "EndpointID"))
 
 
-def _parse_requested(interface: JsonObject) -> RequestedInterface:
+def _parse_pool(data: JsonObject) -> PoolRecord:
+    gateway = find_str(data, "Gateway")
+    return PoolRecord(
+        subnet=ip_network(get_str(data, "Pool"), strict=False),
+        gateway=ip_interface(gateway).ip if gateway else None,
+    )
+
+
+def _parse_port(item: JsonObject) -> PortRequest:
+    host_ip, first = find_str(item, "HostIP"), find_int(item, "HostPort") or 0
+    return PortRequest(
+        protocol=get_int(item, "Proto"),
+        container_port=get_int(item, "Port"),
+        host_ip=ip_address(host_ip) if host_ip else None,
+        host_port=first,
+        host_port_end=max(first, find_int(item, "HostPortEnd") or 0),
+    )
+
+
+def _parse_requested(interface: JsonObject, encoded_mac: str | None) -> RequestedInterface:
+    """Return what Docker chose; a Go byte slice, as the MAC among the options is, is JSON's base64."""
     address, address_ipv6 = find_str(interface, "Address"), find_str(interface, "AddressIPv6")
     try:
+        mac = find_str(interface, "MacAddress") or (encoded_mac and _decode_mac(encoded_mac))
         return RequestedInterface(
             address=IPv4Interface(address) if address else None,
             address_ipv6=IPv6Interface(address_ipv6) if address_ipv6 else None,
-            mac=find_str(interface, "MacAddress") or None,
+            mac=mac or None,
         )
     except ValueError as exc:
         raise BadRequest(f"CreateEndpoint: Interface: {exc}") from exc
+
+
+def _decode_mac(encoded: str) -> str:
+    try:
+        return base64.b64decode(encoded, validate=True).hex(":")
+    except binascii.Error as exc:
+        raise ValueError(f"{_MAC}: {exc}") from exc

@@ -18,6 +18,7 @@ _KNOWN: Final = frozenset(
     {
         *("$schema", "$comment", "title", "description", "type", "required", "properties", "items", "pattern"),
         *("additionalProperties", "propertyNames", "maxLength", "maxItems", "maxProperties"),
+        *("minimum", "maximum"),
     }
 )
 _FEW: Final = 3
@@ -63,7 +64,8 @@ def almost_fitting(schema: JsonObject) -> st.SearchStrategy[JsonValue]:
 
 
 def _of_type(schema: JsonObject, kind: JsonValue) -> st.SearchStrategy[JsonValue]:
-    simple = {"null": st.none(), "boolean": st.booleans(), "integer": st.integers()}
+    integers = st.integers(min_value=find_int(schema, "minimum"), max_value=find_int(schema, "maximum"))
+    simple = {"null": st.none(), "boolean": st.booleans(), "integer": integers}
     if kind in simple:
         return simple[str(kind)]
     if kind == "string":

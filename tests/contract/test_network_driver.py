@@ -32,9 +32,9 @@ def methods(where: Path) -> Iterator[dict[str, Method]]:
 
 
 def test_every_call_is_there(tmp_path: Path) -> None:
-    """The calls of moby's remote driver, and the handshake."""
+    """The calls of moby's remote driver, the handshake, and the operator's one."""
     with methods(tmp_path) as table:
-        assert set(table) == {"Plugin.Activate", *(f"NetworkDriver.{name}" for name in DOCKERD)}
+        assert set(table) == {"Plugin.Activate", "CniBridge.Status", *(f"NetworkDriver.{name}" for name in DOCKERD)}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: 
             {},
             {"Scope": "local", "ConnectivityScope": "local", "GwAllocChecker": True},
         ),
-        ("NetworkDriver.GwAllocCheck", {"Options": {}}, {"SkipIPv4": True, "SkipIPv6": True}),
+        ("NetworkDriver.GwAllocCheck", {"Options": {}}, {"SkipIPv4": False, "SkipIPv6": False}),
         ("NetworkDriver.AllocateNetwork", {"NetworkID": NETWORK}, {"Options": {}}),
         ("NetworkDriver.FreeNetwork", {"NetworkID": NETWORK}, {}),
         ("NetworkDriver.EndpointOperInfo", {"NetworkID": NETWORK, "EndpointID": ENDPOINT}, {"Value": {}}),

@@ -7,6 +7,7 @@ The guard looks after that: what Docker was told to remove must be gone, down to
 
 import itertools
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,10 @@ from typing import Final, Self
 from spec import JsonObject
 from tests.lab import CommandFailed, Container, Lab
 
-__all__ = ["LISTS", "Scene", "Subnet"]
+__all__ = ["LISTS", "PREV_RESULT", "Scene", "Subnet"]
+
+PREV_RESULT: Final = "import json, sys; print(json.dumps(json.load(sys.stdin)['prevResult']))"
+"""A program in Python that passes on the result of the plugin before, as a chained plugin must."""
 
 _numbers: Final = itertools.count(1)
 _subnets: Final = iter(range(1, 255))
@@ -155,6 +159,13 @@ class Scene:
         self.lab.docker("network", "create", "-d", "cni-bridge", "--ipam-driver", "null", *binding, *options, name)
         return name
 
+    def docker_network(self, configuration: str, *options: str) -> str:
+        """Make a Docker network whose addresses Docker's own IPAM chooses."""
+        name = f"net{next(_numbers)}"
+        self._networks.append(name)
+        self.lab.docker("network", "create", "-d", "cni-bridge", "-o", f"cni.network={configuration}", *options, name)
+        return name
+
     def builtin_network(self) -> str:
         """Make a network of Docker's own bridge driver."""
         name = f"builtin{next(_numbers)}"
@@ -180,6 +191,15 @@ class Scene:
         self._containers.append(name)
         self.lab.docker("create", "--name", name, "--net", network, *options, "busybox", "sleep", "3600")
         return name
+
+    def shell(self, command: str) -> None:
+        """Run a command as it stands in a document; what `docker` makes by it is removed in the end."""
+        words = shlex.split(command)
+        if words[:3] == ["docker", "network", "create"]:
+            self._networks.append(words[-1])
+        elif "--name" in words:
+            self._containers.append(words[words.index("--name") + 1])
+        self.lab.run(*words)
 
     def refusal(self, *command: str) -> str:
         """Run a docker command that must fail; give what it says."""

@@ -141,28 +141,6 @@ def test_dockers_own_ipam(scene: Scene) -> None:
     assert "--ipam-driver null" in scene.creation_refusal("-o", f"cni.network={name}")
 
 
-def test_ports_are_refused(scene: Scene) -> None:
-    """A port that nobody would publish is an error, not a silence, and leaves nothing."""
-    network, _ = scene.bridge_network()
-    before = scene.lab.state()
-    assert "publishing ports" in scene.run_refusal(network, "-p", "8080:80")
-    assert scene.lab.wait_clean(before) == ""
-
-
-@pytest.mark.parametrize("cni", ["aaa", "zzz"])
-def test_ports_beside_a_builtin_network(scene: Scene, cni: str) -> None:
-    """With a network of Docker's own beside, the gateway publishes: Docker's does, ours refuses; nothing is silent."""
-    network = scene.network(scene.configure(bridge(scene.subnet())), name=cni)
-    builtin = scene.builtin_network()
-    name = scene.create(builtin, "-p", "8080:80")
-    scene.lab.docker("network", "connect", network, name)
-    done = scene.lab.run("docker", "start", name, check=False)
-    if done.returncode == 0:
-        assert "8080" in scene.lab.docker("port", name)
-    else:
-        assert "publishing ports" in done.stderr
-
-
 def test_no_link(scene: Scene) -> None:
     """A list that makes no link for the container says so, by name."""
     name = scene.configure([{"type": "loopback"}])

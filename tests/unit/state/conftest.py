@@ -3,7 +3,7 @@
 """Records to store, and a store to put them in."""
 
 from collections.abc import Iterator
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from state import (
     NetworkId,
     NetworkRecord,
     Phase,
+    PoolRecord,
     RequestedInterface,
     Store,
 )
@@ -29,6 +30,10 @@ def network() -> NetworkRecord:
         name=None,
         internal=False,
         options={"cni.network": "blue"},
+        pools=(
+            PoolRecord(subnet=IPv4Network("10.1.0.0/16"), gateway=IPv4Address("10.1.0.1")),
+            PoolRecord(subnet=IPv6Network("fd00::/64"), gateway=None),
+        ),
     )
 
 
@@ -52,6 +57,7 @@ def endpoint() -> EndpointRecord:
             args=(("IgnoreUnknown", "1"), ("K", "")),
             capability_args={"mac": "02:00:00:00:00:01"},
         ),
+        ifname_prefix="lan",
     )
 
 

@@ -27,7 +27,7 @@ FREE = RequestedInterface()
 
 def joined(*parts: Address | Route, internal: bool = False) -> Joined:
     """Return Join's answer for a snapshot of these parts."""
-    return describe_join(snapshot(*parts), "cnib0", internal=internal)
+    return describe_join(snapshot(*parts), "cnib0", prefix="eth", internal=internal)
 
 
 def connected(text: str) -> StaticRoute:

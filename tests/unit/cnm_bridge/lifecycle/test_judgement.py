@@ -42,7 +42,7 @@ def view(*endpoints: str, scope: str = "local") -> EngineView:
     """An engine that knows the network, with these endpoints."""
     known = {name: EngineEndpoint(id=name, name="web", address=None, address_ipv6=None, mac=None) for name in endpoints}
     network = EngineNetwork(
-        id="n1", name="blue", driver="cni-bridge", scope=scope, internal=False, options={}, endpoints=known
+        id="n1", name="blue", driver="cni-bridge", scope=scope, internal=False, options={}, pools=(), endpoints=known
     )
     return EngineView(identity="engine", networks={NETWORK.id: network})
 

@@ -2,38 +2,111 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Options are known or refused, and the refusal helps."""
 
+from ipaddress import ip_address, ip_interface
+
 import pytest
 
 from cnm_bridge.errors import BadOption
-from cnm_bridge.lifecycle.options import parse_endpoint_options, parse_network_options
+from cnm_bridge.lifecycle.options import Options, merge_options, parse_options
 
 
 def test_configuration_name() -> None:
     """`-o cni.network=NAME` names the network configuration list; without it, none is named."""
-    assert parse_network_options({"cni.network": "blue"}) == "blue"
-    assert parse_network_options({}) is None
+    assert parse_options({"cni.network": "blue"}).configuration == "blue"
+    assert parse_options({}) == Options()
 
 
-def test_the_nearest_known_option_is_told() -> None:
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("cni.netwrok", "cni.network"),
+        ("cni.bandwith.ingress-rate", "cni.bandwidth.ingress-rate"),
+        ("cni.label.app", "cni.labels.KEY"),
+        ("cni.args.", "cni.args.KEY"),
+        ("cni.ip", "cni.ips"),
+    ],
+)
+def test_the_nearest_known_option_is_told(slip: str, meant: str) -> None:
     """A slip of the finger is answered with the option that was meant."""
-    with pytest.raises(BadOption, match=r"option cni\.netwrok: .*did you mean cni\.network\?"):
-        parse_network_options({"cni.netwrok": "blue"})
+    with pytest.raises(BadOption) as caught:
+        parse_options({slip: "x"})
+    assert f"option {slip}: " in str(caught.value)
+    assert f"did you mean {meant}?" in str(caught.value)
 
 
 def test_a_far_option_is_answered_with_all() -> None:
     """An option that resembles nothing is answered with those there are."""
-    with pytest.raises(BadOption, match=r"known options: cni\.network"):
-        parse_network_options({"parent": "eth0"})
+    with pytest.raises(BadOption, match=r"known options: .*cni\.args\.KEY.*cni\.network"):
+        parse_options({"parent": "eth0"})
 
 
-def test_an_empty_name_is_refused() -> None:
-    """An empty variable in somebody's script must not bind by name by accident."""
-    with pytest.raises(BadOption, match="is empty"):
-        parse_network_options({"cni.network": ""})
+def test_dockers_own_options_of_networks() -> None:
+    """What libnetwork reads itself is its own affair; what it reads for other drivers alone would have no effect."""
+    assert parse_options({"com.docker.network.advertise_addr_nmsgs": "0"}) == Options()
+    with pytest.raises(BadOption, match="unknown"):
+        parse_options({"com.docker.network.bridge.name": "br0"})
 
 
-def test_endpoints_have_no_options_yet() -> None:
-    """An option without effect is refused rather than ignored."""
-    parse_endpoint_options({})
-    with pytest.raises(BadOption, match=r"cni\.ips"):
-        parse_endpoint_options({"cni.ips": "10.0.0.1"})
+def test_values() -> None:
+    """Each option has its place."""
+    assert parse_options(
+        {
+            "cni.ips": "10.1.0.9/24, fd00::9",
+            "cni.args.B": "2",
+            "cni.args.A": "1",
+            "cni.labels.app": "a=b;c",
+            "cni.capability.deviceID": '"0000:04:00.5"',
+            "cni.bandwidth.egress-rate": "10M",
+            "cni.ifname-prefix": "lan",
+        }
+    ) == Options(
+        ips=(ip_interface("10.1.0.9/24"), ip_address("fd00::9")),
+        args=(("A", "1"), ("B", "2")),
+        labels=(("app", "a=b;c"),),
+        capabilities={
+            "deviceID": "0000:04:00.5",
+            "bandwidth": {"egressRate": 10_000_000, "egressBurst": 1_000_000},
+        },
+        ifname_prefix="lan",
+    )
+
+
+def test_an_endpoints_options_win() -> None:
+    """Also where Docker's command line has made lower case of them; unless the network has that as well."""
+    network = {"cni.args.A": "1", "cni.args.b": "2", "cni.args.B": "3"}
+    assert merge_options(network, {"cni.args.a": "x"}) == {**network, "cni.args.A": "x"}
+    assert merge_options(network, {"cni.args.b": "x", "cni.ips": "y"}) == {**network, "cni.args.b": "x", "cni.ips": "y"}
+    assert merge_options(network, {"cni.args.A": "x"}) == {**network, "cni.args.A": "x"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("cni.network", "", "is empty"),
+        ("cni.ips", "10.1.0.300", "10.1.0.300"),
+        ("cni.ips", "", "is no address"),
+        ("cni.ips", "fd00::1,fd00::1/64", "twice"),
+        ("cni.args.IgnoreUnknown", "0", "always 1"),
+        ("cni.args.A", "x;y", "neither key nor value"),
+        ("cni.args.A=B", "x", "neither key nor value"),
+        ("cni.capability.bandwidth", "{}", "cni.bandwidth.ingress-rate"),
+        ("cni.capability.portMappings", "[]", "-p"),
+        ("cni.capability.deviceID", "0000:04:00.5", "with quotes"),
+        ("cni.capability.x", "\ud800", "is no JSON"),
+        ("cni.bandwidth.ingress-rate", "fast", "bits per second"),
+        ("cni.bandwidth.ingress-rate", "0", "bits per second"),
+        ("cni.bandwidth.ingress-rate", "10MB", "bits per second"),
+        ("cni.bandwidth.ingress-burst", "1M", "no effect without cni.bandwidth.ingress-rate"),
+        ("cni.ifname-prefix", "", "cannot begin"),
+        ("cni.ifname-prefix", "lan0", "no digit last"),
+        ("cni.ifname-prefix", "a/b", "cannot begin"),
+        ("cni.ifname-prefix", "0lan", "cannot begin"),
+        ("cni.ifname-prefix", "abcdefghijklmn", "1 to 13"),
+    ],
+)
+def test_malformed(option: str, value: str, said: str) -> None:
+    """What cannot be is refused, by the option's name."""
+    with pytest.raises(BadOption) as caught:
+        parse_options({option: value})
+    assert caught.value.option == option
+    assert said in str(caught.value)

@@ -27,6 +27,7 @@ def test_interface_with_nothing_to_say() -> None:
 def test_joined() -> None:
     """Gateways are addresses of their own; routes are connected (1) or have a next hop (0)."""
     reply = Joined(
+        prefix="eth",
         link="cnib0123",
         gateway=ip_address("10.22.0.1"),  # type: ignore[arg-type]
         gateway_ipv6=ip_address("fe80::1"),  # type: ignore[arg-type]
@@ -49,7 +50,7 @@ def test_joined() -> None:
 
 def test_joined_without_gateway() -> None:
     """A gateway that does not exist is not mentioned, and Docker is told not to add one of its own."""
-    reply = render_joined(Joined(link="l", gateway=None, gateway_ipv6=None, routes=()))
+    reply = render_joined(Joined(prefix="eth", link="l", gateway=None, gateway_ipv6=None, routes=()))
     assert "Gateway" not in reply
     assert "GatewayIPv6" not in reply
     assert reply["DisableGatewayService"] is True

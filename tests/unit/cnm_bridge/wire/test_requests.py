@@ -2,12 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What dockerd sends becomes records. The bodies are as moby marshals them, per engine version where they differ."""
 
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
 import pytest
 
 from cnm_bridge.errors import BadRequest
 from cnm_bridge.wire import (
+    PortRequest,
     parse_create_endpoint,
     parse_create_network,
     parse_endpoint_reference,
@@ -16,7 +17,7 @@ from cnm_bridge.wire import (
     parse_network_reference,
 )
 from spec import JsonObject, load_validator
-from state import RequestedInterface
+from state import PoolRecord, RequestedInterface
 
 NETWORK = "a1" * 32
 ENDPOINT = "e2" * 32
@@ -55,7 +56,27 @@ def test_create_network() -> None:
     assert request.network_id == NETWORK
     assert request.options == {"cni.network": "blue"}
     assert request.internal
-    assert request.pools == ("0.0.0.0/0",)
+    assert request.pools == ()
+
+
+def test_create_network_with_dockers_ipam() -> None:
+    """The pools that Docker chose are read with their gateways, which it may not have set aside."""
+    body: JsonObject = {
+        "NetworkID": NETWORK,
+        "IPv4Data": [{"AddressSpace": "LocalDefault", "Pool": "172.19.0.0/16", "Gateway": "172.19.0.1/16"}],
+        "IPv6Data": [{"AddressSpace": "LocalDefault", "Pool": "fd00::/64"}],
+    }
+    assert parse_create_network(load_validator("cnm/CreateNetwork")(body)).pools == (
+        PoolRecord(subnet=IPv4Network("172.19.0.0/16"), gateway=IPv4Address("172.19.0.1")),
+        PoolRecord(subnet=IPv6Network("fd00::/64"), gateway=None),
+    )
+
+
+def test_a_pool_that_is_none_is_named() -> None:
+    """What cannot be a subnet is refused with its text."""
+    body: JsonObject = {"NetworkID": NETWORK, "IPv4Data": [{"Pool": "10.300.0.0/16"}]}
+    with pytest.raises(BadRequest, match=r"10\.300\.0\.0"):
+        parse_create_network(load_validator("cnm/CreateNetwork")(body))
 
 
 @pytest.mark.parametrize("options", [None, {}, {"com.docker.network.generic": None}])
@@ -95,20 +116,54 @@ def test_create_endpoint_with_wishes() -> None:
     assert request.options == {"cni.ips": "10.1.2.3"}
 
 
+def test_a_mac_among_the_options_only() -> None:
+    """It is base64 there, as Go writes bytes."""
+    options: JsonObject = {"com.docker.network.endpoint.macaddress": "AgAAAAAB"}
+    assert parse_create_endpoint(create_endpoint(Options=options)).requested.mac == "02:00:00:00:00:01"
+
+
+def test_a_mac_that_is_none_is_named() -> None:
+    """What is no base64 is refused."""
+    options: JsonObject = {"com.docker.network.endpoint.macaddress": "?"}
+    with pytest.raises(BadRequest, match="macaddress"):
+        parse_create_endpoint(create_endpoint(Options=options))
+
+
+PORT: JsonObject = {"Proto": 6, "IP": "", "Port": 80, "HostIP": "", "HostPort": 8080, "HostPortEnd": 8080}
+
+
 @pytest.mark.parametrize(
-    ("options", "publishes"),
+    ("options", "ports"),
     [
-        (None, False),
-        ({"com.docker.network.endpoint.exposedports": [{"Proto": 6, "Port": 80}]}, False),
-        ({"com.docker.network.portmap": []}, False),
-        ({"com.docker.network.portmap": [{"Proto": 6, "Port": 80, "HostPort": 8080}]}, True),
+        (None, ()),
+        ({"com.docker.network.endpoint.exposedports": [{"Proto": 6, "Port": 80}]}, ()),
+        ({"com.docker.network.portmap": []}, ()),
+        (
+            {"com.docker.network.portmap": [PORT]},
+            (PortRequest(protocol=6, container_port=80, host_ip=None, host_port=8080, host_port_end=8080),),
+        ),
+        (
+            {"com.docker.network.portmap": [{"Proto": 132, "Port": 80, "HostIP": "::1"}]},
+            (PortRequest(protocol=132, container_port=80, host_ip=IPv6Address("::1"), host_port=0, host_port_end=0),),
+        ),
     ],
 )
-def test_published_ports(options: JsonObject | None, *, publishes: bool) -> None:
+def test_published_ports(options: JsonObject | None, ports: tuple[PortRequest, ...]) -> None:
     """Ports that are exposed are not published."""
     body = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "Options": options}
     request = parse_external_connectivity(load_validator("cnm/ProgramExternalConnectivity")(body))
-    assert request.publishes_ports is publishes
+    assert request.ports == ports
+
+
+def test_a_host_address_that_is_none_is_named() -> None:
+    """An address outside its range is refused with its text."""
+    body: JsonObject = {
+        "NetworkID": NETWORK,
+        "EndpointID": ENDPOINT,
+        "Options": {"com.docker.network.portmap": [{**PORT, "HostIP": "10.1.2.300"}]},
+    }
+    with pytest.raises(BadRequest, match=r"10\.1\.2\.300"):
+        parse_external_connectivity(load_validator("cnm/ProgramExternalConnectivity")(body))
 
 
 @pytest.mark.parametrize("absent", [{"Interface": None}, {"Options": None}, {"Interface": {}, "Options": {}}])

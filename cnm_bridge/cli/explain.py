@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge explain`: what would be done for a container, without doing it."""
+
+import asyncio
+import sys
+from ipaddress import IPv4Interface, IPv6Interface
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cnm_bridge.cli.options import DIRECTORIES, with_settings
+from cnm_bridge.errors import BridgeError
+
+if TYPE_CHECKING:  # plugins and schemas take a while to import, which `serve` does not have
+    from cnm_bridge.lifecycle.explanation import Explanation
+    from state import RequestedInterface
+
+__all__ = ["explain"]
+
+_ENDPOINT_ID: Final = "ENDPOINT-ID"
+"""Stands for the ID that Docker will draw."""
+
+
+class _Interface(click.ParamType[Any]):
+    """An address with the length of its prefix.
+
+    Args:
+        family: Its class.
+        example: How to write one.
+    """
+
+    def __init__(self, family: type[IPv4Interface] | type[IPv6Interface], example: str) -> None:
+        self.name = "address/length"
+        self._family = family
+        self._example = example
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> IPv4Interface | IPv6Interface:
+        """Return the address."""
+        try:
+            if "/" not in str(value):
+                raise ValueError
+            return self._family(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no address with the length of its prefix, such as {self._example}", param, ctx)
+
+
+@click.command()
+@with_settings(*DIRECTORIES)
+@click.option(
+    "-o",
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Option of the network or the endpoint. Repeatable.",
+)
+@click.option("--ip", type=_Interface(IPv4Interface, "10.1.0.9/24"), help="What Docker's own IPAM would choose.")
+@click.option("--ip6", type=_Interface(IPv6Interface, "fd00::9/64"), help="The same for IPv6.")
+@click.option("--mac-address", metavar="MAC", help="As given to docker run.")
+@click.option("--internal", is_flag=True, help="As given to docker network create.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("network")
+def explain(
+    *,
+    cni_conf_dirs: tuple[Path, ...],
+    cni_bin_dirs: tuple[Path, ...],
+    run_dir: Path,
+    options: tuple[str, ...],
+    ip: IPv4Interface | None,
+    ip6: IPv6Interface | None,
+    mac_address: str | None,
+    internal: bool,
+    as_json: bool,
+    network: str,
+) -> None:
+    """Show what a container on the CNI configuration NETWORK would get; plugins are asked for their versions only."""
+    from cni_invoker import CniError  # noqa: PLC0415
+    from spec import render_json  # noqa: PLC0415
+    from state import RequestedInterface  # noqa: PLC0415
+
+    requested = RequestedInterface(address=ip, address_ipv6=ip6, mac=mac_address)
+    given = dict(_split(option) for option in options)
+    given.setdefault("cni.network", network)
+    try:
+        found = asyncio.run(
+            _explain(cni_conf_dirs, cni_bin_dirs, run_dir.absolute(), given, requested, internal=internal)
+        )
+    except (BridgeError, CniError, OSError) as exc:
+        click.echo(f"cni-bridge: {exc}", err=True)
+        sys.exit(1)
+    click.echo(render_json(found.render_json()).decode() if as_json else found.render_text())
+
+
+async def _explain(
+    conf_dirs: tuple[Path, ...],
+    bin_dirs: tuple[Path, ...],
+    run_dir: Path,
+    options: dict[str, str],
+    requested: "RequestedInterface",
+    *,
+    internal: bool,
+) -> "Explanation":
+    from dataclasses import replace  # noqa: PLC0415
+
+    from cni_invoker import Attachment, ConfigurationDirectories, Limits, Runtime  # noqa: PLC0415
+    from cnm_bridge.lifecycle.explanation import explain as explain_plan  # noqa: PLC0415
+    from cnm_bridge.lifecycle.naming import STAGING_IFNAME, staging_path  # noqa: PLC0415
+    from cnm_bridge.lifecycle.options import parse_options  # noqa: PLC0415
+    from cnm_bridge.lifecycle.plan import plan_attachment  # noqa: PLC0415
+    from state import EndpointId  # noqa: PLC0415
+
+    parsed = parse_options(options)
+    configuration = ConfigurationDirectories(conf_dirs).index().find(parsed.configuration or "")
+    plan = plan_attachment(configuration, parsed, requested, (), internal=internal)
+    runtime = Runtime(bin_dirs, Limits())
+    plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
+    attachment = Attachment(
+        container_id=_ENDPOINT_ID,
+        ifname=STAGING_IFNAME,
+        netns=str(staging_path(run_dir, EndpointId(_ENDPOINT_ID))),
+        args=plan.args,
+        capability_args=plan.capability_args,
+    )
+    paths = {plugin.type: runtime.find_plugin(plugin.type) for plugin in plan.configuration.plugins}
+    return explain_plan(plan, runtime.requests_for_add(plan.configuration, attachment), paths)
+
+
+def _split(option: str) -> tuple[str, str]:
+    key, equals, value = option.partition("=")
+    if not equals:
+        raise click.BadParameter(f"{option!r} is not KEY=VALUE")
+    return key, value

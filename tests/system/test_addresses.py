@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Addresses and MACs that are asked for: the container has them, Docker shows them, or nothing starts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_interface, ip_network
+
+import pytest
+
+from spec import JsonObject
+from tests.lab import Container
+from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, reaches
+
+MAC = "02:11:22:33:44:55"
+
+
+def host_local(subnet: Subnet, *, ipv4: bool = True, ipv6: bool = False) -> JsonObject:
+    """Give host-local with default routes, for the families asked for."""
+    subnets = [*([subnet.ipv4] if ipv4 else []), *([subnet.ipv6] if ipv6 else [])]
+    routes = [*([{"dst": "0.0.0.0/0"}] if ipv4 else []), *([{"dst": "::/0"}] if ipv6 else [])]
+    return {"type": "host-local", "ranges": [[{"subnet": text}] for text in subnets], "routes": routes}
+
+
+def list_of(subnet: Subnet, ipam: JsonObject, **more: object) -> Sequence[JsonObject]:
+    """Give a bridge with this IPAM part."""
+    main = {"type": "bridge", "bridge": subnet.bridge, "isGateway": True, "ipMasq": True, "ipam": ipam, **more}
+    return main, {"type": "firewall"}  # type: ignore[return-value]  # JSON by construction
+
+
+WAYS: Mapping[str, Callable[[Subnet], Sequence[JsonObject]]] = {
+    "capability": lambda subnet: list_of(subnet, host_local(subnet), capabilities={"ips": True}),
+    "host-local": lambda subnet: list_of(subnet, host_local(subnet)),
+    "static with capability": lambda subnet: list_of(subnet, {"type": "static"}, capabilities={"ips": True}),
+    "static": lambda subnet: list_of(subnet, {"type": "static", "routes": [{"dst": "0.0.0.0/0"}]}),
+    "no IPAM plugin": lambda subnet: list_of(subnet, {}),
+    "dhcp": lambda subnet: list_of(subnet, {"type": "dhcp"}),
+    "ptp": ptp,
+    "macvlan": macvlan,
+}
+
+
+def has(container: Container, network: str, *addresses: str) -> None:
+    """Assert that a container has these addresses alone, and that Docker knows it."""
+    wanted = sorted(map(str, map(ip_interface, addresses)))
+    assert sorted(map(str, container.link().addresses)) == wanted
+    assert sorted(map(str, container.endpoint(network).addresses)) == wanted
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_static_address(scene: Scene, way: str) -> None:
+    """`driver-opt=cni.ips=…` gives the container that address, whichever way the list's plugins can be told."""
+    subnet = scene.subnet()
+    if way == "dhcp":  # a list that cannot be used otherwise
+        network = scene.network(scene.configure(WAYS[way](subnet)), "-o", f"cni.ips=10.80.{subnet.number}.77/24")
+        container = scene.run(network)
+    else:
+        network = scene.network(scene.configure(WAYS[way](subnet)))
+        container = scene.run(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.77/24")
+    prefix = 32 if way == "ptp" else 24
+    has(container, network, f"10.80.{subnet.number}.77/{prefix}")
+    if way != "macvlan":
+        assert reaches(container, subnet.gateway)
+
+
+def test_a_static_address_without_prefix(scene: Scene) -> None:
+    """host-local knows the subnet by itself; a network's option is the default of its containers."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet)), "-o", f"cni.ips=10.80.{subnet.number}.33")
+    first = scene.run(network)
+    has(first, network, f"10.80.{subnet.number}.33/24")
+    has(
+        scene.run(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.34"),
+        network,
+        f"10.80.{subnet.number}.34/24",
+    )
+    assert "10.80" in scene.run_refusal(network)  # the first has it
+
+
+def test_dual_stack(scene: Scene) -> None:
+    """One address of each family can be asked for, or one alone: then the plugins choose the other."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet, ipv6=True)))
+    ipv4, ipv6 = f"10.80.{subnet.number}.44", f"fd80:{subnet.number}::44"
+    # The command line's own syntax separates by commas; the quotes are those of its CSV.
+    both = scene.run(f'name={network},"driver-opt=cni.ips={ipv4},{ipv6}"')
+    has(both, network, f"{ipv4}/24", f"{ipv6}/64")
+    other = scene.run(f"name={network},driver-opt=cni.ips=fd80:{subnet.number}::45")
+    assert ip_interface(f"fd80:{subnet.number}::45/64") in other.link().addresses
+    assert len(other.link().addresses) == 2
+
+
+def test_ipv6_only(scene: Scene) -> None:
+    """A network of IPv6 alone takes wishes as well."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(list_of(subnet, host_local(subnet, ipv4=False, ipv6=True))), "--internal")
+    container = scene.run(f"name={network},driver-opt=cni.ips=fd80:{subnet.number}::46")
+    has(container, network, f"fd80:{subnet.number}::46/64")
+
+
+@pytest.mark.parametrize("way", ["host-local", "static", "no IPAM plugin"])
+def test_dockers_own_ipam(scene: Scene, way: str) -> None:
+    """With `--subnet`, Docker chooses, `--ip` works, and the plugins are given its choice."""
+    subnet = scene.subnet()
+    options = (f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}")
+    name = scene.configure(WAYS[way](subnet))
+    network = scene.docker_network(name, *options)
+    chosen = scene.run(network)
+    (address,) = chosen.link().addresses
+    assert address.ip in ip_network(subnet.ipv4)
+    has(chosen, network, str(address))
+    fixed = scene.run(network, f"--ip=10.80.{subnet.number}.99")
+    has(fixed, network, f"10.80.{subnet.number}.99/24")
+    if way == "host-local":  # the plugin knows, not only Docker
+        assert scene.lab.read(f"/var/lib/cni/networks/{name}/10.80.{subnet.number}.99")
+    for container in (chosen, fixed):
+        assert reaches(container, subnet.gateway)
+        assert [str(gateway) for gateway in container.endpoint(network).gateways] == [subnet.gateway]
+        assert [route["dst"] for route in container.ip("route") if "gateway" in route] == ["default"]
+    assert reaches(chosen, f"10.80.{subnet.number}.99")
+
+
+def test_dockers_own_ipam_with_both_families(scene: Scene) -> None:
+    """`--ip6` as well; a network's two pools are the list's two subnets."""
+    subnet = scene.subnet()
+    options = (f"--subnet={subnet.ipv4}", "--ipv6", f"--subnet={subnet.ipv6}")
+    network = scene.docker_network(scene.configure(bridge(subnet, ipv6=True)), *options)
+    container = scene.run(network, f"--ip6=fd80:{subnet.number}::99")
+    assert ip_interface(f"fd80:{subnet.number}::99/64") in container.link().addresses
+    assert len(container.endpoint(network).addresses) == 2
+
+
+def test_dockers_ipam_must_mean_the_same(scene: Scene) -> None:
+    """A pool or a gateway that is not the list's is refused when the network is made."""
+    subnet = scene.subnet()
+    name = scene.configure(bridge(subnet))
+    said = scene.creation_refusal("--subnet=10.99.0.0/24", "-o", f"cni.network={name}")
+    assert subnet.ipv4 in said
+    assert "--ipam-driver null" in said
+    said = scene.creation_refusal(
+        f"--subnet={subnet.ipv4}", f"--gateway=10.80.{subnet.number}.9", "-o", f"cni.network={name}"
+    )
+    assert f"--gateway {subnet.gateway}" in said
+
+
+def test_dockers_ipam_and_ptp(scene: Scene) -> None:
+    """What Docker would configure otherwise than the plugin is refused, and nothing is left."""
+    subnet = scene.subnet()
+    network = scene.docker_network(
+        scene.configure(ptp(subnet)), f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}"
+    )
+    before = scene.lab.state()
+    assert "--ipam-driver null" in scene.run_refusal(network)
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_two_wishes_for_one_address(scene: Scene) -> None:
+    """Docker's choice and cni.ips cannot both be had."""
+    subnet = scene.subnet()
+    network = scene.docker_network(scene.configure(bridge(subnet)), f"--subnet={subnet.ipv4}")
+    assert "--ip" in scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.50")
+
+
+def test_a_plugin_that_ignores_the_address(scene: Scene) -> None:
+    """It is found out, named, and undone."""
+    subnet = scene.subnet()
+    ipam = f'{{"cniVersion": "1.0.0", "ips": [{{"address": "10.80.{subnet.number}.5/24"}}]}}'
+    scene.plugin("stubborn-ipam", f"[ $CNI_COMMAND = ADD ] && echo '{ipam}'; exit 0")
+    network = scene.network(scene.configure(list_of(subnet, {"type": "stubborn-ipam"})))
+    before = scene.lab.state()
+    said = scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.6")
+    assert f"did not give 10.80.{subnet.number}.6, they gave 10.80.{subnet.number}.5/24" in said
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_an_address_outside(scene: Scene) -> None:
+    """An address that the list's subnet does not have is the IPAM plugin's to refuse."""
+    network, _ = scene.bridge_network()
+    before = scene.lab.state()
+    assert "10.99.0.9" in scene.run_refusal(f"name={network},driver-opt=cni.ips=10.99.0.9")
+    assert scene.lab.wait_clean(before) == ""
+
+
+@pytest.mark.parametrize("text", ["10.1.0.300", "", "10.1.0.9,10.1.0.9/24"])
+def test_no_address(scene: Scene, text: str) -> None:
+    """What is no address is refused when the network is made, by the option's name."""
+    name = scene.configure(bridge(scene.subnet()))
+    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", f"cni.ips={text}")
+    assert "option cni.ips" in said
+
+
+def test_a_prefix_that_nobody_knows(scene: Scene) -> None:
+    """Where no subnet is configured, the address must bring the length of its prefix."""
+    name = scene.configure(WAYS["no IPAM plugin"](scene.subnet()))
+    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", "cni.ips=10.1.0.9")
+    assert "cni.ips=10.1.0.9/24" in said
+
+
+MAC_WAYS: Mapping[str, Callable[[Subnet], Sequence[JsonObject]]] = {
+    "capability": lambda subnet: list_of(subnet, host_local(subnet), capabilities={"mac": True}),
+    "bridge": bridge,
+    "macvlan": macvlan,
+    "ptp": ptp,
+}
+
+
+@pytest.mark.parametrize("way", MAC_WAYS)
+def test_a_mac(scene: Scene, way: str) -> None:
+    """`--mac-address` is the link's, whether a plugin takes it or Docker gives it."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(MAC_WAYS[way](subnet)))
+    container = scene.run(network, "--mac-address", MAC)
+    assert container.link().mac == MAC
+    assert container.endpoint(network).mac == MAC
+    if way != "macvlan":
+        assert reaches(container, subnet.gateway)
+
+
+def test_plugins_see_the_mac(scene: Scene) -> None:
+    """A plugin that pins what it sees, as MAC spoofing checks do, sees the one that was asked for."""
+    subnet = scene.subnet()
+    scene.plugin(
+        "witness",
+        'input=$(cat); [ "$CNI_COMMAND" = ADD ] && { nsenter --net="$CNI_NETNS" ip link show eth0 >/run/witnessed; '
+        f'printf \'%s\' "$input" | python3 -c "{PREV_RESULT}"; }}; exit 0',
+    )
+    network = scene.network(scene.configure([*bridge(subnet), {"type": "witness"}]))
+    scene.run(network, "--mac-address", MAC)
+    assert MAC in scene.lab.read("/run/witnessed")
+
+
+def test_a_groups_mac(scene: Scene) -> None:
+    """A multicast address is no link's."""
+    network, _ = scene.bridge_network()
+    before = scene.lab.state()
+    assert "is a group's" in scene.run_refusal(network, "--mac-address", "03:11:22:33:44:55")
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_a_plugin_that_ignores_the_mac(scene: Scene) -> None:
+    """It declared that it would take it: an error, not a silence."""
+    subnet = scene.subnet()
+    scene.plugin("bridge", 'unset CNI_ARGS; sed \'s/"runtimeConfig"/"ignored"/\' | exec /usr/lib/cni/bridge')
+    network = scene.network(scene.configure(MAC_WAYS["capability"](subnet)))
+    before = scene.lab.state()
+    assert "ignored it" in scene.run_refusal(network, "--mac-address", MAC)
+    assert scene.lab.wait_clean(before) == ""

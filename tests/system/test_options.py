@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Each option has its effect: on a network, a default; on an endpoint, over that."""
+
+import json
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from spec import JsonObject, get_object, get_objects, get_str
+from tests.lab import Container
+from tests.system.scene import PREV_RESULT, Scene, bridge, ptp, reaches
+
+BANDWIDTH: JsonObject = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
+
+
+def witness(scene: Scene, *, capabilities: Sequence[str] = ()) -> str:
+    """Make a network whose last plugin writes down what it is given at ADD; give its name."""
+    scene.plugin(
+        "witness",
+        'input=$(cat); [ "$CNI_COMMAND" = ADD ] || exit 0; '
+        "printf '%s' \"$input\" >/run/witnessed; printf '%s' \"$CNI_ARGS\" >/run/witnessed-args; "
+        f'printf \'%s\' "$input" | python3 -c "{PREV_RESULT}"',
+    )
+    plugin: JsonObject = {"type": "witness", "capabilities": dict.fromkeys(capabilities, True)}
+    return scene.configure([*bridge(scene.subnet()), plugin])
+
+
+def witnessed(scene: Scene) -> JsonObject:
+    """Give what the plugin had on its standard input."""
+    found: JsonObject = json.loads(scene.lab.read("/run/witnessed"))
+    return found
+
+
+def host_link(scene: Scene, container: Container) -> str:
+    """Give the name of the container's link's other end."""
+    peer = container.ip("link", "show", "eth0")[0]["link_index"]
+    links = json.loads(scene.lab.run("ip", "-json", "link").stdout)
+    return next(get_str(link, "ifname") for link in links if link["ifindex"] == peer)
+
+
+def shaped(scene: Scene, link: str) -> tuple[int, int]:
+    """Give rate (bits per second) and burst (bits) of a link's token bucket."""
+    (root,) = json.loads(scene.lab.run("tc", "-json", "qdisc", "show", "dev", link, "root").stdout)
+    assert root["kind"] == "tbf"
+    options = get_object(root, "options")
+    return round(float(str(options["rate"])) * 8), round(float(str(options["burst"])) * 8)
+
+
+def test_bandwidth(scene: Scene) -> None:
+    """What a container sends and gets is held to its rate: the network's, or its own where it has one."""
+    subnet = scene.subnet()
+    network = scene.network(
+        scene.configure([*bridge(subnet), BANDWIDTH]),
+        *("-o", "cni.bandwidth.ingress-rate=8M", "-o", "cni.bandwidth.ingress-burst=2M"),
+    )
+    container = scene.run(network)
+    rate, burst = shaped(scene, host_link(scene, container))
+    assert rate == 8_000_000
+    assert burst == pytest.approx(2_000_000, rel=0.01)  # the kernel counts it in ticks
+    other = scene.run(
+        f"name={network},driver-opt=cni.bandwidth.ingress-rate=16Mbit,driver-opt=cni.bandwidth.egress-rate=4M"
+    )
+    rate, burst = shaped(scene, host_link(scene, other))
+    assert rate == 16_000_000
+    assert burst == pytest.approx(2_000_000, rel=0.01)
+    (ifb,) = [link for link in links_of_kind(scene, "ifb") if shaped(scene, link)[0] == 4_000_000]
+    assert shaped(scene, ifb)[1] == pytest.approx(8 * 65_536, rel=0.01)
+    assert reaches(other, subnet.gateway)
+    sent = json.loads(scene.lab.run("tc", "-s", "-json", "qdisc", "show", "dev", ifb, "root").stdout)
+    assert sent[0]["packets"] > 0  # the container's traffic goes through it
+
+
+def links_of_kind(scene: Scene, kind: str) -> list[str]:
+    """Give the names of the host's links of a kind."""
+    return [link["ifname"] for link in json.loads(scene.lab.run("ip", "-json", "link", "show", "type", kind).stdout)]
+
+
+def test_bandwidth_holds_traffic_back(scene: Scene) -> None:
+    """More than the burst at once does not pass at once: the token bucket lets packets wait."""
+    network = scene.network(scene.configure([*bridge(scene.subnet()), BANDWIDTH]))
+    container = scene.run(
+        f"name={network},driver-opt=cni.bandwidth.ingress-rate=2M,driver-opt=cni.bandwidth.ingress-burst=128k"
+    )
+    address = str(container.link().addresses[0].ip)
+    burst = "import socket, sys; s = socket.socket(type=socket.SOCK_DGRAM)\n"
+    burst += "for _ in range(60): s.sendto(bytes(1400), (sys.argv[1], 9))"
+    scene.lab.run("python3", "-c", burst, address)
+    link = host_link(scene, container)
+    found = json.loads(scene.lab.run("tc", "-s", "-json", "qdisc", "show", "dev", link, "root").stdout)[0]
+    assert found["overlimits"] > 0
+
+
+def test_bandwidth_needs_its_plugin(scene: Scene) -> None:
+    """A list without the plugin says so when the network is made, and when a container asks for it."""
+    name = scene.configure(bridge(scene.subnet()))
+    option = "cni.bandwidth.ingress-rate=1M"
+    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", option)
+    assert '{ "type": "bandwidth", "capabilities": { "bandwidth": true } }' in said
+    network = scene.network(name)
+    assert '"type": "bandwidth"' in scene.run_refusal(f"name={network},driver-opt={option}")
+
+
+def test_arguments(scene: Scene) -> None:
+    """`cni.args.KEY` becomes CNI_ARGS, which plugins that do not know it let pass, also at DEL."""
+    network = scene.network(witness(scene), "-o", "cni.args.ONE=1", "-o", "cni.args.TWO=2")
+    before = scene.lab.state()
+    container = scene.run(f"name={network},driver-opt=cni.args.TWO=two")
+    assert scene.lab.read("/run/witnessed-args") == "IgnoreUnknown=1;ONE=1;TWO=two"
+    scene.lab.docker("rm", "-f", container.name)
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_no_arguments(scene: Scene) -> None:
+    """Without a wish there are no CNI_ARGS, and the list is as it was written."""
+    scene.run(scene.network(witness(scene)))
+    assert scene.lab.read("/run/witnessed-args") == ""
+    assert "args" not in witnessed(scene)
+    assert "runtimeConfig" not in witnessed(scene)
+
+
+def test_labels(scene: Scene) -> None:
+    """`cni.labels.KEY` becomes `args.cni.labels` of every plugin."""
+    network = scene.network(witness(scene), "-o", "cni.labels.tier=web")
+    scene.run(f"name={network},driver-opt=cni.labels.app=shop")
+    labels = get_objects(get_object(get_object(witnessed(scene), "args"), "cni"), "labels")
+    assert labels == ({"key": "app", "value": "shop"}, {"key": "tier", "value": "web"})
+
+
+def test_any_capability(scene: Scene) -> None:
+    """`cni.capability.NAME` is JSON for the plugin that declares it."""
+    network = scene.network(witness(scene, capabilities=["aliases", "dns"]))
+    scene.run(f'name={network},"driver-opt=cni.capability.aliases=[""web"",""shop""]"')
+    assert witnessed(scene)["runtimeConfig"] == {"aliases": ["web", "shop"]}
+    said = scene.run_refusal(f"name={network},driver-opt=cni.capability.deviceID=1")
+    assert '"capabilities": { "deviceid": true }' in said  # the command line's doing
+
+
+def test_the_links_name(scene: Scene) -> None:
+    """`cni.ifname-prefix` begins the link's name; Docker gives the number."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet)), "-o", "cni.ifname-prefix=blue")
+    container = scene.run(network)
+    assert [link.name for link in container.links()] == ["blue0"]
+    assert reaches(container, subnet.gateway)
+    other = scene.run(f"name={network},driver-opt=cni.ifname-prefix=red")
+    assert [link.name for link in other.links()] == ["red0"]
+    assert "cni.ifname-prefix" in scene.run_refusal(f"name={network},driver-opt=cni.ifname-prefix=a/b")
+
+
+def test_another_configuration(scene: Scene) -> None:
+    """A container can take another list than its network's, and is cleaned up after by that."""
+    network, _ = scene.bridge_network()
+    subnet = scene.subnet()
+    other = scene.configure(ptp(subnet))
+    before = scene.lab.state()
+    container = scene.run(f"name={network},driver-opt=cni.network={other}")
+    assert str(container.link().addresses[0]).endswith("/32")
+    scene.lab.docker("rm", "-f", container.name)
+    assert scene.lab.wait_clean(before) == ""
+    assert "'nowhere'" in scene.run_refusal(f"name={network},driver-opt=cni.network=nowhere")
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [("cni.bandwith.ingress-rate=1M", "cni.bandwidth.ingress-rate"), ("cni.label.x=1", "cni.labels.KEY")],
+)
+def test_a_slip(scene: Scene, slip: str, meant: str) -> None:
+    """An unknown option is refused with the one that was meant, on networks and on endpoints."""
+    name = scene.configure(bridge(scene.subnet()))
+    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", slip)
+    assert f"did you mean {meant}?" in said
+    network = scene.network(name)
+    assert f"did you mean {meant}?" in scene.run_refusal(f"name={network},driver-opt={slip}")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "cni.bandwidth.ingress-rate=fast",
+        "cni.args.IgnoreUnknown=0",
+        "cni.args.A=x;y",
+        "cni.capability.x=text",
+        "cni.capability.portMappings=[]",
+        "cni.ifname-prefix=eth0",
+        "cni.network=",
+    ],
+)
+def test_malformed(scene: Scene, option: str) -> None:
+    """What cannot be is refused when the network is made, by the option's name."""
+    scene.configure(bridge(scene.subnet()))
+    said = scene.creation_refusal("--ipam-driver=null", "-o", option)
+    assert f"option {option.partition('=')[0]}" in said
+
+
+def test_dockers_own_endpoint_options(scene: Scene) -> None:
+    """What Docker itself reads from `driver-opt` is not ours to refuse."""
+    network, subnet = scene.bridge_network()
+    container = scene.run(
+        f"name={network},driver-opt=com.docker.network.endpoint.sysctls=net.ipv4.conf.IFNAME.log_martians=1"
+    )
+    assert reaches(container, subnet.gateway)
+    assert re.fullmatch(r"eth\d", container.link().name)

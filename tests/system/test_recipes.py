@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The recipes, taken from the document as they stand, do what they say."""
+
+import re
+from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+
+import pytest
+
+from spec import JsonObject, as_object, get_str, parse_json
+from tests.lab import Container
+from tests.system.peer import HOST_IP, ask, outside, serving
+from tests.system.scene import Scene, reaches
+
+RECIPES = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
+BLUE = "docker network create -d cni-bridge --ipam-driver null -o cni.network=blue blue"
+
+
+def section(heading: str) -> str:
+    """Give the text under a heading."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", RECIPES, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def commands(heading: str) -> Iterator[str]:
+    """Give a recipe's commands."""
+    for block in re.findall(r"^```console\n(.*?)^```", section(heading), re.MULTILINE | re.DOTALL):
+        yield from (line.removeprefix("# ") for line in block.splitlines())
+
+
+@pytest.fixture
+def recipes(scene: Scene) -> Scene:
+    """A scene with the document's configurations."""
+    for block in re.findall(r"^```json\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL):
+        document: JsonObject = as_object(parse_json(block.encode()), "a recipe's configuration")
+        scene.file(f"{get_str(document, 'name')}.conflist", block)
+    return scene
+
+
+def addresses(container: Container) -> list[str]:
+    """Give a container's addresses without their prefixes."""
+    return [str(address.ip) for address in container.link().addresses]
+
+
+def test_a_static_address(recipes: Scene) -> None:
+    """Both ways to have one."""
+    for command in commands("A static address"):
+        recipes.shell(command)
+    assert addresses(recipes.lab.container("db")) == ["10.22.0.9"]
+    assert addresses(recipes.lab.container("db2")) == ["10.22.0.10"]
+    assert reaches(recipes.lab.container("db"), "10.22.0.10")
+
+
+def test_published_ports(recipes: Scene) -> None:
+    """The rule lets other hosts in; the test's own `outside` has the same one, and is asked without it first."""
+    run, rule = commands("Published ports")
+    recipes.shell(BLUE)
+    recipes.shell(run.replace("httpd -f -p 80", "sleep 3600"))
+    web = recipes.lab.container("web")
+    with outside(recipes.lab) as there, serving(recipes.lab, web, 80):
+        same = rule.replace("-I", "-D").split()
+        recipes.lab.run(*same)  # `outside` made it
+        assert ask(recipes.lab, None, "127.0.0.1", 8080) == "web"
+        assert ask(recipes.lab, there, HOST_IP, 8080) is None
+        recipes.shell(rule)
+        assert ask(recipes.lab, there, HOST_IP, 8080) == "web"
+
+
+def test_a_bandwidth_limit(recipes: Scene) -> None:
+    """There is a token bucket for each direction, one of them on an ifb."""
+    recipes.shell(BLUE)
+    for command in commands("A bandwidth limit"):
+        recipes.shell(command)
+    found = recipes.lab.run("tc", "qdisc", "show").stdout
+    assert re.search(r"tbf .* rate 10Mbit ", found)
+    assert re.search(r"tbf .* dev bwp\w+ .* rate 2Mbit ", found)
+
+
+def test_macvlan(recipes: Scene) -> None:
+    """The LAN reaches the container at its address and MAC."""
+    for command in commands("macvlan on a LAN"):
+        recipes.shell(command)
+    printer = recipes.lab.container("printer")
+    assert addresses(printer) == ["192.168.22.210"]
+    assert printer.link().mac == "02:11:22:33:44:55"
+    lan = f"{Scene.UPLINK}-end"
+    recipes.lab.run("ip", "address", "add", "192.168.22.1/24", "dev", lan)
+    assert reaches(printer, "192.168.22.1")
+
+
+def test_ipv6(recipes: Scene) -> None:
+    """The container has both families, and Docker knows."""
+    for command in commands("IPv6"):
+        recipes.shell(command)
+    six = recipes.lab.container("six")
+    assert "fd23::9" in addresses(six)
+    assert len(six.endpoint("dual").addresses) == 2
+    assert reaches(six, "fd23::1")
+
+
+def test_compose(recipes: Scene) -> None:
+    """What compose asks of the engine for the file: networks with these options, a container on both."""
+    text = section("Several networks with compose")
+    assert "driver_opts: { cni.ips: 10.22.0.20 }" in text
+    assert "driver_opts: { cni.network: dual }" in text
+    recipes.shell("docker network create -d cni-bridge --ipam-driver null -o cni.network=blue project_blue")
+    recipes.shell("docker network create -d cni-bridge --ipam-driver null -o cni.network=dual project_dual")
+    option = "name=project_blue,driver-opt=cni.ips=10.22.0.20"
+    recipes.shell(f"docker create --name project-web-1 --network {option} busybox sleep 3600")
+    recipes.lab.docker("network", "connect", "project_dual", "project-web-1")
+    recipes.lab.docker("start", "project-web-1")
+    web = recipes.lab.container("project-web-1")
+    found = {str(address.ip) for link in web.links() for address in link.addresses}
+    assert "10.22.0.20" in found
+    assert any(ip_address(text) in ip_network("10.23.0.0/16") for text in found)
+    assert any(ip_address(text) in ip_network("fd23::/64") for text in found)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge explain` shows what would be done, and does nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cnm_bridge.cli.main import main
+from spec import JsonObject
+from tests.plugins import FakePlugins
+
+LIST: JsonObject = {
+    "cniVersions": ["0.4.0", "1.0.0"],
+    "name": "blue",
+    "plugins": [
+        {
+            "type": "bridge",
+            "ipam": {"type": "host-local", "subnet": "10.1.0.0/24", "routes": [{"dst": "10.9.0.0/16", "mtu": 1400}]},
+        },
+        {"type": "tuning", "sysctl": {"net.core.somaxconn": "512"}, "capabilities": {"mac": True}},
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ],
+}
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> FakePlugins:
+    """Plugins that write down what they are asked, and the list that needs them."""
+    plugins = FakePlugins(tmp_path / "bin")
+    for name in ("bridge", "host-local", "tuning", "portmap"):
+        plugins.install(name)
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "blue.conflist").write_text(json.dumps(LIST))
+    return plugins
+
+
+def explain(tmp_path: Path, *arguments: str) -> Result:
+    """Run the command."""
+    places = (f"--cni-conf-dir={tmp_path}/conf", f"--cni-bin-dir={tmp_path}/bin", "--run-dir=/run/x")
+    return CliRunner().invoke(main, ["explain", *places, *arguments])
+
+
+def test_what_plugins_would_be_given(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Standard input and environment of each, in the version negotiated; only VERSION has been run."""
+    options = ("-o", "cni.ips=10.1.0.9", "-o", "cni.args.A=1", "--mac-address=02:11:22:33:44:55", "--json")
+    done = explain(tmp_path, *options, "blue")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert (found["name"], found["cniVersion"], found["addresses"]) == ("blue", "1.0.0", ["10.1.0.9"])
+    bridge, tuning, portmap = found["plugins"]
+    assert bridge["stdin"]["args"] == {"cni": {"ips": ["10.1.0.9"]}}
+    assert bridge["environment"] == {
+        "CNI_COMMAND": "ADD",
+        "CNI_CONTAINERID": "ENDPOINT-ID",
+        "CNI_NETNS": "/run/x/netns/ENDPOINT-ID",
+        "CNI_IFNAME": "eth0",
+        "CNI_ARGS": "IgnoreUnknown=1;A=1",
+        "CNI_PATH": f"{tmp_path}/bin",
+    }
+    assert tuning["stdin"]["runtimeConfig"] == {"mac": "02:11:22:33:44:55"}
+    assert [plugin["publishesPorts"] for plugin in (bridge, tuning, portmap)] == [False, False, True]
+    assert found["settling"] == ["route to 10.9.0.0/16: its mtu", "sysctls of tuning: net.core.somaxconn"]
+    assert {command.verb for command in plugins.commands} == {"VERSION"}
+
+
+def test_for_a_reader(tmp_path: Path, plugins: FakePlugins) -> None:
+    """The same in text."""
+    done = explain(tmp_path, "-o", "cni.ifname-prefix=lan", "--mac-address=02:11:22:33:44:55", "blue")
+    assert plugins.commands
+    assert f"configuration  blue ({tmp_path}/conf/blue.conflist)" in done.output
+    assert "link           lanN in the container" in done.output
+    assert "MAC            02:11:22:33:44:55, set by the plugins" in done.output
+    assert f"3. portmap ({tmp_path}/bin/portmap)" in done.output
+    assert '   "cniVersion": "1.0.0"' in done.output
+    assert "run again with the ports to publish" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("blu",), "'blu'"),
+        (("-o", "cni.bandwidth.ingress-rate=1M", "blue"), '"type": "bandwidth"'),
+        (("-o", "cni.ipz=1", "blue"), "did you mean cni.ips?"),
+        (("-o", "cni.ips", "blue"), "is not KEY=VALUE"),
+        (("--ip=10.1.0.9", "blue"), "such as 10.1.0.9/24"),
+    ],
+)
+def test_refused(tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], said: str) -> None:
+    """What CreateNetwork or CreateEndpoint would refuse, in the same words."""
+    done = explain(tmp_path, *arguments)
+    assert done.exit_code != 0
+    assert said in done.output
+    assert not plugins.commands
