@@ -48,3 +48,27 @@ def test_make_targets_are_real() -> None:
     for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         for target in re.findall(r"\bmake ([a-z]+)\b(?=[`\s]*(?:#|$|`))", document.read_text("utf-8"), re.MULTILINE):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_logged_events_are_real() -> None:
+    """Every event that the documentation names is one that the daemon logs."""
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "cnm_bridge").rglob("*.py"))
+    logged = set(re.findall(r'"([a-z]+\.[a-z_]+)"', source))
+    subjects = {event.partition(".")[0] for event in logged}
+    for document in (ROOT / "docs").glob("*.md"):
+        named = re.findall(r"`([a-z]+\.[a-z_]+)`", document.read_text("utf-8"))
+        for event in named:
+            if event.partition(".")[0] in subjects - {"cni", "net"} and not event.endswith((".py", ".json", ".md")):
+                assert event in logged, f"{document.name} names {event}"
+
+
+def test_warnings_are_explained() -> None:
+    """Whoever reads a warning finds it in the troubleshooting."""
+    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    calls = [
+        event
+        for path in (ROOT / "cnm_bridge").rglob("*.py")
+        for event in re.findall(r'log\.(?:warning|error)\(\s*"([a-z_.]+)"', path.read_text("utf-8"))
+    ]
+    assert calls
+    assert [event for event in calls if event not in text] == []
