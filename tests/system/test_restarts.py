@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.lab import Lab
+from tests.lab.waiting import wait_until
 from tests.system.scene import Scene, bridge, reaches
 
 ENDS = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
@@ -120,13 +121,14 @@ def test_what_is_owed_is_done_at_the_next_start(private_scene: Scene) -> None:
     assert lab.wait_clean(before, timeout_s=0) == ""
 
 
-def test_what_an_earlier_boot_left(private_scene: Scene) -> None:
-    """After a reboot links and namespaces are gone, and reservations and rules for them go as well."""
+def test_reboot(private_scene: Scene) -> None:
+    """Links and namespaces are gone; reservations and rules go too, and a restart policy brings its container back."""
     lab = private_scene.lab
     subnet = private_scene.subnet()
     network = private_scene.network(private_scene.configure(bridge(subnet, ipv6=True)))
     before = lab.state()
-    container = private_scene.run(network)
+    comes_back = private_scene.run(network, "--restart", "always")
+    stays_down = private_scene.run(network)
     lab.stop_daemon(signal.SIGKILL)
     lab.stop_dockerd(signal.SIGKILL)
     lab.run("sh", "-c", f"kill -KILL $(busybox pidof sleep); ip link del {subnet.bridge}")
@@ -138,9 +140,11 @@ def test_what_an_earlier_boot_left(private_scene: Scene) -> None:
     assert not [path for path in state.reservations if subnet.gateway.rpartition(".")[0] in path]
     assert not [rule for rule in state.rules if subnet.gateway.rpartition(".")[0] in rule]
     lab.start_dockerd()
-    lab.docker("start", container.name)
-    assert reaches(container, subnet.gateway)
-    lab.docker("rm", "-f", container.name)
+    wait_until(lambda: is_running(lab, comes_back.name), "the container is running again", timeout_s=20)
+    assert reaches(comes_back, subnet.gateway)
+    lab.docker("start", stays_down.name)
+    assert reaches(stays_down, subnet.gateway)
+    lab.docker("rm", "-f", comes_back.name, stays_down.name)
     assert lab.wait_clean(before) == ""
 
 
@@ -188,6 +192,11 @@ def test_sigterm_cuts_off_what_takes_too_long(private_scene: Scene) -> None:
 
 
 PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
+
+
+def is_running(lab: Lab, container: str) -> bool:
+    """Tell what Docker says of a container."""
+    return lab.docker("inspect", "-f", "{{.State.Running}}", container) == "true"
 
 
 def wait_for_file(lab: Lab, path: str) -> None:
