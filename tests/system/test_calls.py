@@ -111,13 +111,14 @@ def test_a_repetition_with_an_empty_body_changes_nothing(scene: Scene) -> None:
 
 
 def test_an_address_that_docker_chose(scene: Scene) -> None:
-    """Two would choose, and Docker would show the wrong one: refused, and nothing is done."""
+    """One that the list's own IPAM cannot give is refused in that plugin's words, and nothing is left of it."""
     lab = scene.lab
     create_network(lab, scene.configure(bridge(scene.subnet())))
     before = lab.state()
-    for key, address in (("Address", "10.9.0.2/24"), ("AddressIPv6", "fd09::2/64")):
-        answer = call(lab, "CreateEndpoint", {**BOTH, "Interface": {key: address}, "Options": {}})
-        assert address in get_str(answer, "Err")
+    for key, address, length in (("Address", "10.9.0.2", 24), ("AddressIPv6", "fd09::2", 64)):
+        interface = {key: f"{address}/{length}"}
+        answer = call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
+        assert f"failed to allocate all requested IPs: {address}" in get_str(answer, "Err")
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
@@ -181,9 +182,10 @@ def test_delete_with_the_link_still_in_the_sandbox(scene: Scene) -> None:
 
 
 def test_the_mac_that_docker_chose_is_offered_to_the_plugins(scene: Scene) -> None:
-    """A plugin that declares the capability is told."""
+    """A plugin that declares the capability is told, and is expected to see to it."""
     lab = scene.lab
-    scene.plugin("curious", "tee /run/stdin | " + PASS)
+    obey = '[ "$CNI_COMMAND" != ADD ] || nsenter --net="$CNI_NETNS" ip link set eth0 address 02:00:00:00:0b:01'
+    scene.plugin("curious", f"{obey}; tee /run/stdin | {PASS}")
     create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "curious", "capabilities": {"mac": True}}]))
     interface = {"Address": "", "AddressIPv6": "", "MacAddress": "02:00:00:00:0b:01"}
     created = call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
