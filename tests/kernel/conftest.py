@@ -17,10 +17,23 @@ from typing import Final
 
 import pytest
 
+from cni_invoker import Runtime
 from cnm_bridge.kernel import Kernel
 from tests.kernel.namespace import Namespace
+from tests.kernel.real_plugins import LIMITS, Executed, Plugins, find_plugins, uplink
 
-__all__ = ["host", "kernel", "nothing_left_in_network", "private_namespaces", "sandbox", "staging"]
+__all__ = [
+    "executed",
+    "host",
+    "host_with_uplink",
+    "kernel",
+    "nothing_left_in_network",
+    "plugins",
+    "private_namespaces",
+    "runtime",
+    "sandbox",
+    "staging",
+]
 
 _CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWNET: Final = 0x40000000
@@ -88,6 +101,32 @@ async def staging(kernel: Kernel, tmp_path: Path) -> AsyncIterator[Namespace]:
     await kernel.create_staging(namespace.path)
     yield namespace
     await kernel.remove_staging(namespace.path)
+
+
+@pytest.fixture(params=["machine", "fetched"])
+def plugins(request: pytest.FixtureRequest) -> Plugins:
+    """The machine's own plugins, and those that were fetched."""
+    return find_plugins(request.param)
+
+
+@pytest.fixture
+def executed() -> Executed:
+    """What the runtime has executed."""
+    return Executed()
+
+
+@pytest.fixture
+def runtime(plugins: Plugins, executed: Executed) -> Runtime:
+    """A runtime that has these plugins and no others."""
+    return Runtime([plugins.directory], LIMITS, observer=executed)
+
+
+@pytest.fixture
+def host_with_uplink(private_namespaces: int) -> Iterator[None]:
+    """A link for macvlan, and a clean host afterwards."""
+    assert private_namespaces
+    with uplink():
+        yield
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ Each list offers several versions; which one is used is up to the plugins. `pyth
 newer plugins.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,46 +21,19 @@ from cni_invoker import (
     run_preflight,
 )
 from tests.kernel.real_plugins import (
-    LIMITS,
     LISTS,
     MACHINES,
     Executed,
     Plugins,
     assert_in_effect,
     container,
-    find_plugins,
     inside,
     make_list,
     observe,
-    uplink,
 )
 from tests.lab import leftovers
 
-
-@pytest.fixture(name="plugins", params=["machine", "fetched"])
-def given_plugins(request: pytest.FixtureRequest) -> Plugins:
-    """The machine's own plugins, and those that were fetched."""
-    return find_plugins(request.param)
-
-
-@pytest.fixture(name="executed")
-def make_executed() -> Executed:
-    """What the runtime has executed."""
-    return Executed()
-
-
-@pytest.fixture(name="runtime")
-def make_runtime(plugins: Plugins, executed: Executed) -> Runtime:
-    """A runtime that has these plugins and no others."""
-    return Runtime([plugins.directory], LIMITS, observer=executed)
-
-
-@pytest.fixture(autouse=True)
-def host_with_uplink(private_namespaces: int) -> Iterator[None]:
-    """A link for macvlan, and a clean host afterwards."""
-    assert private_namespaces
-    with uplink():
-        yield
+pytestmark = pytest.mark.usefixtures("host_with_uplink")
 
 
 async def assert_checked(

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """GC and STATUS with the CNI project's own plugins, the machine's and newer ones."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,39 +23,13 @@ from tests.kernel.real_plugins import (
     Plugins,
     assert_in_effect,
     container,
-    find_plugins,
     inside,
     make_list,
     observe,
-    uplink,
 )
 from tests.lab import leftovers
 
-
-@pytest.fixture(name="plugins", params=["machine", "fetched"])
-def given_plugins(request: pytest.FixtureRequest) -> Plugins:
-    """The machine's own plugins, and those that were fetched."""
-    return find_plugins(request.param)
-
-
-@pytest.fixture(name="executed")
-def make_executed() -> Executed:
-    """What the runtime has executed."""
-    return Executed()
-
-
-@pytest.fixture(name="runtime")
-def make_runtime(plugins: Plugins, executed: Executed) -> Runtime:
-    """A runtime that has these plugins and no others."""
-    return Runtime([plugins.directory], LIMITS, observer=executed)
-
-
-@pytest.fixture(autouse=True)
-def host_with_uplink(private_namespaces: int) -> Iterator[None]:
-    """A link for macvlan, and a clean host afterwards."""
-    assert private_namespaces
-    with uplink():
-        yield
+pytestmark = pytest.mark.usefixtures("host_with_uplink")
 
 
 async def test_status_and_gc(plugins: Plugins, executed: Executed, tmp_path: Path) -> None:

@@ -35,12 +35,6 @@ from tests.unit.cni_invoker.cached_scene import (
 )
 
 
-@pytest.fixture(name="scene")
-def make_scene(tmp_path: Path) -> Scene:
-    """What a test starts from."""
-    return Scene(tmp_path)
-
-
 async def test_from_add_to_delete(scene: Scene) -> None:
     """CHECK and DEL are told the result of ADD; DEL ends the memory of it, and may be repeated."""
     result = await scene.runtime.add(BLUE, ATTACHMENT)

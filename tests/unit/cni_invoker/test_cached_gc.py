@@ -32,12 +32,6 @@ from tests.unit.cni_invoker.cached_scene import (
 )
 
 
-@pytest.fixture(name="scene")
-def make_scene(tmp_path: Path) -> Scene:
-    """What a test starts from."""
-    return Scene(tmp_path)
-
-
 async def test_gc_of_what_a_crash_has_cut_off(scene: Scene) -> None:
     """The plugin that never came to its end may refuse its DEL there too."""
     await scene.runtime.add(BLUE, ATTACHMENT)

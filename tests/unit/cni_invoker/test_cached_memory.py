@@ -22,12 +22,6 @@ from spec import JsonObject
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, FIRST, RESULT, Scene, network
 
 
-@pytest.fixture(name="scene")
-def make_scene(tmp_path: Path) -> Scene:
-    """What a test starts from."""
-    return Scene(tmp_path)
-
-
 async def test_a_failed_delete_is_remembered(scene: Scene) -> None:
     """DEL stops at a plugin that fails; it can be repeated with all that it needs."""
     await scene.runtime.add(BLUE, ATTACHMENT)

@@ -28,12 +28,6 @@ from tests.unit.cni_invoker.cached_scene import (
 )
 
 
-@pytest.fixture(name="scene")
-def make_scene(tmp_path: Path) -> Scene:
-    """What a test starts from."""
-    return Scene(tmp_path)
-
-
 async def test_nothing_is_added_twice_at_once(scene: Scene) -> None:
     """Of two ADDs of the same at the same time one is refused."""
     outcomes = await asyncio.gather(

@@ -32,22 +32,6 @@ from tests.unit.cni_invoker.runtime_scene import (
 )
 
 
-@pytest.fixture(name="plugins")
-def make_plugins(tmp_path: Path) -> FakePlugins:
-    """Three fake plugins: one with a result, one that passes it on, one that adds DNS."""
-    plugins = FakePlugins(tmp_path / "bin")
-    plugins.install("first", ADD={"result": RESULT})
-    plugins.install("second", ADD={"passthrough": True})
-    plugins.install("third", ADD={"inject_dns": {"nameservers": ["1.2.3.4"]}})
-    return plugins
-
-
-@pytest.fixture(name="runtime")
-def make_runtime(plugins: FakePlugins) -> Runtime:
-    """A runtime that finds them."""
-    return Runtime([plugins.directory], LIMITS)
-
-
 async def test_check_runs_the_plugins_in_their_order(plugins: FakePlugins, runtime: Runtime) -> None:
     """Every plugin is told the result of the whole ADD, and given what ADD gave."""
     result = Result.from_document({**RESULT, "cniVersion": "1.0.0"})

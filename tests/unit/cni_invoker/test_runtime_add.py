@@ -3,7 +3,6 @@
 """ADD over whole lists of plugins."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,23 +17,7 @@ from cni_invoker import (
 )
 from spec import JsonObject
 from tests.plugins import FakePlugins
-from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT, THREE, network
-
-
-@pytest.fixture(name="plugins")
-def make_plugins(tmp_path: Path) -> FakePlugins:
-    """Three fake plugins: one with a result, one that passes it on, one that adds DNS."""
-    plugins = FakePlugins(tmp_path / "bin")
-    plugins.install("first", ADD={"result": RESULT})
-    plugins.install("second", ADD={"passthrough": True})
-    plugins.install("third", ADD={"inject_dns": {"nameservers": ["1.2.3.4"]}})
-    return plugins
-
-
-@pytest.fixture(name="runtime")
-def make_runtime(plugins: FakePlugins) -> Runtime:
-    """A runtime that finds them."""
-    return Runtime([plugins.directory], LIMITS)
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, RESULT, THREE, network
 
 
 async def test_add_runs_the_plugins_in_their_order(plugins: FakePlugins, runtime: Runtime) -> None:
