@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the tool prints: documents on standard output, and what is for a reader on standard error."""
 
-import json
 import logging
 from typing import Final
 
@@ -12,10 +11,9 @@ from cni_invoker.directory import ConfigurationIndex
 from cni_invoker.errors import CniError
 from cni_invoker.plugin_errors import PluginFailed
 from cni_invoker.versions import SUPPORTED_VERSIONS
-from spec import JsonObject, JsonValue
+from spec import JsonObject, JsonValue, render_json
 
 __all__ = ["Messages", "print_error", "print_json", "print_usage_error", "render_index", "render_index_text"]
-
 
 _BAD_PARAMETER: Final = 4
 
@@ -44,7 +42,7 @@ class Messages(logging.Handler):
 
 def print_json(value: JsonValue) -> None:
     """Print a document as Go's plugins and cnitool print it."""
-    click.echo(json.dumps(value, indent=4))
+    click.echo(render_json(value, indent=4))
 
 
 def print_error(exc: CniError) -> None:

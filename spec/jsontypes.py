@@ -149,16 +149,21 @@ class _WrittenNumber(Exception):
     """A value holds a `JsonNumber`, which Python's encoder cannot write."""
 
 
-def render_json(value: JsonValue) -> bytes:
-    """Return the compact JSON text of a value, keys in their own order.
+def render_json(value: JsonValue, *, indent: int = 0) -> bytes:
+    """Return the JSON text of a value, keys in their own order.
+
+    Args:
+        value: The value.
+        indent: By how many blanks each level is indented, on lines of their own; 0 for a compact text.
 
     Raises:
         ValueError: The value holds NaN or an infinity.
     """
+    separators = (",", ": ") if indent else (",", ":")
     try:
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_interrupt)
+        text = json.dumps(value, allow_nan=False, indent=indent or None, separators=separators, default=_interrupt)
     except _WrittenNumber:
-        text = _render(value)
+        text = _render(value, indent)
     return text.encode("ascii")
 
 
@@ -168,15 +173,27 @@ def _interrupt(value: object) -> Never:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def _render(value: JsonValue) -> str:
+def _render(value: JsonValue, indent: int, level: int = 0) -> str:
     """Do what Python's encoder does, at a fifth of its speed, and write numbers as they were."""
+
+    def enclose(brackets: str, items: list[str]) -> str:
+        if not indent or not items:
+            return f"{brackets[0]}{','.join(items)}{brackets[1]}"
+        inner, outer = "\n" + " " * indent * (level + 1), "\n" + " " * indent * level
+        return f"{brackets[0]}{inner}{f',{inner}'.join(items)}{outer}{brackets[1]}"
+
     match value:
         case JsonNumber():
             return value.text
         case dict():
-            return f"{{{','.join(f'{encode_basestring_ascii(key)}:{_render(item)}' for key, item in value.items())}}}"
+            colon = ": " if indent else ":"
+            members = value.items()
+            return enclose(
+                "{}",
+                [f"{encode_basestring_ascii(key)}{colon}{_render(item, indent, level + 1)}" for key, item in members],
+            )
         case list() | tuple():
-            return f"[{','.join(map(_render, value))}]"
+            return enclose("[]", [_render(item, indent, level + 1) for item in value])
         case _:
             return json.dumps(value, allow_nan=False, default=_interrupt)
 

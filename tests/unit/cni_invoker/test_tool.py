@@ -135,6 +135,12 @@ def test_add_check_and_del(host: Host) -> None:
         assert command.environment["CNI_PATH"] == str(host.plugins.directory)
 
 
+def test_a_result_is_printed_as_it_is(host: Host) -> None:
+    """Numbers that Python would write differently are printed as the plugin wrote them, on lines of their own."""
+    host.plugins.install("first", ADD={"stdout": '{"cniVersion": "1.1.0", "ips": [], "rate": 1.10, "count": 1e3}'})
+    assert host.do("add", "blue", NETNS).splitlines()[-3:] == ['    "rate": 1.10,', '    "count": 1e3', "}"]
+
+
 def test_the_environment(host: Host) -> None:
     """All that cnitool takes from there gets to the plugins; `-i` wins."""
     variables = {"CNI_IFNAME": "net1", "CNI_ARGS": "A=1;B=2", "CAP_ARGS": '{"mac": "02::", "ips": []}'}

@@ -92,6 +92,14 @@ def test_numbers_stay_as_they_were_written(text: bytes) -> None:
     assert render_json(parse_json(text)) == text
 
 
+@given(VALUES)
+def test_an_indented_text(value: JsonValue) -> None:
+    """For readers there is a line for each value, as Python's encoder has it, whether numbers were written or not."""
+    assert render_json(value, indent=4).decode() == json.dumps(value, indent=4)
+    written = render_json([JsonNumber("1.10"), value, [], {}], indent=4).decode()
+    assert written == json.dumps([123456789.5, value, [], {}], indent=4).replace("123456789.5", "1.10", 1)
+
+
 @pytest.mark.parametrize("value", [{"a": {1, 2}}, [JsonNumber("1.0e0"), {1, 2}]])
 def test_what_is_no_json_is_not_rendered(value: JsonValue) -> None:
     """An object of Python's is refused by name."""
