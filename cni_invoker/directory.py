@@ -179,8 +179,15 @@ def _split(entries: Iterable[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]],
     files: list[os.DirEntry[str]] = []
     folders: list[os.DirEntry[str]] = []
     for entry in entries:
-        (folders if entry.is_dir() else files).append(entry)
+        (folders if _is_directory(entry) else files).append(entry)
     return files, folders
+
+
+def _is_directory(entry: os.DirEntry[str] | Path) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, for one; who reads it will tell
+        return False
 
 
 def _scan_further(folder: os.DirEntry[str]) -> Iterator[tuple[str, _Stat]]:
@@ -231,7 +238,7 @@ def _read_further(directory: Path) -> list[JsonObject]:
         return []
     except OSError as exc:
         raise BadConfiguration(f"error reading it: {exc.strerror}", file=directory) from exc
-    chosen = (file for file in files if file.name.endswith(FURTHER_SUFFIX) and not file.is_dir())
+    chosen = (file for file in files if file.name.endswith(FURTHER_SUFFIX) and not _is_directory(file))
     return [parse_further_plugin(_read(file), file) for file in chosen]
 
 

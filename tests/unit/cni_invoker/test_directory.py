@@ -192,6 +192,17 @@ def test_a_broken_file_hides_nothing(tmp_path: Path) -> None:
     ]
 
 
+def test_a_link_that_leads_nowhere_hides_nothing(tmp_path: Path) -> None:
+    """A link to itself, or to what is not there, is a problem of its own."""
+    write_list(tmp_path / "50-good.conflist", "good")
+    loop, lost = tmp_path / "10-loop.conflist", tmp_path / "20-lost.conf"
+    loop.symlink_to(loop)
+    lost.symlink_to("nowhere")
+    found = index(tmp_path)
+    assert found.names == ("good",)
+    assert [problem.file for problem in found.problems] == [loop, lost]
+
+
 def test_a_directory_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     """What is configured as a directory and is none is reported."""
     file = write_plugin(tmp_path / "a.conf", "net")
