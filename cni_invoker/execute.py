@@ -49,18 +49,25 @@ class Output:
     Attributes:
         plugin: The plugin's type.
         verb: What it was asked to do.
-        stdout: All of its standard output.
+        stdout: Its standard output, from the beginning.
+        stdout_complete: False if there was more of it than is kept.
         stderr_tail: The last lines of its standard error.
     """
 
     plugin: str
     verb: Verb
     stdout: bytes
+    stdout_complete: bool
     stderr_tail: tuple[str, ...]
 
     def parse(self, parse: Callable[[bytes], T]) -> T:
-        """Return what `parse` makes of the standard output; if it raises `BadResult`, the plugin is named."""
+        """Return what `parse` makes of the standard output; if it raises `BadResult`, the plugin is named.
+
+        So is one that has printed more than it may. To verbs without a result all of that is nothing.
+        """
         try:
+            if not self.stdout_complete:
+                raise BadResult(f"more than {len(self.stdout)} bytes on standard output")
             return parse(self.stdout)
         except BadResult as exc:
             raise BadResult(exc.reason, plugin=self.plugin, verb=self.verb, stderr_tail=self.stderr_tail) from exc
@@ -81,7 +88,6 @@ async def execute(request: Request, path: Path, *, deadline: float, limits: Limi
         PluginNotStarted: The kernel does not execute it.
         PluginTimeout: It did not end by itself in time.
         PluginFailed: It ended with an error.
-        BadResult: It printed more than it may.
     """
     ended = await _run(request, path, deadline, limits)
     stderr_tail = _last_lines(ended.stderr, limits.stderr_lines)
@@ -97,10 +103,13 @@ async def execute(request: Request, path: Path, *, deadline: float, limits: Limi
         )
     if ended.status != 0:
         raise _failure(request, path, ended, stderr_tail)
-    if not ended.stdout_complete:
-        reason = f"more than {limits.stdout_bytes} bytes on standard output"
-        raise BadResult(reason, plugin=request.plugin, verb=request.verb, stderr_tail=stderr_tail)
-    return Output(plugin=request.plugin, verb=request.verb, stdout=ended.stdout, stderr_tail=stderr_tail)
+    return Output(
+        plugin=request.plugin,
+        verb=request.verb,
+        stdout=ended.stdout,
+        stdout_complete=ended.stdout_complete,
+        stderr_tail=stderr_tail,
+    )
 
 
 async def _run(request: Request, path: Path, deadline: float, limits: Limits) -> Ended:
@@ -130,7 +139,7 @@ def _why_not_started(exc: OSError, path: Path) -> str:
 
 
 def _failure(request: Request, path: Path, ended: Ended, stderr_tail: tuple[str, ...]) -> PluginFailed:
-    status = ended.status or 0
+    status = ended.status
     error = _find_error(ended.stdout)
     if error is None:
         said = ended.stdout.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
@@ -143,8 +152,8 @@ def _failure(request: Request, path: Path, ended: Ended, stderr_tail: tuple[str,
         code=code if isinstance(code, int) and code else _INTERNAL,
         msg=get_str(error, "msg"),
         details=find_str(error, "details") or "",
-        exit_status=status if status >= 0 else None,
-        signal=_signal_name(-status) if status < 0 else None,
+        exit_status=status if status is not None and status >= 0 else None,
+        signal=_signal_name(-status) if status is not None and status < 0 else None,
         stderr_tail=stderr_tail,
         duration_s=ended.duration_s,
     )

@@ -72,7 +72,7 @@ class Executions:
                 further attempt.
 
         Raises:
-            PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed, BadResult: As `execute`.
+            PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed: As `execute`.
         """
         for pause_s in () if request.verb in _ANSWERS else self._limits.retry_pauses_s:
             try:

@@ -98,8 +98,8 @@ class PluginFailed(PluginError):
         path: The executable.
         msg: The plugin's own message, or what is known without one.
         details: The plugin's own details, empty if it gave none.
-        exit_status: Its exit status, None if a signal ended it.
-        signal: The signal that ended it, e.g. `SIGSEGV`.
+        exit_status: Its exit status, None if a signal ended it, or if the status has been lost.
+        signal: The signal that ended it, e.g. `SIGSEGV`; None if none did, or if that has been lost.
         stderr_tail: The last lines of its standard error.
         duration_s: How long it ran, in seconds.
     """
@@ -120,6 +120,8 @@ class PluginFailed(PluginError):
     ) -> None:
         message = f"{msg}; {details}" if details else msg
         end = f"exit status {exit_status}" if signal is None else f"killed by {signal}"
+        if exit_status is None and signal is None:
+            end = "exit status lost, as where SIGCHLD is ignored,"
         facts = f"code {code}, {end} after {duration_s:.3f} s, {path}"
         super().__init__(f"{_failed(plugin, verb)}: {message} ({facts}){_shown(stderr_tail)}", plugin=plugin)
         self.verb = verb

@@ -36,7 +36,8 @@ class Ended:
     """How a program ended.
 
     Attributes:
-        status: Its exit status; -N if signal N ended it; None if it did not end, even after SIGKILL.
+        status: Its exit status; -N if signal N ended it; None if it did not end, even after SIGKILL, or if others have
+            taken it: the kernel where SIGCHLD is ignored, or a part of this process that waits for all children.
         timed_out: It did not end by itself in time.
         stdout: Its standard output, from the beginning.
         stdout_complete: False if there was more of it.
@@ -129,6 +130,7 @@ class _Child:
     It must be closed. One that still runs then, because it hangs in the kernel, is reaped whenever it ends.
 
     Attributes:
+        status: Its exit status, or -N for signal N; None as long as it has not been reaped, or if others have done so.
         ended: Set when the program has ended.
         drained: Set when both its outputs have been closed by everyone who had them.
     """
@@ -143,6 +145,7 @@ class _Child:
     ) -> None:
         self.ended = asyncio.Event()
         self.drained = asyncio.Event()
+        self.status: int | None = None
         self._loop = asyncio.get_running_loop()
         self._unwritten = memoryview(stdin)
         self._closed = False
@@ -174,11 +177,6 @@ class _Child:
         if not self._stdin.closed:
             self._loop.add_writer(self._stdin, self._write)
 
-    @property
-    def status(self) -> int | None:
-        """Its exit status, or -N for signal N; None as long as it has not been reaped."""
-        return self._process.returncode
-
     def send(self, number: signal.Signals) -> None:
         """Send a signal to its process group, which stays its own until `close`."""
         with suppress(ProcessLookupError):
@@ -195,14 +193,20 @@ class _Child:
                 self._loop.remove_reader(pipe)
                 pipe.close()
         if self.ended.is_set():
-            self._process.wait()
+            self._reap()
 
     def _end(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self.ended.set()
         if self._closed:
-            self._process.wait()
+            self._reap()
+
+    def _reap(self) -> None:
+        with suppress(ChildProcessError):
+            self.status = os.waitstatus_to_exitcode(os.waitpid(self._process.pid, 0)[1])
+        # `Popen.wait` would make a status that is lost into success. It must not look for one any more.
+        self._process.returncode = 0
 
     def _read(self, pipe: io.FileIO, keep: Callable[[bytes], None]) -> None:
         data = pipe.read(_CHUNK)

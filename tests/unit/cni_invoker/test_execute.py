@@ -60,7 +60,13 @@ async def test_success(plugins: FakePlugins, caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.DEBUG)
     path = plugins.install("noop", ADD={"stdout": '{"some": "result"}', "stderr": "one\ntwo\n"})
     output = await run(path)
-    assert output == Output(plugin="noop", verb=Verb.ADD, stdout=b'{"some": "result"}', stderr_tail=("one", "two"))
+    assert output == Output(
+        plugin="noop",
+        verb=Verb.ADD,
+        stdout=b'{"some": "result"}',
+        stdout_complete=True,
+        stderr_tail=("one", "two"),
+    )
     assert [(record.message, record.__dict__["line"]) for record in caplog.records] == [
         ("plugin.stderr", "one"),
         ("plugin.stderr", "two"),
@@ -151,11 +157,23 @@ async def test_the_end_by_a_signal_without_a_name(plugins: FakePlugins) -> None:
     assert error.signal == f"signal {signal.SIGRTMIN + 1}"
 
 
+async def test_a_status_that_is_lost(plugins: FakePlugins) -> None:
+    """Where SIGCHLD is ignored nobody learns how a plugin ended: nothing can be taken for a success."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        error = await failure(plugins)
+        told = await failure(plugins, error={"code": 100, "msg": "banana"})
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert (error.exit_status, error.signal, told.msg) == (None, None, "banana")
+    assert "exit status lost, as where SIGCHLD is ignored, after" in str(error)
+
+
 async def test_too_much_output(plugins: FakePlugins) -> None:
     """A plugin that floods its standard output has printed no result, but its standard error is shown."""
-    path = plugins.install("noop", ADD={"stdout_bytes": 5_000_000, "stderr_bytes": 5_000_000})
+    output = await run(plugins.install("noop", ADD={"stdout_bytes": 5_000_000, "stderr_bytes": 5_000_000}))
     with pytest.raises(BadResult, match="more than 1000 bytes on standard output") as caught:
-        await run(path)
+        output.parse(lambda stdout: stdout)
     assert caught.value.plugin == "noop"
     assert caught.value.stderr_tail == ("x" * 99,) * 3
 
