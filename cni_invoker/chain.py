@@ -144,6 +144,8 @@ class Chain:
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         """Run GC in the order of the list, to its end; only plugins that speak the list's version know it.
 
+        So must the plugin for IPAM that one hands it on to.
+
         Raises:
             GcFailed: Plugins failed, or do not tell what they speak.
         """
@@ -198,8 +200,14 @@ class Chain:
         return output.parse(lambda stdout: parse_result(stdout, network.cni_version))
 
     async def _speaks(self, plugin: PluginConfiguration, version: str) -> bool:
-        # A plugin of before answers these verbs with whatever error comes first, code 3 for one (measured, 1.1.1).
-        return version in (await self._negotiation.version(plugin.type)).supported
+        """Tell whether a plugin speaks a version, and the plugin for IPAM as well that it hands the verb on to.
+
+        One of before answers these verbs with whatever error comes first, code 3 for one (measured, 1.1.1).
+        """
+        for plugin_type in filter(None, (plugin.type, plugin.ipam_type)):
+            if version not in (await self._negotiation.version(plugin_type)).supported:
+                return False
+        return True
 
 
 def _refuses(exc: PluginError) -> bool:

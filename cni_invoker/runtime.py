@@ -43,7 +43,8 @@ class Runtime:
     used by many tasks at once.
 
     Args:
-        plugin_dirs: Where plugins are looked for; the first directory that has one wins.
+        plugin_dirs: Where plugins are looked for; the first directory that has one wins. A relative one is seen from
+            the working directory of now.
         limits: Times, sizes and numbers.
         observer: Is told of every execution.
         environment: The environment that plugins inherit.
@@ -65,13 +66,16 @@ class Runtime:
         find_trace: Callable[[], TraceContext | None] = _no_trace,
         lock_dir: Path | None = None,
     ) -> None:
-        for directory in plugin_dirs:
+        # A plugin found as `bridge`, in the directory `.`, would be looked for in PATH when it is executed, by us and
+        # by plugins that delegate.
+        directories = tuple(directory.absolute() for directory in plugin_dirs)
+        for directory in directories:
             _require_path(directory)
 
         def make_requests() -> Requests:
-            return Requests(plugin_dirs=tuple(plugin_dirs), environment=environment, trace=find_trace())
+            return Requests(plugin_dirs=directories, environment=environment, trace=find_trace())
 
-        self._executions = Executions(plugin_dirs, limits, observer)
+        self._executions = Executions(directories, limits, observer)
         self._negotiation = Negotiation(self._executions, make_requests)
         self._chain = Chain(self._executions, make_requests, self._negotiation, SharedChains(lock_dir))
         self._gates = Gates(limits.wait_s)

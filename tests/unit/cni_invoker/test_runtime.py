@@ -95,6 +95,17 @@ async def test_gc_is_only_for_those_who_know_it(plugins: FakePlugins, runtime: R
     assert without_version(plugins) == (("first", "GC"), ("third", "GC"))
 
 
+@pytest.mark.parametrize("verb", ["GC", "STATUS"])
+async def test_the_plugin_for_ipam_must_know_it_too(plugins: FakePlugins, runtime: Runtime, verb: str) -> None:
+    """A plugin hands GC and STATUS on to the one for IPAM, whose complaint that it does not know them says nothing."""
+    plugins.install("old", VERSION={"supportedVersions": ["1.0.0"]})
+    plugins.install("new")
+    offered = [network({"type": "first", "ipam": {"type": ipam}}, {"type": "second"}) for ipam in ("old", "new")]
+    for one in offered:
+        await (runtime.gc(one, []) if verb == "GC" else runtime.status(one))
+    assert without_version(plugins) == (("second", verb), ("first", verb), ("second", verb))
+
+
 async def test_gc_needs_to_be_told_what_is_valid(plugins: FakePlugins, runtime: Runtime) -> None:
     """Nothing is taken for "everything is stale"."""
     with pytest.raises(TypeError):
@@ -155,6 +166,18 @@ def test_find_plugins(plugins: FakePlugins, runtime: Runtime) -> None:
         runtime.find_plugins(wanted)
     with pytest.raises(VersionUnsupported):
         runtime.find_plugins(replace(wanted, cni_version="1.2.3"))
+
+
+async def test_a_relative_plugin_directory(plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin in it is run, by us and by one that delegates to it, never a program of that name in PATH."""
+    plugins.install("true", ADD={"delegate": True})
+    plugins.install("false")
+    monkeypatch.chdir(plugins.directory)
+    runtime = Runtime([Path()], LIMITS)
+    assert runtime.find_plugin("true") == plugins.directory / "true"
+    await runtime.add(network({"type": "true", "ipam": {"type": "false"}}), ATTACHMENT)
+    assert plugins.calls == (("true", "ADD"), ("false", "ADD"))
+    assert {command.environment["CNI_PATH"] for command in plugins.commands} == {str(plugins.directory)}
 
 
 @pytest.mark.parametrize(
