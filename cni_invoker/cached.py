@@ -7,7 +7,7 @@ succeeded. Whatever happens in between, a crash included, what DEL needs is ther
 """
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Final
@@ -29,10 +29,10 @@ from cni_invoker.errors import (
     VersionUnsupported,
 )
 from cni_invoker.gate import Gates
-from cni_invoker.plugin_errors import BadResult, PluginNotFound
+from cni_invoker.plugin_errors import PluginNotFound
+from cni_invoker.replay import attachment_of_add, find_list_of_add, find_result_of_add, is_cut_off
 from cni_invoker.result import Result
 from cni_invoker.runtime import Runtime
-from spec import JsonError, JsonObject, get_objects
 
 __all__ = ["CachedRuntime"]
 
@@ -40,9 +40,6 @@ log = logging.getLogger(__name__)
 
 _NOTHING_RAN: Final = (InvalidParameter, NetworkBusy, PluginNotFound, VersionUnsupported)
 """What `Runtime.add` raises before the first plugin runs."""
-
-
-_ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 
 
 class CachedRuntime:
@@ -137,14 +134,15 @@ class CachedRuntime:
         """
         async with self._place(network.name, attachment.container_id):
             cached = await self._cache.find(network.name, attachment.key)
-            stored = (cached and _configuration(cached, network)) or network
+            stored = (cached and find_list_of_add(cached, network)) or network
             require_check(stored.cni_version)
             if stored.disable_check:
                 return
-            if cached is None or cached.result is None or _is_cut_off(cached, stored):
+            if cached is None or cached.result is None or is_cut_off(cached, stored):
                 raise NotAttached(network.name, attachment.container_id, attachment.ifname, owed=cached is not None)
-            used, attachment = await self._replayed(cached, network, attachment)
-            await self._runtime.check(used, attachment, Result.from_document(cached.result))
+            result = Result.from_document(cached.result)
+            used = await self._list_of_add(cached, network)
+            await self._runtime.check(used, attachment_of_add(cached, result, attachment), result)
 
     async def delete(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
         """Delete a container from a network, and forget the attachment.
@@ -156,12 +154,11 @@ class CachedRuntime:
         """
         async with self._place(network.name, attachment.container_id):
             cached = await self._find_readable(network.name, attachment.key)
-            used, attachment = await self._replayed(cached, network, attachment)
-            if cached is None:
-                await self._runtime.delete(used, attachment, None)
+            if cached is not None:
+                await self._delete(cached, network, attachment)
             else:
-                await self._runtime.delete(used, attachment, _result(cached), answered=cached.answered)
-            await self._cache.remove(network.name, attachment.key)
+                await self._runtime.delete(await self._runtime.negotiate(network), attachment, None)
+                await self._cache.remove(network.name, attachment.key)
 
     async def delete_cached(self, cached: CachedAttachment) -> None:
         """Delete an attachment with nothing but what is remembered of it: its network may have no configuration now.
@@ -253,21 +250,24 @@ class CachedRuntime:
             log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
             return None
 
-    async def _replayed(
-        self, cached: CachedAttachment | None, network: NetworkConfigurationList, attachment: Attachment
-    ) -> tuple[NetworkConfigurationList, Attachment]:
-        """Return list and attachment as they were at ADD, as far as that is known."""
-        used = (cached and _configuration(cached, network)) or await self._runtime.negotiate(network)
-        return used, attachment if cached is None else _as_added(cached, attachment)
+    async def _delete(
+        self, cached: CachedAttachment, current: NetworkConfigurationList | None, given: Attachment | None = None
+    ) -> None:
+        used, result = await self._list_of_add(cached, current), find_result_of_add(cached)
+        attachment = attachment_of_add(cached, result, given)
+        await self._runtime.delete(used, attachment, result, answered=cached.answered)
+        await self._cache.remove(cached.network, attachment.key)
 
-    async def _delete(self, cached: CachedAttachment, current: NetworkConfigurationList | None) -> None:
-        used = _configuration(cached, current)
-        if used is None:
-            if current is None:
-                raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
-            used = await self._runtime.negotiate(current)
-        await self._runtime.delete(used, cached.attachment, _result(cached), answered=cached.answered)
-        await self._cache.remove(cached.network, cached.attachment.key)
+    async def _list_of_add(
+        self, cached: CachedAttachment, current: NetworkConfigurationList | None
+    ) -> NetworkConfigurationList:
+        """Return the list as it was used for ADD, or the present one if that is not known any more."""
+        used = find_list_of_add(cached, current)
+        if used is not None:
+            return used
+        if current is None:
+            raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
+        return await self._runtime.negotiate(current)
 
     @contextmanager
     def _adding(self, network: str, key: AttachmentKey) -> Iterator[None]:
@@ -282,60 +282,3 @@ class CachedRuntime:
             yield
         finally:
             self._in_add.remove(identity)
-
-
-def _configuration(
-    cached: CachedAttachment, current: NetworkConfigurationList | None
-) -> NetworkConfigurationList | None:
-    if cached.configuration is None:
-        return None
-    try:
-        if "plugins" in cached.configuration:
-            further = _further_plugins(cached, current) if current is not None else ()
-            return NetworkConfigurationList.from_document(cached.configuration, further=further)
-        # libcni's AddNetwork, which knows no lists, keeps the configuration of its one plugin.
-        return NetworkConfigurationList.from_plugin_document(cached.configuration)
-    except (BadConfiguration, JsonError) as exc:
-        log.warning("cache.bad_configuration", extra={"network": cached.network, "reason": str(exc)})
-        return None
-
-
-def _is_cut_off(cached: CachedAttachment, stored: NetworkConfigurationList) -> bool:
-    return cached.answered is not None and cached.answered < len(stored.plugins)
-
-
-def _as_added(cached: CachedAttachment, attachment: Attachment) -> Attachment:
-    """Return an attachment with what is remembered of it.
-
-    libcni has kept the namespace only since 1.2, the arguments since 0.8; of before there is nothing but the result.
-    """
-    kept = cached.attachment
-    if kept.netns:
-        return kept
-    if cached.configuration is None and not kept.args and not kept.capability_args:
-        return attachment
-    return replace(kept, netns=attachment.netns)
-
-
-def _further_plugins(cached: CachedAttachment, current: NetworkConfigurationList) -> Sequence[JsonObject]:
-    """Return the plugins that libcni had from other files, and has not kept: those of a list that is still the same."""
-    kept = cached.configuration or {}
-    if cached.boot_id or str(kept.get(_ONLY_INLINED)).lower() == "true":
-        return ()
-    inlined = get_objects(kept, "plugins")
-    plugins = get_objects(current.document, "plugins")
-    whole: JsonObject = {**kept, _ONLY_INLINED: True, "plugins": list(plugins)}
-    if current.document != whole or plugins[: len(inlined)] != inlined:
-        return ()
-    return plugins[len(inlined) :]
-
-
-def _result(cached: CachedAttachment) -> Result | None:
-    """Return the result for a DEL, which goes on without one rather than not at all."""
-    if cached.result is None:
-        return None
-    try:
-        return Result.from_document(cached.result)
-    except BadResult as exc:
-        log.warning("cache.bad_result", extra={"network": cached.network, "reason": exc.reason})
-        return None

@@ -18,7 +18,7 @@ from cni_invoker import (
     NetworkConfigurationList,
     PluginFailed,
 )
-from spec import JsonObject
+from spec import JsonObject, JsonValue
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, FIRST, RESULT, Scene, network
 
 
@@ -99,6 +99,28 @@ async def test_what_libcni_keeps_without_the_namespace(scene: Scene) -> None:
         assert command.environment["CNI_NETNS"] == "/run/netns/given"
         assert command.environment["CNI_ARGS"] == "K=V"
         assert command.stdin.get("runtimeConfig") == ({"mac": "02::"} if command.plugin == "first" else None)
+
+
+async def test_gc_of_what_libcni_keeps_without_the_namespace(scene: Scene) -> None:
+    """Where nobody tells the namespace the result does: without it `bridge` leaves its masquerading behind."""
+    interfaces: list[JsonValue] = [
+        {"name": "eth0"},
+        {"name": "eth0", "sandbox": ""},
+        {"name": "other", "sandbox": "/run/netns/other"},
+        {"name": "eth0", "sandbox": "/run/netns/told"},
+    ]
+    await scene.cache.put(
+        CachedAttachment(
+            network="blue",
+            attachment=replace(ATTACHMENT, netns=""),
+            configuration=network(FIRST).document,
+            result={**RESULT, "interfaces": interfaces},
+            boot_id="",
+        )
+    )
+    await scene.runtime.gc(BLUE, ())
+    assert scene.calls[0] == "first DEL"
+    assert scene.commands[0].environment["CNI_NETNS"] == "/run/netns/told"
 
 
 async def test_delete_without_a_configuration(scene: Scene) -> None:
