@@ -126,9 +126,7 @@ class FileCache:
         key = cached.attachment.key
         own, shared = self._files(cached.network, key)
         with _reported("write", self._results):
-            if not self._results.is_dir():
-                self._results.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-                _sync(self._directory)
+            _make_durably(self._results)
             with _locked(self._results, self._lock_s):
                 if new:
                     with suppress(CacheDamaged):
@@ -173,12 +171,14 @@ class FileCache:
         for file in files:
             try:
                 cached = _read(file)
+                if cached is not None and not isinstance(cached, CachedAttachment):
+                    raise CacheDamaged(file, "a result alone, of before libcni 0.8, which does not tell whose it is")
             except CacheError as exc:
                 if whole and (network is None or file.name.startswith(f"{network}-")):
                     raise
                 log.warning("cache.unreadable", extra={"file": str(file), "reason": exc.reason})
                 continue
-            if isinstance(cached, CachedAttachment) and network in {None, cached.network}:
+            if cached is not None and network in {None, cached.network}:
                 found[cached.network, cached.attachment.key] = cached
         return tuple(found.values())
 
@@ -236,7 +236,7 @@ def _locked(directory: Path, within_s: float) -> Iterator[None]:
 def _try_hold(file: Path, how: int) -> int | None:
     """Return a descriptor that has a lock file locked, None if another one has."""
     with _reported("lock", file):
-        file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        _make_durably(file.parent)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
             if _take(descriptor, how) and os.fstat(descriptor).st_nlink:  # else who had it has just removed it
@@ -254,6 +254,14 @@ def _take(descriptor: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _make_durably(directory: Path) -> None:
+    """Make a directory and those above it, as far as they are missing; each is on the disk before the next one."""
+    if not directory.is_dir():
+        _make_durably(directory.parent)
+        directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+        _sync(directory.parent)
 
 
 def _sync(directory: Path) -> None:

@@ -115,6 +115,37 @@ async def test_a_cache_that_cannot_be_used(files: FileCache, tmp_path: Path) -> 
         assert not isinstance(caught.value, CacheDamaged)
 
 
+async def test_what_has_been_put_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content before the name that stands for it, the name before `put` returns, and so all directories above."""
+    steps: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def seen_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        steps.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().relative_to(tmp_path.parent)}")
+
+    def seen_rename(source: Path, target: Path) -> None:
+        assert source.stat().st_size > 0
+        rename(source, target)
+        steps.append(f"rename {target.name}")
+
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    monkeypatch.setattr(os, "rename", seen_rename)
+    here = tmp_path.name
+    files = FileCache(tmp_path / "lib" / "cni")
+    changed = [f"fsync {here}/lib/cni/results.new", "rename blue-c1-eth0", f"fsync {here}/lib/cni/results"]
+    async with files.hold("blue", "c1", wait_s=10):
+        assert steps == [f"fsync {here}", f"fsync {here}/lib", f"fsync {here}/lib/cni"]
+        await files.put(CACHED)
+    assert steps[3:] == [f"fsync {here}/lib/cni", *changed]
+    steps.clear()
+    await files.put(replace(CACHED, result=None))
+    assert steps == changed
+    steps.clear()
+    await files.remove("blue", KEY)
+    assert steps == changed[-1:]
+
+
 async def test_a_failed_write_changes_nothing(files: FileCache, tmp_path: Path) -> None:
     """The earlier state stays whole when the next one cannot be written."""
     await files.put(replace(CACHED, result=None))

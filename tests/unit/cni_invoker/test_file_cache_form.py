@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import (
-    FileCache,
-)
+from cni_invoker import CacheDamaged, FileCache
 from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, LIST, RESULT, cached, names, place, read
 
 
@@ -87,6 +85,9 @@ async def test_a_legacy_file_is_a_bare_result(files: FileCache, tmp_path: Path) 
     assert found is not None
     assert (found.result, found.configuration, found.attachment.netns) == (RESULT, None, "")
     assert await files.list() == ()
+    with pytest.raises(CacheDamaged, match="a result alone"):
+        await files.list("blue", whole=True)
+    assert await files.list("red", whole=True) == ()
     await files.remove("blue", KEY)
     assert not file.exists()
 
