@@ -20,7 +20,7 @@ _VARIABLE: Final = b"CNI_CONTAINERID="
 
 
 def end_strays(container_ids: Collection[str], *, limit_s: float) -> tuple[int, ...]:
-    """Kill every process that works for one of these containers, and wait until it has ended.
+    """Kill every other process that works for one of these containers, and wait until it has ended.
 
     For the start of a runtime, before anything else of these containers is done.
 
@@ -36,7 +36,9 @@ def end_strays(container_ids: Collection[str], *, limit_s: float) -> tuple[int, 
 
 
 def _processes() -> Iterator[int]:
-    return (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    """Give all but this one, which may be a plugin itself."""
+    found = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    return (pid for pid in found if pid != os.getpid())
 
 
 def _end(pid: int, wanted: set[bytes], limit_s: float) -> bool:
@@ -46,7 +48,9 @@ def _end(pid: int, wanted: set[bytes], limit_s: float) -> bool:
             # Read after the descriptor was opened: it is this process's environment that is looked at.
             if not wanted.isdisjoint(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                select.select([pidfd], [], [], limit_s)
+                ended = select.poll()  # unlike select(2), it takes descriptors of any number
+                ended.register(pidfd, select.POLLIN)
+                ended.poll(limit_s * 1000)
                 return True
         finally:
             os.close(pidfd)
