@@ -97,6 +97,7 @@ async def execute(request: Request, path: Path, *, deadline: float, limits: Limi
         raise PluginTimeout(
             plugin=request.plugin,
             verb=request.verb,
+            path=path,
             timeout_s=limits.timeout_s(request.verb),
             started=True,
             stderr_tail=stderr_tail,

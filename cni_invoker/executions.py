@@ -102,7 +102,9 @@ class Executions:
                     await turn.enter_async_context(alone)
                     await turn.enter_async_context(self._slots_of_delete if request.verb is Verb.DEL else self._slots)
             except TimeoutError as exc:
-                raise PluginTimeout(plugin=request.plugin, verb=request.verb, timeout_s=wait_s, started=False) from exc
+                raise PluginTimeout(
+                    plugin=request.plugin, verb=request.verb, path=path, timeout_s=wait_s, started=False
+                ) from exc
             started = loop.time()
             deadline = started + self._limits.timeout_s(request.verb)
             try:

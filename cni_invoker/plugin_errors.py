@@ -4,10 +4,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from cni_invoker.errors import TRY_AGAIN_LATER, CniError
 
 __all__ = ["BadResult", "PluginError", "PluginFailed", "PluginNotFound", "PluginNotStarted", "PluginTimeout"]
+
+_SHOWN_CHARACTERS: Final = 4000
+"""Of what a plugin said on its standard error, from the end; all that is kept is an attribute of the error."""
 
 
 class PluginError(CniError):
@@ -73,18 +77,20 @@ class PluginTimeout(PluginError):
 
     Attributes:
         verb: What it was to do.
+        path: The executable.
         timeout_s: The time it had, in seconds.
         started: False if it was still waiting for its turn, and has not run at all.
         stderr_tail: The last lines of its standard error.
     """
 
     def __init__(
-        self, *, plugin: str, verb: str, timeout_s: float, started: bool, stderr_tail: Sequence[str] = ()
+        self, *, plugin: str, verb: str, path: Path, timeout_s: float, started: bool, stderr_tail: Sequence[str] = ()
     ) -> None:
         what = "was killed, having not ended" if started else "did not get its turn, with too many others running,"
-        text = f"{_failed(plugin, verb)}: it {what} within {timeout_s:g} s"
+        text = f"{_failed(plugin, verb)}: it {what} within {timeout_s:g} s{f' ({path})' if started else ''}"
         super().__init__(text + _shown(stderr_tail), plugin=plugin)
         self.verb = verb
+        self.path = path
         self.timeout_s = timeout_s
         self.started = started
         self.stderr_tail = tuple(stderr_tail)
@@ -167,4 +173,7 @@ def _failed(plugin: str, verb: str) -> str:
 
 
 def _shown(stderr_tail: Sequence[str]) -> str:
-    return f"; its last words on standard error: {' | '.join(stderr_tail)}" if stderr_tail else ""
+    words = " | ".join(stderr_tail)
+    if len(words) > _SHOWN_CHARACTERS:
+        words = f"…{words[-_SHOWN_CHARACTERS:]}"
+    return f"; its last words on standard error: {words}" if words else ""

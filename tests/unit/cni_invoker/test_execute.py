@@ -178,6 +178,15 @@ async def test_too_much_output(plugins: FakePlugins) -> None:
     assert caught.value.stderr_tail == ("x" * 99,) * 3
 
 
+async def test_a_very_long_line(plugins: FakePlugins) -> None:
+    """An error is for reading: of a flood without an end of line it shows the end, and keeps the rest."""
+    path = plugins.install("noop", ADD={"stderr": "x" * 60_000 + "last words", "exit": 1})
+    with pytest.raises(PluginFailed, match=r"…x+last words$") as caught:
+        await run(path, limits=Limits())
+    assert len(str(caught.value)) < 5_000
+    assert len(caught.value.stderr_tail[0]) > 50_000
+
+
 async def test_an_error_after_too_much_output(plugins: FakePlugins) -> None:
     """A plugin that fails has failed, however much it printed."""
     error = await failure(plugins, stdout_bytes=5_000_000, exit=1)
@@ -193,7 +202,7 @@ async def test_a_plugin_that_hangs(plugins: FakePlugins, ignore_sigterm: bool) -
     error = caught.value
     assert (error.plugin, error.verb, error.timeout_s, error.started) == ("noop", "ADD", 1.0, True)
     assert str(error) == (
-        'plugin type="noop" failed (add): it was killed, having not ended within 1 s; '
+        f'plugin type="noop" failed (add): it was killed, having not ended within 1 s ({path}); '
         "its last words on standard error: waiting"
     )
     with pytest.raises(ProcessLookupError):
