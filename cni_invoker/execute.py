@@ -145,6 +145,8 @@ def _failure(request: Request, path: Path, ended: Ended, stderr_tail: tuple[str,
     if error is None:
         said = ended.stdout.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
         error = {"msg": f"it printed no CNI error, but: {said}" if said else "no error message"}
+        if status is None:
+            error = {"msg": "whether it did what it was to do is not known"}
     code = error.get("code")
     return PluginFailed(
         plugin=request.plugin,

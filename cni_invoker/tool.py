@@ -61,6 +61,7 @@ _cache_dir = click.option(
 
 def main() -> None:
     """Run the tool with this process's arguments and environment, and end the process."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who has inherited that it is ignored learns no exit status
     logger = logging.getLogger("cni_invoker")
     logger.addHandler(Messages())
     logger.setLevel(logging.DEBUG)

@@ -166,7 +166,7 @@ async def test_a_status_that_is_lost(plugins: FakePlugins) -> None:
     finally:
         signal.signal(signal.SIGCHLD, before)
     assert (error.exit_status, error.signal, told.msg) == (None, None, "banana")
-    assert "exit status lost, as where SIGCHLD is ignored, after" in str(error)
+    assert "is not known (code 999, exit status lost, as where SIGCHLD is ignored, after" in str(error)
 
 
 async def test_too_much_output(plugins: FakePlugins) -> None:

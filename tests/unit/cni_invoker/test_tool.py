@@ -279,6 +279,14 @@ def test_status_and_version(host: Host) -> None:
     assert (error["code"], error["msg"]) == (50, "not yet")
 
 
+def test_a_parent_that_ignores_its_children(host: Host) -> None:
+    """The disposition that makes the kernel forget how children ended is inherited, and does not get to the tool."""
+    ignoring = "import os, sys; from signal import *; signal(SIGCHLD, SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", ignoring, *host.command("add", "blue", NETNS)]
+    done = subprocess.run(command, env=host.environment(), stdout=subprocess.PIPE, timeout=LIMIT_S, check=True)
+    assert parse_json(done.stdout) == RESULT
+
+
 def test_check_of_what_is_not_attached(host: Host) -> None:
     """What was never added, or undone, or cut off, is told so, and no plugin is asked to complain of it."""
     error, _ = host.fail("check", "blue", NETNS)
