@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Final
 
-from cni_invoker import AttachmentKey, CachedAttachment, CacheError
+from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment, CacheError
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from spec import JsonObject, find_str
 from state import EndpointId, EndpointRecord, StateError, Store
@@ -23,7 +23,8 @@ class EndpointCache:
     """An `AttachmentReader` over a `Store`.
 
     Endpoints of every phase are in it: an ADD may have run since PENDING, and in DELETING a DEL is owed. Whether one is
-    still wanted is not told here. A store with a record that cannot be read gives nothing, be it `whole` or not.
+    still wanted is not told here. A store with a record that cannot be read gives nothing, be it `whole` or not; one
+    from which damage has been set aside is not `whole` until somebody has removed that.
     """
 
     def __init__(self, store: Store) -> None:
@@ -40,9 +41,11 @@ class EndpointCache:
         cached = None if record is None else _cached(record)
         return cached if cached and (cached.network, cached.attachment.key) == (network, key) else None
 
-    async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:  # noqa: ARG002  # the protocol's
+    async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
         """Return all endpoints, or those on one CNI network, by ID."""
         with _reported():
+            for copy in self._store.damaged_copies() if whole else ():
+                raise CacheDamaged(copy, "endpoints may be in it that were lost; remove it when none of them runs")
             records = self._store.endpoints()
         return tuple(cached for cached in map(_cached, records) if network in {None, cached.network})
 

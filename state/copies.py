@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-__all__ = ["copy_path", "remove_old_copies"]
+__all__ = ["copy_path", "find_copies", "remove_old_copies"]
 
 _KEPT: Final = 5
 
@@ -19,6 +19,11 @@ def copy_path(directory: Path, prefix: str, suffix: str = "") -> Path:
         path = directory / f"{prefix}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z{suffix}"
         if not os.path.lexists(path):
             return path
+
+
+def find_copies(directory: Path) -> tuple[Path, ...]:
+    """Return every copy that is there, of whatever kind."""
+    return tuple(sorted((*directory.glob("*.damaged-*"), *directory.glob("damaged-records-*"))))
 
 
 def remove_old_copies(directory: Path, prefix: str) -> None:

@@ -18,6 +18,7 @@ from typing import Final, Self
 
 from spec import JsonError, JsonObject, JsonValue, parse_json
 from state.codec import parse_endpoint, parse_network, render_endpoint, render_network
+from state.copies import find_copies
 from state.damaged_records import set_aside_damaged
 from state.db import Database
 from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaTooNew, WrongPhase
@@ -76,6 +77,10 @@ class Store:
     def close(self) -> None:
         """Wait for writes under way and give the directory free."""
         self._db.close()
+
+    def damaged_copies(self) -> tuple[Path, ...]:
+        """Return what has ever been set aside as damaged, and is still there: containers may run that it tells of."""
+        return find_copies(self._db.path)
 
     def engine_identity(self) -> str | None:
         """Return the ID of the engine that has known our networks, None if none has yet."""

@@ -3,6 +3,7 @@
 """The daemon's endpoints, seen as CNI attachments."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cni_invoker import (
     Attachment,
     AttachmentKey,
     AttachmentReader,
+    CacheDamaged,
     CachedAttachment,
     CacheError,
     NetworkConfigurationList,
@@ -121,6 +123,23 @@ async def test_a_list_is_as_it_was_spoken(store: Store, cache: AttachmentReader)
     assert cached.configuration is not None
     network = NetworkConfigurationList.from_document(cached.configuration)
     assert (network.cni_version, network.cni_versions) == ("1.1.0", ("1.1.0",))
+
+
+async def test_what_has_been_set_aside(tmp_path: Path) -> None:
+    """Who is not in the store because his record was damaged is not nobody, for as long as the damage is kept."""
+    directory = tmp_path / "state"
+    with closing(Store.open(directory)) as store:
+        assert await EndpointCache(store).list("blue", whole=True) == ()
+        store._db.write_now({"endpoint/e1": b"garbage"})
+    for _ in range(2):  # it is the same after the next start
+        with closing(Store.open(directory)) as store:
+            (copy,) = directory.glob("damaged-records-*")
+            assert await EndpointCache(store).list("blue") == ()
+            with pytest.raises(CacheDamaged, match=f"{copy}.*remove it when none of them runs"):
+                await EndpointCache(store).list("blue", whole=True)
+    copy.unlink()
+    with closing(Store.open(directory)) as store:
+        assert await EndpointCache(store).list("blue", whole=True) == ()
 
 
 async def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
