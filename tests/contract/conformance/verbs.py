@@ -54,7 +54,14 @@ async def check_of_old(case: Case, scene: Scene) -> None:
     scene.write_cache(render_json(RESULT))
     await scene.cached_runtime().check(three_plugins(), ATTACHMENT)
     assert [stdin["prevResult"] for stdin in scene.stdins] == [RESULT] * 3
-    assert not set(get_strings(case.expect, "not_leaked_keys")) & set(RESULT)
+    scene.install("one", "noop", "three", ADD={"result": RESULT})
+    newer = replace(ATTACHMENT, container_id="newer")
+    await scene.cached_runtime().add(three_plugins(), newer)
+    scene.forget_calls()
+    await scene.cached_runtime().check(three_plugins(), newer)
+    leaked = set(get_strings(case.expect, "not_leaked_keys"))
+    assert leaked == {"kind", "config"}
+    assert [leaked & get_object(stdin, "prevResult").keys() for stdin in scene.stdins] == [set()] * 3
 
 
 async def check_of_other_versions(case: Case, scene: Scene) -> None:

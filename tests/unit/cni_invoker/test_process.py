@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,7 +125,7 @@ async def test_input_that_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 async def test_a_flood_is_bounded(tmp_path: Path) -> None:
-    """Of too much output the head of stdout and the tail of stderr are kept, and the program ends by itself."""
+    """Of too much output the head of stdout and the tail of stderr are kept, never more, and it ends by itself."""
     program = script(
         tmp_path,
         "echo first",
@@ -132,7 +133,13 @@ async def test_a_flood_is_bounded(tmp_path: Path) -> None:
         "head -c 100000000 /dev/zero >&2",
         "echo last >&2",
     )
-    ended = await run(program)
+    tracemalloc.start()
+    try:
+        ended = await run(program)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5_000_000
     assert (ended.status, ended.timed_out, ended.stdout_complete) == (0, False, False)
     assert ended.stdout == b"first\n" + bytes(994)
     assert ended.stderr == bytes(995) + b"last\n"
