@@ -17,6 +17,7 @@ It needs a running asyncio event loop and Linux 5.3.
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.cache import AttachmentCache, AttachmentReader, CachedAttachment, MemoryCache
 from cni_invoker.cached import CachedRuntime
+from cni_invoker.codes import ErrorCode
 from cni_invoker.collection import collect_garbage
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration, parse_configuration
 from cni_invoker.convert import convert_result
@@ -83,6 +84,7 @@ __all__ = [
     "ConfigurationIndex",
     "ConfigurationNotFound",
     "Dns",
+    "ErrorCode",
     "ExecutionObserver",
     "FileCache",
     "GcFailed",

@@ -3,16 +3,13 @@
 """An attachment: one interface of one container."""
 
 from dataclasses import dataclass, field
-from typing import Final
 
+from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.names import check_argument, check_container_id, check_ifname, check_netns
 from spec import JsonObject, render_json
 
 __all__ = ["Attachment", "AttachmentKey"]
-
-_BAD_NETWORK: Final = 7
-"""The values become a part of the plugin's configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -71,7 +68,11 @@ class Attachment:
         except ValueError as exc:
             values = str(self.capability_args)
             raise InvalidParameter(
-                "capability arguments", values, f"they are no JSON: {exc}", code=_BAD_NETWORK
+                # They become a part of the plugin's configuration.
+                "capability arguments",
+                values,
+                f"they are no JSON: {exc}",
+                code=ErrorCode.INVALID_CONFIGURATION,
             ) from exc
 
     @property

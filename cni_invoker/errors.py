@@ -24,18 +24,17 @@ CniError
     └── PluginFailed       ended with an error: its code, message, details and standard error
 ```
 
-Every error has the `code` of the CNI specification's table ("Error", well-known codes); 999 stands for what has none
-there, as in the reference implementation. Messages are written for the operator who has to repair it. Those about
-plugins are in `plugin_errors`.
+Every error has the `code` of the CNI specification's table, or 999 (`codes`). Messages are written for the operator who
+has to repair it. Those about plugins are in `plugin_errors`.
 """
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+
+from cni_invoker.codes import ErrorCode
 
 __all__ = [
-    "TRY_AGAIN_LATER",
     "AttachmentExists",
     "BadConfiguration",
     "CacheDamaged",
@@ -51,18 +50,15 @@ __all__ = [
     "VersionUnsupported",
 ]
 
-TRY_AGAIN_LATER: Final = 11
-"""The code of what may succeed if it is tried again."""
-
 
 class CniError(Exception):
     """Anything that goes wrong in the runtime or in a plugin.
 
     Attributes:
-        code: Error code of the CNI specification.
+        code: Error code of the CNI specification (`ErrorCode`), or a plugin's own.
     """
 
-    code: int = 999
+    code: int = ErrorCode.INTERNAL
 
 
 class InvalidParameter(CniError):
@@ -90,7 +86,7 @@ class VersionUnsupported(CniError):
         supported: The versions this runtime speaks, oldest first.
     """
 
-    code = 1
+    code = ErrorCode.INCOMPATIBLE_VERSION
 
     def __init__(self, version: str, supported: Sequence[str]) -> None:
         super().__init__(f"unsupported CNI version {version}; supported are {', '.join(supported)}")
@@ -131,7 +127,7 @@ class VerbUnsupported(CniError):
         since: The first version that has it.
     """
 
-    code = 1
+    code = ErrorCode.INCOMPATIBLE_VERSION
 
     def __init__(self, verb: str, version: str, since: str) -> None:
         # The words of libcni up to the semicolon.
@@ -151,7 +147,7 @@ class NetworkBusy(CniError):
         waited_s: How long it was waited, in seconds.
     """
 
-    code = TRY_AGAIN_LATER
+    code = ErrorCode.TRY_AGAIN_LATER
 
     def __init__(self, network: str, *, waited_s: float) -> None:
         super().__init__(
@@ -185,7 +181,7 @@ class BadConfiguration(CniError):
         reason: What is wrong.
     """
 
-    code = 7
+    code = ErrorCode.INVALID_CONFIGURATION
 
     def __init__(self, reason: str, *, file: Path | None, line: int | None = None, column: int | None = None) -> None:
         place = "network configuration" if file is None else str(file)
@@ -208,7 +204,7 @@ class ConfigurationNotFound(CniError):
         problems: The files that could not be used; one of them may be the one that was meant.
     """
 
-    code = 7
+    code = ErrorCode.INVALID_CONFIGURATION
 
     def __init__(
         self,
@@ -261,7 +257,7 @@ class NotAttached(CniError):
         owed: Whether an ADD was begun, so that a DEL is owed.
     """
 
-    code = 3
+    code = ErrorCode.UNKNOWN_CONTAINER
 
     def __init__(self, network: str, container_id: str, ifname: str, *, owed: bool) -> None:
         why = "its ADD did not come to its end; delete it, and add it again" if owed else "add it first"
@@ -280,7 +276,7 @@ class CacheError(CniError):
         reason: What is wrong with it.
     """
 
-    code = 5
+    code = ErrorCode.IO_FAILURE
 
     def __init__(self, place: Path | str, reason: str) -> None:
         super().__init__(f"attachment cache: {place}: {reason}")
@@ -291,4 +287,4 @@ class CacheError(CniError):
 class CacheDamaged(CacheError):
     """What was kept of an attachment cannot be understood any more."""
 
-    code = 6
+    code = ErrorCode.DECODING_FAILURE

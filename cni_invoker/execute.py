@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from cni_invoker.codes import ErrorCode
 from cni_invoker.executable import find_obstacle
 from cni_invoker.limits import Limits
 from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginNotStarted, PluginTimeout
@@ -31,9 +32,6 @@ T = TypeVar("T")
 
 _TEXT_BUSY_PAUSE_S: Final = 0.05
 """Copying a plugin into its place takes about this long."""
-
-_INTERNAL: Final = 999
-"""The code of the reference implementation for what has none."""
 
 _SHOWN_CHARACTERS: Final = 500
 _ERROR_BYTES: Final = 1 << 16
@@ -152,7 +150,7 @@ def _failure(request: Request, path: Path, ended: Ended, stderr_tail: tuple[str,
         plugin=request.plugin,
         verb=request.verb,
         path=path,
-        code=code if isinstance(code, int) and code else _INTERNAL,
+        code=code if isinstance(code, int) and code else ErrorCode.INTERNAL,
         msg=get_str(error, "msg"),
         details=find_str(error, "details") or "",
         exit_status=status if status is not None and status >= 0 else None,

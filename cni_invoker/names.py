@@ -9,6 +9,7 @@ nothing else may get there.
 import re
 from typing import Final
 
+from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import InvalidParameter
 
 __all__ = [
@@ -20,9 +21,6 @@ __all__ = [
     "check_plugin_type",
 ]
 
-_UNKNOWN_CONTAINER: Final = 3
-_BAD_ENVIRONMENT: Final = 4
-_BAD_NETWORK: Final = 7
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 _NAME_RULE: Final = "it must begin with a letter or digit, followed by letters, digits, '_', '.' or '-'"
@@ -40,40 +38,44 @@ _DOTS: Final = frozenset({".", ".."})
 def check_container_id(container_id: str) -> None:
     """Raise `InvalidParameter` (code 3 if it is empty, else 4) if this is no container ID."""
     if not container_id:
-        raise InvalidParameter("container ID", container_id, "it is empty", code=_UNKNOWN_CONTAINER)
+        raise InvalidParameter("container ID", container_id, "it is empty", code=ErrorCode.UNKNOWN_CONTAINER)
     if _NAME.fullmatch(container_id) is None:
-        raise InvalidParameter("container ID", container_id, _NAME_RULE, code=_BAD_ENVIRONMENT)
+        raise InvalidParameter("container ID", container_id, _NAME_RULE, code=ErrorCode.INVALID_ENVIRONMENT)
 
 
 def check_network_name(name: str) -> None:
     """Raise `InvalidParameter` (code 7) if this is no network name."""
     if _NAME.fullmatch(name) is None:
-        raise InvalidParameter("network name", name, _NAME_RULE, code=_BAD_NETWORK)
+        raise InvalidParameter("network name", name, _NAME_RULE, code=ErrorCode.INVALID_CONFIGURATION)
 
 
 def check_ifname(ifname: str) -> None:
     """Raise `InvalidParameter` (code 4) if the kernel would not take this as the name of a link."""
     if _IFNAME.fullmatch(ifname) is None or ifname in _DOTS or len(ifname.encode()) > _IFNAME_BYTES:
         rule = f"it must have 1 to {_IFNAME_BYTES} bytes, no '/', ':' or white space, and not be '.' or '..'"
-        raise InvalidParameter("interface name", ifname, rule, code=_BAD_ENVIRONMENT)
+        raise InvalidParameter("interface name", ifname, rule, code=ErrorCode.INVALID_ENVIRONMENT)
 
 
 def check_plugin_type(plugin_type: str) -> None:
     """Raise `InvalidParameter` (code 7) if this cannot be the name of a plugin's file."""
     if not plugin_type:
-        raise InvalidParameter("plugin type", plugin_type, "no plugin name provided", code=_BAD_NETWORK)
+        raise InvalidParameter(
+            "plugin type", plugin_type, "no plugin name provided", code=ErrorCode.INVALID_CONFIGURATION
+        )
     if _FILE_NAME.fullmatch(plugin_type) is None or plugin_type in _DOTS:
-        raise InvalidParameter("plugin type", plugin_type, "it must be the name of a file", code=_BAD_NETWORK)
+        raise InvalidParameter(
+            "plugin type", plugin_type, "it must be the name of a file", code=ErrorCode.INVALID_CONFIGURATION
+        )
 
 
 def check_netns(netns: str) -> None:
     """Raise `InvalidParameter` (code 4) if this cannot be a path. CNI allows an empty one for DEL."""
     if _PATH.fullmatch(netns) is None:
-        raise InvalidParameter("network namespace", netns, "it is no path", code=_BAD_ENVIRONMENT)
+        raise InvalidParameter("network namespace", netns, "it is no path", code=ErrorCode.INVALID_ENVIRONMENT)
 
 
 def check_argument(key: str, value: str) -> None:
     """Raise `InvalidParameter` (code 4) if this cannot be one of CNI_ARGS, `K=V;K2=V2`, which knows no quoting."""
     if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT.fullmatch(value) is None:
         rule = "the key must not be empty, and neither key nor value may have ';' or '='"
-        raise InvalidParameter("CNI argument", f"{key}={value}", rule, code=_BAD_ENVIRONMENT)
+        raise InvalidParameter("CNI argument", f"{key}={value}", rule, code=ErrorCode.INVALID_ENVIRONMENT)

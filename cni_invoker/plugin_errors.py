@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.errors import TRY_AGAIN_LATER, CniError
+from cni_invoker.codes import ErrorCode
+from cni_invoker.errors import CniError
 
 __all__ = ["BadResult", "PluginError", "PluginFailed", "PluginNotFound", "PluginNotStarted", "PluginTimeout"]
 
@@ -63,7 +64,7 @@ class PluginNotStarted(PluginError):
         reason: The kernel's own words.
     """
 
-    code = 5
+    code = ErrorCode.IO_FAILURE
 
     def __init__(self, *, plugin: str, verb: str, path: Path, reason: str) -> None:
         super().__init__(f"{_failed(plugin, verb)}: cannot execute {path}: {reason}", plugin=plugin)
@@ -143,7 +144,7 @@ class PluginFailed(PluginError):
     @property
     def is_transient(self) -> bool:
         """Whether the plugin says that the same request may succeed later (code 11)."""
-        return self.code == TRY_AGAIN_LATER
+        return self.code == ErrorCode.TRY_AGAIN_LATER
 
 
 class BadResult(CniError):
@@ -155,7 +156,7 @@ class BadResult(CniError):
         stderr_tail: The last lines of that plugin's standard error.
     """
 
-    code = 6
+    code = ErrorCode.DECODING_FAILURE
 
     def __init__(
         self, reason: str, *, plugin: str | None = None, verb: str = "", stderr_tail: Sequence[str] = ()

@@ -10,10 +10,10 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.chain import Chain
+from cni_invoker.codes import ErrorCode
 from cni_invoker.config import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.executions import ExecutionObserver, Executions
@@ -27,8 +27,6 @@ from cni_invoker.trace import TraceContext
 from cni_invoker.versions import VersionInfo, require_supported
 
 __all__ = ["Collecting", "Runtime"]
-
-_BAD_ENVIRONMENT: Final = 4
 
 
 def _no_trace() -> TraceContext | None:
@@ -281,13 +279,13 @@ def _require_path(directory: Path) -> None:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        raise InvalidParameter("plugin directory", str(directory), "it is no path", code=_BAD_ENVIRONMENT)
+        raise InvalidParameter("plugin directory", str(directory), "it is no path", code=ErrorCode.INVALID_ENVIRONMENT)
     if os.pathsep in str(directory):
         reason = f"it has a {os.pathsep!r}, which is what separates directories in CNI_PATH; give it another name"
-        raise InvalidParameter("plugin directory", str(directory), reason, code=_BAD_ENVIRONMENT)
+        raise InvalidParameter("plugin directory", str(directory), reason, code=ErrorCode.INVALID_ENVIRONMENT)
 
 
 def _require_netns(attachment: Attachment) -> None:
     """Refuse what only DEL may be asked for: a container without a network namespace."""
     if not attachment.netns:
-        raise InvalidParameter("network namespace", "", "it is empty", code=_BAD_ENVIRONMENT)
+        raise InvalidParameter("network namespace", "", "it is empty", code=ErrorCode.INVALID_ENVIRONMENT)

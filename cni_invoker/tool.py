@@ -19,6 +19,7 @@ import click
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.cached import CachedRuntime
+from cni_invoker.codes import ErrorCode
 from cni_invoker.config import NetworkConfigurationList
 from cni_invoker.directory import ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.errors import CniError, ConfigurationNotFound, InvalidParameter
@@ -42,7 +43,6 @@ __all__ = ["main"]
 
 _T = TypeVar("_T")
 
-_BAD_PARAMETER: Final = 4
 _LIMITS: Final = Limits()
 
 _network = click.argument("network")
@@ -230,7 +230,9 @@ def _attachment(netns: str, ifname: str | None) -> Attachment:
 def _parse_key(text: str) -> AttachmentKey:
     container_id, slash, ifname = text.partition("/")
     if not slash:
-        raise InvalidParameter("attachment", text, "it is not of the form ID/IFNAME", code=_BAD_PARAMETER)
+        raise InvalidParameter(
+            "attachment", text, "it is not of the form ID/IFNAME", code=ErrorCode.INVALID_ENVIRONMENT
+        )
     return AttachmentKey(container_id=container_id, ifname=ifname)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.attachment import Attachment
+from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import InvalidParameter
 from spec import JsonError, JsonObject, as_object, parse_json
 
@@ -19,7 +20,6 @@ _PLUGIN_DIRS: Final = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
 """Where plugins are by convention, and where Debian has them; cnitool knows neither and needs `CNI_PATH`."""
 
 _IFNAME: Final = "eth0"
-_BAD_ENVIRONMENT: Final = 4
 _DIGEST_BYTES: Final = 10
 
 
@@ -68,7 +68,9 @@ def _arguments(text: str) -> tuple[tuple[str, str], ...]:
             case [key, value] if key and value:
                 found.append((key, value))
             case _:
-                raise InvalidParameter("CNI_ARGS", text, f"{pair!r} is not of the form K=V", code=_BAD_ENVIRONMENT)
+                raise InvalidParameter(
+                    "CNI_ARGS", text, f"{pair!r} is not of the form K=V", code=ErrorCode.INVALID_ENVIRONMENT
+                )
     return tuple(found)
 
 
@@ -76,4 +78,4 @@ def _capability_args(text: str) -> JsonObject:
     try:
         return as_object(parse_json(text.encode()), "the value") if text else {}
     except JsonError as exc:
-        raise InvalidParameter("CAP_ARGS", text, str(exc), code=_BAD_ENVIRONMENT) from exc
+        raise InvalidParameter("CAP_ARGS", text, str(exc), code=ErrorCode.INVALID_ENVIRONMENT) from exc

@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from cni_invoker.codes import ErrorCode
 from cni_invoker.directory import ConfigurationIndex
 from cni_invoker.errors import CniError
 from cni_invoker.plugin_errors import PluginFailed
@@ -14,8 +15,6 @@ from cni_invoker.versions import SUPPORTED_VERSIONS
 from spec import JsonObject, JsonValue, render_json
 
 __all__ = ["Messages", "print_error", "print_json", "print_usage_error", "render_index", "render_index_text"]
-
-_BAD_PARAMETER: Final = 4
 
 _WORDS: Final = {
     "cache.bad_configuration": "the remembered configuration of {network} is not used, but the present one: {reason}",
@@ -60,7 +59,9 @@ def print_error(exc: CniError) -> None:
 
 def print_usage_error(exc: click.UsageError) -> None:
     """Print what is wrong with a command line as an error of CNI's, and for a reader."""
-    print_json({"cniVersion": SUPPORTED_VERSIONS[-1], "code": _BAD_PARAMETER, "msg": exc.format_message()})
+    print_json(
+        {"cniVersion": SUPPORTED_VERSIONS[-1], "code": ErrorCode.INVALID_ENVIRONMENT, "msg": exc.format_message()}
+    )
     exc.show()
 
 

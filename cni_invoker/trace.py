@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import InvalidParameter
 
 __all__ = ["TRACE_VARIABLES", "TraceContext"]
@@ -13,7 +14,6 @@ __all__ = ["TRACE_VARIABLES", "TraceContext"]
 TRACE_VARIABLES: Final = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
 """The environment variables that tell it, as in libcni and OpenTelemetry's "Environment Variables as Carriers"."""
 
-_BAD_ENVIRONMENT: Final = 4
 
 # W3C Trace Context: version ff is forbidden, and so are a trace and a span of nothing but zeros.
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -40,10 +40,10 @@ class TraceContext:
     def __post_init__(self) -> None:
         if _TRACEPARENT.fullmatch(self.traceparent) is None:
             rule = "it must be a version, a trace, a span and flags, as in W3C Trace Context"
-            raise InvalidParameter("traceparent", self.traceparent, rule, code=_BAD_ENVIRONMENT)
+            raise InvalidParameter("traceparent", self.traceparent, rule, code=ErrorCode.INVALID_ENVIRONMENT)
         for name, value in (("tracestate", self.tracestate), ("baggage", self.baggage)):
             if _HEADER.fullmatch(value) is None:
-                raise InvalidParameter(name, value, "it must be printable ASCII", code=_BAD_ENVIRONMENT)
+                raise InvalidParameter(name, value, "it must be printable ASCII", code=ErrorCode.INVALID_ENVIRONMENT)
 
     @property
     def environment(self) -> dict[str, str]:

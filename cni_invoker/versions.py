@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import InvalidParameter, VersionUnsupported
 from cni_invoker.plugin_errors import BadResult
 from spec import JsonError, as_object, find_str, get_strings, parse_json
@@ -29,7 +30,6 @@ _IMPLIED: Final = "0.1.0"
 """What a document without a version has: the first specification had no field for it."""
 
 _VERSION: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
-_BAD_VERSION: Final = 1
 
 
 def parse_version(version: str) -> tuple[int, int, int]:
@@ -40,7 +40,9 @@ def parse_version(version: str) -> tuple[int, int, int]:
     """
     match = _VERSION.fullmatch(version or _IMPLIED)
     if match is None:
-        raise InvalidParameter("CNI version", version, "it is not of the form 1.0.0", code=_BAD_VERSION)
+        raise InvalidParameter(
+            "CNI version", version, "it is not of the form 1.0.0", code=ErrorCode.INCOMPATIBLE_VERSION
+        )
     major, minor, patch = (int(part or 0) for part in match.groups())
     return major, minor, patch
 

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The error codes of the CNI specification (CNI SPEC "Error", well-known codes)."""
+
+from enum import IntEnum
+
+__all__ = ["ErrorCode"]
+
+
+class ErrorCode(IntEnum):
+    """What kind of error it is. Plugins have codes of their own from 100 on."""
+
+    INCOMPATIBLE_VERSION = 1
+    UNSUPPORTED_FIELD = 2
+    UNKNOWN_CONTAINER = 3
+    """There is nothing of the container: it needs no DEL."""
+    INVALID_ENVIRONMENT = 4
+    """A variable is missing or not allowed, and so a name or path that would become one."""
+    IO_FAILURE = 5
+    DECODING_FAILURE = 6
+    INVALID_CONFIGURATION = 7
+    TRY_AGAIN_LATER = 11
+    NOT_AVAILABLE = 50
+    """STATUS: no ADD can succeed."""
+    LIMITED_CONNECTIVITY = 51
+    """The same, and existing attachments may not work as they should."""
+    INTERNAL = 999
+    """Not of the specification: what has no code there, as in the reference implementation."""
