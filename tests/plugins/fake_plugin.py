@@ -31,6 +31,7 @@ class Behaviour(TypedDict, total=False):
         stderr: Text for the standard error.
         stderr_bytes: So much more of it, in lines of 100 characters.
         sleep_s: Wait so long.
+        wait_for: Wait until this file is there.
         delegate: True: become the plugin in `ipam.type`, found in CNI_PATH; what follows does not happen.
         result: Print this result.
         passthrough: True: print prevResult.
@@ -49,6 +50,7 @@ class Behaviour(TypedDict, total=False):
     stderr: str
     stderr_bytes: int
     sleep_s: float
+    wait_for: str
     delegate: bool
     result: object
     passthrough: bool
@@ -160,6 +162,8 @@ def main() -> None:
     sys.stderr.write(("x" * 99 + "\n") * (behaviour.get("stderr_bytes", 0) // 100))
     sys.stderr.flush()
     time.sleep(behaviour.get("sleep_s", 0))
+    while "wait_for" in behaviour and not Path(behaviour["wait_for"]).exists():
+        time.sleep(0.01)
     if behaviour.get("delegate"):
         delegate(asked)
     status = answer(behaviour, asked)

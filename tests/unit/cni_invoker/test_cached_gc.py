@@ -102,6 +102,34 @@ async def test_gc_with_a_cache_that_cannot_be_read(scene: Scene, tmp_path: Path)
     assert scene.calls == []
 
 
+async def test_gc_with_a_file_that_cannot_be_read(scene: Scene, tmp_path: Path) -> None:
+    """It may be an attachment to the network: plugins, which would take it for nobody's, are not asked."""
+    runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
+    file = tmp_path / "results" / "blue-c9-eth0"
+    file.parent.mkdir()
+    file.write_bytes(b"garbage")
+    with pytest.raises(GcFailed, match=str(file)):
+        await runtime.gc(BLUE, ())
+    assert scene.calls == []
+    file.rename(file.with_name("red-c9-eth0"))
+    await runtime.gc(BLUE, ())
+    assert scene.calls == ["first GC", "second GC"]
+
+
+async def test_gc_spares_what_came_before_it_looked(scene: Scene) -> None:
+    """An ADD that begins and ends between the question and the look is in nobody's list of the valid either."""
+
+    class SlowCache(MemoryCache):
+        async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
+            if not whole:
+                await runtime.add(BLUE, ATTACHMENT)
+            return await super().list(network, whole=whole)
+
+    runtime = CachedRuntime(scene.stateless, SlowCache(), boot_id=BOOT)
+    await runtime.gc(BLUE, ())
+    assert scene.calls == ["first ADD", "second ADD", "first GC", "second GC"]
+
+
 @pytest.mark.parametrize("first", ["add", "gc"])
 async def test_gc_spares_what_comes_meanwhile(scene: Scene, first: str) -> None:
     """An ADD under way when GC is asked for, or that comes while GC waits, is in nobody's list of the valid."""

@@ -237,13 +237,25 @@ def test_gc(host: Host) -> None:
     assert list((host.cache / "results").iterdir()) == []
 
 
+def wait_for_descriptor(pid: int, file: Path) -> None:
+    """Wait until a process has a file open."""
+    deadline = time.monotonic() + LIMIT_S
+    while not any(os.path.realpath(link) == str(file) for link in Path(f"/proc/{pid}/fd").iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_gc_waits_for_add(host: Host) -> None:
     """Two processes are kept apart: GC takes nothing for stale that is half attached, and tells plugins of it."""
-    host.plugins.install("first", ADD={"result": RESULT, "sleep_s": 4})
+    go = host.cache.with_name("go")
+    host.plugins.install("first", ADD={"result": RESULT, "wait_for": str(go)})
     with host.running("add", "blue", NETNS) as adding:
         host.wait_for("ADD")
-        host.do("gc", "blue", "--all")
-        assert adding.wait(LIMIT_S) == 0
+        with host.running("gc", "blue", "--all") as collecting:
+            wait_for_descriptor(collecting.pid, host.cache / "locks" / "blue")
+            assert host.verbs == ["ADD"]
+            go.touch()
+            assert [adding.wait(LIMIT_S), collecting.wait(LIMIT_S)] == [0, 0]
     assert host.verbs == ["ADD", "GC"]
     assert host.commands[1].stdin["cni.dev/valid-attachments"] == [{"containerID": ID, "ifname": "eth0"}]
 
