@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the tests of whole lists of plugins start from."""
+"""What the tests of whole lists of plugins, and of the command, start from."""
 
 from pathlib import Path
 
@@ -10,8 +10,9 @@ from cni_invoker import Runtime
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.cached_scene import Scene
 from tests.unit.cni_invoker.runtime_scene import LIMITS, RESULT
+from tests.unit.cni_invoker.tool_host import Host
 
-__all__ = ["plugins", "runtime", "scene"]
+__all__ = ["host", "plugins", "runtime", "scene"]
 
 
 @pytest.fixture
@@ -34,3 +35,9 @@ def runtime(plugins: FakePlugins) -> Runtime:
 def scene(tmp_path: Path) -> Scene:
     """Plugins, a cache, and a runtime that has both."""
     return Scene(tmp_path)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """A host to run the command on."""
+    return Host(tmp_path)

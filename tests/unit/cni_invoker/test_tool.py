@@ -8,113 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from cni_invoker.tool_environment import container_id
-from spec import JsonObject, JsonValue, as_object, parse_json
-from tests.plugins import Command, FakePlugins
-
-NETNS = "/run/netns/testing"
-ID = container_id(NETNS)
-RESULT: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
-LIMIT_S = 30.0
-
-
-class Host:
-    """A directory of configurations, one of fake plugins, and a cache."""
-
-    def __init__(self, directory: Path) -> None:
-        self.configurations = directory / "net.d"
-        self.configurations.mkdir()
-        self.cache = directory / "cache"
-        self.plugins = FakePlugins(directory / "bin")
-        self.plugins.install("first", ADD={"result": RESULT})
-        self.configure("10-blue.conflist", {"type": "first", "capabilities": {"mac": True}})
-
-    def configure(self, file: str, *plugins: JsonValue, name: str = "blue") -> Path:
-        """Write a list."""
-        path = self.configurations / file
-        path.write_text(json.dumps({"cniVersion": "1.1.0", "name": name, "plugins": plugins}))
-        return path
-
-    def command(self, *arguments: str) -> list[str]:
-        """Give the command line."""
-        verb, *rest = arguments
-        kept = ["--cache-dir", str(self.cache)] if verb in {"add", "check", "del", "gc"} else []
-        return [sys.executable, "-m", "cni_invoker", verb, *kept, *rest]
-
-    def environment(self, **variables: str) -> dict[str, str]:
-        """Give the environment."""
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("CNI_", "CAP_"))}
-        return {
-            **clean,
-            "NETCONFPATH": str(self.configurations),
-            "CNI_PATH": str(self.plugins.directory),
-            "PYTHONPATH": str(Path(__file__).parents[3]),
-            **variables,
-        }
-
-    def run(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """Run the tool to its end."""
-        return subprocess.run(
-            self.command(*arguments),
-            env=self.environment(**variables),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-
-    def do(self, *arguments: str, **variables: str) -> str:
-        """Run the tool and give what it printed; it must succeed."""
-        done = self.run(*arguments, **variables)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def fail(self, *arguments: str, **variables: str) -> tuple[JsonObject, str]:
-        """Run the tool and give its error, and what is on standard error; it must fail."""
-        done = self.run(*arguments, **variables)
-        assert done.returncode == 1
-        return as_object(parse_json(done.stdout.encode()), "the error"), done.stderr
-
-    @contextmanager
-    def running(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-        """Run the tool beside the test."""
-        with subprocess.Popen(
-            self.command(*arguments), env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
-
-    @property
-    def commands(self) -> tuple[Command, ...]:
-        """What the plugins were asked, but for their versions."""
-        return tuple(command for command in self.plugins.commands if command.verb != "VERSION")
-
-    @property
-    def verbs(self) -> list[str]:
-        """The same, verbs alone."""
-        return [command.verb for command in self.commands]
-
-    def wait_for(self, verb: str) -> None:
-        """Wait until a plugin has been asked."""
-        deadline = time.monotonic() + LIMIT_S
-        while verb not in self.verbs:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-
-@pytest.fixture(name="host")
-def make_host(tmp_path: Path) -> Host:
-    """What a test starts from."""
-    return Host(tmp_path)
+from spec import JsonObject, as_object, parse_json
+from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, RESULT, Host
 
 
 def test_add_check_and_del(host: Host) -> None:
@@ -212,52 +111,6 @@ def test_a_wrong_command_line(host: Host, arguments: tuple[str, ...]) -> None:
     error, text = host.fail(*arguments)
     assert error["code"] == 4
     assert "Usage: cni-invoker" in text
-
-
-def test_gc_wants_to_be_told(host: Host) -> None:
-    """Without a word on what is valid nothing is deleted, and it says what there is."""
-    host.do("add", "blue", NETNS)
-    for arguments in (("gc", "blue", NETNS), ("gc", "blue", NETNS, "--all", "--valid", f"{ID}/eth0")):
-        error, text = host.fail(*arguments)
-        assert error["code"] == 4
-        assert f"there are: {ID}/eth0" in text
-    assert host.verbs == ["ADD"]
-
-
-def test_gc(host: Host) -> None:
-    """What is valid stays; with `--all` nothing does."""
-    host.do("add", "blue", NETNS)
-    host.do("add", "blue", NETNS, CNI_IFNAME="eth1")
-    host.do("gc", "blue", "--valid", f"{ID}/eth1")
-    assert host.verbs == ["ADD", "ADD", "DEL", "GC"]
-    assert host.commands[2].environment["CNI_IFNAME"] == "eth0"
-    assert host.commands[3].stdin["cni.dev/valid-attachments"] == [{"containerID": ID, "ifname": "eth1"}]
-    host.do("gc", "blue", NETNS, "--all")
-    assert host.verbs[4:] == ["DEL", "GC"]
-    assert list((host.cache / "results").iterdir()) == []
-
-
-def wait_for_descriptor(pid: int, file: Path) -> None:
-    """Wait until a process has a file open."""
-    deadline = time.monotonic() + LIMIT_S
-    while not any(os.path.realpath(link) == str(file) for link in Path(f"/proc/{pid}/fd").iterdir()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_gc_waits_for_add(host: Host) -> None:
-    """Two processes are kept apart: GC takes nothing for stale that is half attached, and tells plugins of it."""
-    go = host.cache.with_name("go")
-    host.plugins.install("first", ADD={"result": RESULT, "wait_for": str(go)})
-    with host.running("add", "blue", NETNS) as adding:
-        host.wait_for("ADD")
-        with host.running("gc", "blue", "--all") as collecting:
-            wait_for_descriptor(collecting.pid, host.cache / "locks" / "blue")
-            assert host.verbs == ["ADD"]
-            go.touch()
-            assert [adding.wait(LIMIT_S), collecting.wait(LIMIT_S)] == [0, 0]
-    assert host.verbs == ["ADD", "GC"]
-    assert host.commands[1].stdin["cni.dev/valid-attachments"] == [{"containerID": ID, "ifname": "eth0"}]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-invoker gc`, beside other processes."""
+
+import os
+import time
+from pathlib import Path
+
+from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, RESULT, Host
+
+
+def test_gc_wants_to_be_told(host: Host) -> None:
+    """Without a word on what is valid nothing is deleted, and it says what there is."""
+    host.do("add", "blue", NETNS)
+    for arguments in (("gc", "blue", NETNS), ("gc", "blue", NETNS, "--all", "--valid", f"{ID}/eth0")):
+        error, text = host.fail(*arguments)
+        assert error["code"] == 4
+        assert f"there are: {ID}/eth0" in text
+    assert host.verbs == ["ADD"]
+
+
+def test_gc(host: Host) -> None:
+    """What is valid stays; with `--all` nothing does."""
+    host.do("add", "blue", NETNS)
+    host.do("add", "blue", NETNS, CNI_IFNAME="eth1")
+    host.do("gc", "blue", "--valid", f"{ID}/eth1")
+    assert host.verbs == ["ADD", "ADD", "DEL", "GC"]
+    assert host.commands[2].environment["CNI_IFNAME"] == "eth0"
+    assert host.commands[3].stdin["cni.dev/valid-attachments"] == [{"containerID": ID, "ifname": "eth1"}]
+    host.do("gc", "blue", NETNS, "--all")
+    assert host.verbs[4:] == ["DEL", "GC"]
+    assert list((host.cache / "results").iterdir()) == []
+
+
+def wait_for_descriptor(pid: int, file: Path) -> None:
+    """Wait until a process has a file open."""
+    deadline = time.monotonic() + LIMIT_S
+    while not any(os.path.realpath(link) == str(file) for link in Path(f"/proc/{pid}/fd").iterdir()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_gc_waits_for_add(host: Host) -> None:
+    """Two processes are kept apart: GC takes nothing for stale that is half attached, and tells plugins of it."""
+    go = host.cache.with_name("go")
+    host.plugins.install("first", ADD={"result": RESULT, "wait_for": str(go)})
+    with host.running("add", "blue", NETNS) as adding:
+        host.wait_for("ADD")
+        with host.running("gc", "blue", "--all") as collecting:
+            wait_for_descriptor(collecting.pid, host.cache / "locks" / "blue")
+            assert host.verbs == ["ADD"]
+            go.touch()
+            assert [adding.wait(LIMIT_S), collecting.wait(LIMIT_S)] == [0, 0]
+    assert host.verbs == ["ADD", "GC"]
+    assert host.commands[1].stdin["cni.dev/valid-attachments"] == [{"containerID": ID, "ifname": "eth0"}]

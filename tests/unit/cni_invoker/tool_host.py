@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the tests of the command start from: a host with a network, fake plugins and a cache, and the command on it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cni_invoker.tool_environment import container_id
+from spec import JsonObject, JsonValue, as_object, parse_json
+from tests.plugins import Command, FakePlugins
+
+__all__ = ["ID", "LIMIT_S", "NETNS", "RESULT", "Host"]
+
+NETNS = "/run/netns/testing"
+ID = container_id(NETNS)
+RESULT: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
+LIMIT_S = 30.0
+
+
+class Host:
+    """A directory of configurations, one of fake plugins, and a cache."""
+
+    def __init__(self, directory: Path) -> None:
+        self.configurations = directory / "net.d"
+        self.configurations.mkdir()
+        self.cache = directory / "cache"
+        self.plugins = FakePlugins(directory / "bin")
+        self.plugins.install("first", ADD={"result": RESULT})
+        self.configure("10-blue.conflist", {"type": "first", "capabilities": {"mac": True}})
+
+    def configure(self, file: str, *plugins: JsonValue, name: str = "blue") -> Path:
+        """Write a list."""
+        path = self.configurations / file
+        path.write_text(json.dumps({"cniVersion": "1.1.0", "name": name, "plugins": plugins}))
+        return path
+
+    def command(self, *arguments: str) -> list[str]:
+        """Give the command line."""
+        verb, *rest = arguments
+        kept = ["--cache-dir", str(self.cache)] if verb in {"add", "check", "del", "gc"} else []
+        return [sys.executable, "-m", "cni_invoker", verb, *kept, *rest]
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        """Give the environment."""
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("CNI_", "CAP_"))}
+        return {
+            **clean,
+            "NETCONFPATH": str(self.configurations),
+            "CNI_PATH": str(self.plugins.directory),
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            **variables,
+        }
+
+    def run(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+        """Run the tool to its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            env=self.environment(**variables),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    def do(self, *arguments: str, **variables: str) -> str:
+        """Run the tool and give what it printed; it must succeed."""
+        done = self.run(*arguments, **variables)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def fail(self, *arguments: str, **variables: str) -> tuple[JsonObject, str]:
+        """Run the tool and give its error, and what is on standard error; it must fail."""
+        done = self.run(*arguments, **variables)
+        assert done.returncode == 1
+        return as_object(parse_json(done.stdout.encode()), "the error"), done.stderr
+
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+        """Run the tool beside the test."""
+        with subprocess.Popen(
+            self.command(*arguments), env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        """What the plugins were asked, but for their versions."""
+        return tuple(command for command in self.plugins.commands if command.verb != "VERSION")
+
+    @property
+    def verbs(self) -> list[str]:
+        """The same, verbs alone."""
+        return [command.verb for command in self.commands]
+
+    def wait_for(self, verb: str) -> None:
+        """Wait until a plugin has been asked."""
+        deadline = time.monotonic() + LIMIT_S
+        while verb not in self.verbs:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
