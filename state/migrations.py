@@ -42,7 +42,8 @@ def _endpoint_1(document: JsonObject) -> JsonObject:
     snapshot = find_object(document, "snapshot")
     if snapshot is None:
         return document
-    addresses = [{**address, "broadcast": None} for address in get_objects(snapshot, "addresses")]
+    of_address: JsonObject = {"broadcast": None, "metric": None, "label": None}
+    addresses = [{**address, **of_address} for address in get_objects(snapshot, "addresses")]
     further: JsonObject = {"rules": [], "neighbours": [], "sysctls": [], "qdisc": None}
     return {**document, "snapshot": {**snapshot, "addresses": addresses, **further}}
 

@@ -5,6 +5,7 @@
 Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
 """
 
+import struct
 from errno import EADDRNOTAVAIL, EPROTO
 from ipaddress import IPv6Interface, ip_interface
 from socket import AF_INET, AF_INET6
@@ -22,12 +23,15 @@ from cnm_bridge.kernel.sysctl import has_ipv6, write_ipv6
 __all__ = ["add_addresses", "add_further_address", "find_addresses", "parse_address", "remove_addresses"]
 
 _IFA_F_NODAD: Final = 0x02
-_LASTING_FLAGS: Final = 0x10 | 0x80 | NO_PREFIX_ROUTE  # IFA_F_HOMEADDRESS, IFA_F_PERMANENT
+# IFA_F_HOMEADDRESS, IFA_F_PERMANENT, IFA_F_MANAGETEMPADDR, IFA_F_MCAUTOJOIN
+_LASTING_FLAGS: Final = 0x10 | 0x80 | 0x100 | 0x400 | NO_PREFIX_ROUTE
+_LIFETIMES: Final = struct.Struct("=4I")  # ifa_cacheinfo: seconds preferred and valid; two times of the kernel's own
+_FOR_EVER: Final = 0xFFFFFFFF
 
 
 def find_addresses(netlink: Netlink, link: Link) -> tuple[Address, ...]:
     """Give the addresses of a link in the kernel's order."""
-    return tuple(parse_address(message) for message in netlink.dump(RTM_GETADDR, {"index": link.index}))
+    return tuple(parse_address(message, link) for message in netlink.dump(RTM_GETADDR, {"index": link.index}))
 
 
 def remove_addresses(netlink: Netlink, link: Link) -> None:
@@ -61,20 +65,26 @@ def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ..
 
 
 def add_further_address(netlink: Netlink, link: Link, address: Address) -> None:
-    """Add an address as it was elsewhere: peer, broadcast address, scope, and whether its prefix gets a route."""
-    wanted: list[tuple[str, int | bytes]] = [
+    """Add an address as it was elsewhere, with all that a snapshot holds of it."""
+    wanted: list[tuple[str, int | str | bytes]] = [
         ("IFA_LOCAL", address.address.packed),
         ("IFA_ADDRESS", (address.peer or address.address).packed),
         ("IFA_FLAGS", address.flags & _LASTING_FLAGS | _IFA_F_NODAD),
     ]
     if address.broadcast is not None:
         wanted.append(("IFA_BROADCAST", address.broadcast.packed))
+    if address.metric is not None:
+        wanted.append(("IFA_RT_PRIORITY", address.metric))
+    if address.label is not None:
+        wanted.append(("IFA_LABEL", f"{link.state.name}{address.label}"))
+    if address.is_deprecated:
+        wanted.append(("IFA_CACHEINFO", _LIFETIMES.pack(0, _FOR_EVER, 0, 0)))
     fields = {**_fields(link, address.address), "scope": address.scope}
     netlink.request(RTM_NEWADDR, fields, wanted, flags=NLM_F_CREATE | NLM_F_EXCL)
 
 
-def parse_address(message: Message) -> Address:
-    """Read what the kernel tells about an address."""
+def parse_address(message: Message, link: Link) -> Address:
+    """Read what the kernel tells about an address of a link."""
     # IFA_LOCAL is the link's own; IFA_ADDRESS is the peer's where there is one, else the same, and alone in IPv6
     address = message.address("IFA_ADDRESS")
     local = message.address("IFA_LOCAL") or address
@@ -86,6 +96,8 @@ def parse_address(message: Message) -> Address:
         scope=message.field("scope"),
         flags=message.number("IFA_FLAGS") or message.field("flags"),
         broadcast=message.address("IFA_BROADCAST"),
+        metric=message.number("IFA_RT_PRIORITY"),
+        label=(message.text("IFA_LABEL") or "").removeprefix(link.state.name) or None,
     )
 
 

@@ -1,26 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Packet filter rules: whether the namespace of the calling thread has any. They cannot be carried into another one."""
+"""Packet filter rules and IPsec: whether the namespace of the calling thread has any.
+
+Neither can be carried into another one.
+"""
 
 import os
 import socket
 import struct
+from errno import EOPNOTSUPP, EPROTONOSUPPORT
 from pathlib import Path
 from typing import Final
 
-from pyroute2.netlink import NETLINK_NETFILTER, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR
+from pyroute2.netlink import (
+    NETLINK_NETFILTER,
+    NETLINK_XFRM,
+    NLM_F_DUMP,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+)
 
-__all__ = ["find_firewall"]
+__all__ = ["find_firewall", "has_ipsec"]
 
 _GET_TABLES: Final = 10 << 8 | 1  # NFNL_SUBSYS_NFTABLES, NFT_MSG_GETTABLE
+_GET_POLICY: Final = 0x15  # XFRM_MSG_GETPOLICY
+_GET_STATE: Final = 0x12  # XFRM_MSG_GETSA
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
 _ANY_FAMILY: Final = bytes(4)  # nfgenmsg
-_IPTABLES: Final = ("ip_tables_names", "ip6_tables_names")
+_IPTABLES: Final = ("ip_tables_names", "ip6_tables_names", "arp_tables_names")
 
 
 def find_firewall(*, reply_limit_s: float) -> str | None:
     """Tell, in words, which packet filter has rules or tables here; None where none has."""
-    if _has_nftables(reply_limit_s):
+    if _has_any(NETLINK_NETFILTER, _GET_TABLES, _ANY_FAMILY, reply_limit_s):
         return "nftables tables"
     for file in _IPTABLES:
         path = Path("/proc/thread-self/net", file)
@@ -29,10 +42,22 @@ def find_firewall(*, reply_limit_s: float) -> str | None:
     return None
 
 
-def _has_nftables(reply_limit_s: float) -> bool:
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as conversation:
+def has_ipsec(*, reply_limit_s: float) -> bool:
+    """Tell whether packets are encrypted or have to be here, by policies or states."""
+    return any(_has_any(NETLINK_XFRM, question, b"", reply_limit_s) for question in (_GET_POLICY, _GET_STATE))
+
+
+def _has_any(protocol: int, question: int, body: bytes, reply_limit_s: float) -> bool:
+    """Tell whether a dump has anything in it; a kernel that does not know the question has not."""
+    try:
+        conversation = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+    except OSError as exc:
+        if exc.errno in {EPROTONOSUPPORT, EOPNOTSUPP}:
+            return False
+        raise
+    with conversation:
         conversation.settimeout(reply_limit_s)
-        length = _HEADER.size + len(_ANY_FAMILY)
-        conversation.send(_HEADER.pack(length, _GET_TABLES, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + _ANY_FAMILY)
+        header = _HEADER.pack(_HEADER.size + len(body), question, NLM_F_REQUEST | NLM_F_DUMP, 1, 0)
+        conversation.send(header + body)
         _, kind, *_ = _HEADER.unpack_from(conversation.recv(65536))
-    return kind not in {NLMSG_DONE, NLMSG_ERROR}  # an error: the kernel has no nftables
+    return kind not in {NLMSG_DONE, NLMSG_ERROR}

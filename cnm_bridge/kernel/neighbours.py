@@ -5,6 +5,7 @@
 Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
 """
 
+from collections.abc import Iterator
 from errno import EPROTO
 from ipaddress import IPv6Address
 from socket import AF_INET, AF_INET6, AF_UNSPEC
@@ -18,10 +19,12 @@ from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.message import Message
 from cnm_bridge.kernel.netlink import Netlink
 
-__all__ = ["find_neighbours", "set_neighbour"]
+__all__ = ["find_neighbours", "find_peculiar_neighbours", "set_neighbour"]
 
 _PERMANENT: Final = 0x80  # NUD_PERMANENT
+_NOARP: Final = 0x40  # NUD_NOARP
 _PROXY: Final = 0x08  # NTF_PROXY
+_GROUP: Final = 1  # in the first byte of an Ethernet address
 
 
 def find_neighbours(netlink: Netlink, link: Link) -> tuple[Neighbour, ...]:
@@ -35,6 +38,28 @@ def find_neighbours(netlink: Netlink, link: Link) -> tuple[Neighbour, ...]:
         and message.field("ifindex") == link.index
         and (flags or message.field("state") & _PERMANENT)
     )
+
+
+def find_peculiar_neighbours(netlink: Netlink, link: Link) -> Iterator[str]:
+    """Describe the entries that somebody made and that a `Neighbour` has no place for."""
+    for message in netlink.dump(RTM_GETNEIGH, {"family": AF_UNSPEC}, (("NDA_IFINDEX", link.index),)):
+        if message.field("family") not in {AF_INET, AF_INET6} or message.field("ifindex") != link.index:
+            continue
+        address, state, flags = message.address("NDA_DST"), message.field("state"), message.field("flags")
+        if state & _PERMANENT and flags & ~_PROXY:
+            yield f"neighbour {address} with flags"
+        if _is_made_noarp(message, link):
+            yield f"neighbour {address} without ARP"
+        if message.number("NDA_FLAGS_EXT"):
+            yield f"neighbour {address} that the kernel looks after"
+
+
+def _is_made_noarp(message: Message, link: Link) -> bool:
+    """Tell whether somebody has said that an address is not to be asked for: of groups the kernel says so itself."""
+    mac, address = message.find("NDA_LLADDR"), message.address("NDA_DST")
+    if not message.field("state") & _NOARP or link.state.noarp or address is None:
+        return False
+    return not (address.is_multicast or mac is None or mac[0] & _GROUP)
 
 
 def set_neighbour(netlink: Netlink, link: Link, neighbour: Neighbour) -> None:

@@ -5,40 +5,56 @@
 Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
 """
 
+from collections.abc import Iterator
 from socket import AF_UNSPEC
 from typing import Final
 
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_REPLACE
-from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_NEWQDISC
+from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWQDISC
 
 from cnm_bridge.kernel.carried import Qdisc
 from cnm_bridge.kernel.errors import NotCarriable
 from cnm_bridge.kernel.links import Link
+from cnm_bridge.kernel.message import Message
 from cnm_bridge.kernel.netlink import Netlink
 
-__all__ = ["find_qdisc", "set_qdisc"]
+__all__ = ["find_qdisc", "has_qdisc", "set_qdisc"]
 
 _ROOT: Final = 0xFFFFFFFF  # TC_H_ROOT
 _ALONE: Final = frozenset({"bfifo", "codel", "fq", "fq_codel", "pfifo", "tbf"})
-"""Kinds that are whole by themselves, without classes and filters, and that the kernel takes as it tells them."""
+"""Kinds that are whole by themselves, without classes, and that the kernel takes as it tells them."""
+_FILTERED: Final = frozenset({"fq_codel"})
+"""Those of them that can have filters all the same."""
+_UNDERSTOOD: Final = {
+    *("TCA_KIND", "TCA_OPTIONS", "TCA_STATS", "TCA_STATS2", "TCA_XSTATS"),
+    "12",  # TCA_HW_OFFLOAD: a state
+}
 
 
-def find_qdisc(netlink: Netlink, link: Link) -> Qdisc | None:
-    """Give the root qdisc, None where nobody has set one; what the kernel chooses itself has no handle.
+def find_qdisc(netlink: Netlink, index: int) -> Qdisc | None:
+    """Give the root qdisc of the link of that index, None where nobody has set one.
 
     Raises:
         NotCarriable: There are several, or one that is not whole by itself.
     """
     found = None
-    for message in netlink.dump(RTM_GETQDISC, {"family": AF_UNSPEC}):
-        handle = message.field("handle")
-        if message.field("index") != link.index or not handle:
-            continue
+    for message in _set_by_somebody(netlink, index):
         kind = message.text("TCA_KIND") or ""
         if kind not in _ALONE or message.field("parent") != _ROOT:
             raise NotCarriable(f"qdisc {kind}")
-        found = Qdisc(kind=kind, handle=handle, options=message.find("TCA_OPTIONS") or b"")
+        if not message.names() <= _UNDERSTOOD:
+            raise NotCarriable(f"qdisc {kind} with a size table or an estimator")
+        found = _parse(message)
+        if kind in _FILTERED and _has_filters(netlink, index, found.handle):
+            raise NotCarriable(f"qdisc {kind} with filters")
     return found
+
+
+def has_qdisc(netlink: Netlink, index: int, qdisc: Qdisc) -> bool:
+    """Tell whether this is the root qdisc of the link of that index."""
+    return any(
+        message.field("parent") == _ROOT and _parse(message) == qdisc for message in _set_by_somebody(netlink, index)
+    )
 
 
 def set_qdisc(netlink: Netlink, link: Link, qdisc: Qdisc) -> None:
@@ -46,3 +62,19 @@ def set_qdisc(netlink: Netlink, link: Link, qdisc: Qdisc) -> None:
     fields = {"family": AF_UNSPEC, "index": link.index, "handle": qdisc.handle, "parent": _ROOT}
     wanted = (("TCA_KIND", qdisc.kind), ("TCA_OPTIONS", qdisc.options))
     netlink.request(RTM_NEWQDISC, fields, wanted, flags=NLM_F_CREATE | NLM_F_REPLACE)
+
+
+def _set_by_somebody(netlink: Netlink, index: int) -> Iterator[Message]:
+    """Yield the qdiscs of a link that have a handle: what the kernel chooses itself has none."""
+    for message in netlink.dump(RTM_GETQDISC, {"family": AF_UNSPEC}):
+        if message.field("index") == index and message.field("handle"):
+            yield message
+
+
+def _parse(message: Message) -> Qdisc:
+    kind, options = message.text("TCA_KIND") or "", message.find("TCA_OPTIONS") or b""
+    return Qdisc(kind=kind, handle=message.field("handle"), options=options)
+
+
+def _has_filters(netlink: Netlink, index: int, handle: int) -> bool:
+    return bool(netlink.dump(RTM_GETTFILTER, {"family": AF_UNSPEC, "index": index, "parent": handle}))

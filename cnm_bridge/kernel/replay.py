@@ -9,21 +9,25 @@ not be done is named, and nothing depends on what an earlier call did. Runs in t
 from collections.abc import Callable, Iterator
 from errno import EEXIST, ESRCH
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from cnm_bridge.kernel.addresses import add_further_address, find_addresses
 from cnm_bridge.kernel.errors import NotSettled
 from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.neighbours import find_neighbours, set_neighbour
 from cnm_bridge.kernel.netlink import Netlink
-from cnm_bridge.kernel.qdiscs import find_qdisc, set_qdisc
-from cnm_bridge.kernel.routes import add_route, find_routes, has_default, remove_route, replace_route
+from cnm_bridge.kernel.qdiscs import has_qdisc, set_qdisc
+from cnm_bridge.kernel.routes import add_route, find_plain_routes, has_default, remove_route, replace_route
 from cnm_bridge.kernel.rules import add_rule, find_rules, for_link
 from cnm_bridge.kernel.settlement import Placement, ReplacedRoute, Settlement
 from cnm_bridge.kernel.snapshot import MAIN_TABLE, Route
 from cnm_bridge.kernel.sysctl import name_for_link, read_setting, write_setting
 
 __all__ = ["is_placed", "settle"]
+
+
+_ROUNDS: Final = 2
+"""What is there at first may go with what is done: `ip_forward` sets the forwarding of every link."""
 
 
 class _Step(NamedTuple):
@@ -40,7 +44,7 @@ def is_placed(netlink: Netlink, link: Link, placement: Placement) -> bool:
     addresses = {address.address for address in find_addresses(netlink, link)}
     if not addresses.issuperset(placement.addresses):
         return False
-    destinations = {route.destination for route in find_routes(netlink, link) if route.table == MAIN_TABLE}
+    destinations = {route.destination for route in find_plain_routes(netlink, link) if route.table == MAIN_TABLE}
     return destinations.issuperset(placement.destinations)
 
 
@@ -51,20 +55,28 @@ def settle(netlink: Netlink, link: Link, settlement: Settlement) -> tuple[str, .
         OSError: The sandbox cannot be read.
         NotSettled: Something could not be done; all else is.
     """
-    steps = tuple(_missing(netlink, link, settlement))
-    if not steps:
-        return ()
-    reasons: dict[str, str] = {}
-    for step in steps:
-        try:
-            step.do()
-        except OSError as exc:
-            reasons[step.what] = exc.strerror or str(exc)
+    done: list[str] = []
+    reasons: dict[str, str | None] = {}
+    for _ in range(_ROUNDS):
+        steps = tuple(_missing(netlink, link, settlement))
+        done += [step.what for step in steps if step.what not in reasons]
+        reasons |= {step.what: _try(step.do) for step in steps}
+        if not steps:
+            return tuple(done)
     left = tuple(step.what for step in _missing(netlink, link, settlement))
     if left:
-        failures = tuple(f"{what}: {reasons.get(what, 'it did not stay')}" for what in left)
+        failures = tuple(f"{what}: {reasons.get(what) or 'it did not stay'}" for what in left)
         raise NotSettled(f"link {link.state.name}", failures)
-    return tuple(step.what for step in steps)
+    return tuple(done)
+
+
+def _try(do: Callable[[], None]) -> str | None:
+    """Do it; give the reason why it could not be done, None where it could."""
+    try:
+        do()
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    return None
 
 
 def _missing(netlink: Netlink, link: Link, settlement: Settlement) -> Iterator[_Step]:
@@ -87,7 +99,7 @@ def _missing(netlink: Netlink, link: Link, settlement: Settlement) -> Iterator[_
             rule = for_link(staged, settlement.ifname, link.state.name)
             if rule.message not in there:
                 yield _Step(str(rule), partial(add_rule, netlink, rule))
-    if settlement.qdisc is not None and find_qdisc(netlink, link) != settlement.qdisc:
+    if settlement.qdisc is not None and not has_qdisc(netlink, link.index, settlement.qdisc):
         yield _Step(str(settlement.qdisc), partial(set_qdisc, netlink, link, settlement.qdisc))
 
 
@@ -101,7 +113,7 @@ def _missing_sysctls(link: Link, settlement: Settlement) -> Iterator[_Step]:
 def _missing_routes(netlink: Netlink, link: Link, settlement: Settlement) -> Iterator[_Step]:
     if not (settlement.routes or settlement.replaced or settlement.fallbacks):
         return
-    present = frozenset(find_routes(netlink, link))
+    present = frozenset(find_plain_routes(netlink, link))
     for route in settlement.routes:
         if route not in present:
             yield _Step(f"route {route}", partial(add_route, netlink, link, route))

@@ -5,7 +5,9 @@
 Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
 """
 
+import struct
 import sys
+from collections.abc import Iterator
 from ipaddress import IPv6Address, IPv6Network, ip_network
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 from typing import Final
@@ -17,30 +19,78 @@ from cnm_bridge.kernel.errors import NotCarriable
 from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.message import Message, Wanted
 from cnm_bridge.kernel.netlink import Netlink
-from cnm_bridge.kernel.snapshot import MAIN_TABLE, IpAddress, IpNetwork, Route
+from cnm_bridge.kernel.snapshot import BY_KERNEL, MAIN_TABLE, IpAddress, IpNetwork, Route
 
-__all__ = ["add_route", "find_routes", "has_default", "parse_route", "remove_route", "replace_route"]
+__all__ = [
+    "add_route",
+    "find_plain_routes",
+    "find_routes",
+    "find_routes_elsewhere",
+    "has_default",
+    "parse_route",
+    "remove_route",
+    "replace_route",
+]
 
 _LOCAL_TABLE: Final = 255
+_HEARD: Final = {1, 9}  # RTPROT_REDIRECT, RTPROT_RA: routers told the kernel, and will tell it in the sandbox
 _RTNH_F_ONLINK: Final = 4
 _DEFAULTS: Final[dict[int, str]] = {AF_INET: "0.0.0.0", AF_INET6: "::"}  # noqa: S104 - a destination, nothing listens there
+_CACHE: Final = struct.Struct("=IIi")  # the beginning of rta_cacheinfo: the third word is what is left of a lifetime
+_UNDERSTOOD: Final = {
+    *("RTA_TABLE", "RTA_DST", "RTA_GATEWAY", "RTA_VIA", "RTA_OIF", "RTA_PRIORITY", "RTA_PREFSRC", "RTA_METRICS"),
+    *("RTA_CACHEINFO", "RTA_PREF"),  # both are there of every IPv6 route, and are looked into
+}
 _BEYOND: Final = {
     "RTA_MULTIPATH": "several next hops",
     "RTA_ENCAP": "an encapsulation",
+    "RTA_ENCAP_TYPE": "an encapsulation",
     "RTA_SRC": "a source prefix",
+    "RTA_FLOW": "a realm",
+    "26": "a setting for MPLS",  # RTA_TTL_PROPAGATE
+    "30": "a next hop object",  # RTA_NH_ID
 }
+_TYPES: Final = {2: "local route", 6: "blackhole", 7: "unreachable", 8: "prohibit", 9: "throw"}
 _METRICS: Final = {"RTAX_MTU", "RTAX_ADVMSS"}
 
 
 def find_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
-    """Give the routes through a link in every table but `local`, IPv4 first; errors as in `parse_route`, too."""
-    # the kernel picks those of the link; one dump for all families does without IPv6 where that is off
-    messages = netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}, (("RTA_OIF", link.index),))
+    """Give the routes through a link, IPv4 first, without those that the kernel makes by itself.
+
+    Those are the routes of the table `local` to the link's addresses, and what routers have told; the routes of
+    addresses' prefixes are given.
+
+    Raises:
+        NotCarriable: As in `parse_route`.
+    """
+    return tuple(map(parse_route, _made(netlink, link)))
+
+
+def find_plain_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
+    """Give the same without those that a `Route` has no place for: in a sandbox, others may make what they want."""
+    return tuple(parse_route(message) for message in _made(netlink, link) if not _what_is_beyond(message))
+
+
+def find_routes_elsewhere(netlink: Netlink, link: Link) -> tuple[str, ...]:
+    """Describe the routes that somebody made and that do not lead through a link, e.g. `unreachable 10.9.0.0/16`."""
     return tuple(
-        parse_route(message)
-        for message in messages
-        if message.field("family") in _DEFAULTS and message.field("table") != _LOCAL_TABLE
+        f"{_TYPES.get(message.field('type'), 'route')} {_destination(message)}"
+        for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC})
+        if message.field("family") in _DEFAULTS
+        and message.field("proto") not in {BY_KERNEL, *_HEARD}
+        and message.number("RTA_OIF") != link.index
+        and "RTA_MULTIPATH" not in message
     )
+
+
+def _made(netlink: Netlink, link: Link) -> Iterator[Message]:
+    # the kernel picks those of the link; one dump for all families does without IPv6 where that is off
+    for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}, (("RTA_OIF", link.index),)):
+        protocol = message.field("proto")
+        of_address = protocol == BY_KERNEL and message.field("table") == _LOCAL_TABLE
+        heard = protocol in _HEARD or (protocol == BY_KERNEL and _has_lifetime(message))
+        if message.field("family") in _DEFAULTS and not of_address and not heard:
+            yield message
 
 
 def has_default(netlink: Netlink, destination: IpNetwork) -> bool:
@@ -57,18 +107,12 @@ def parse_route(message: Message) -> Route:
         NotCarriable: It has several next hops, an encapsulation, or whatever else a `Route` has no place for. Without
             these it would be another route.
     """
-    destination = message.address("RTA_DST") or _DEFAULTS[message.field("family")]
-    network = ip_network((destination, message.field("dst_len")))
-    metrics = message.nested("RTA_METRICS")
-    beyond = [what for attribute, what in _BEYOND.items() if attribute in message]
-    if message.field("tos"):
-        beyond.append("a type of service")
-    if metrics is not None and not metrics.names() <= _METRICS:
-        beyond.append("metrics beyond MTU and MSS")
+    destination, metrics = _destination(message), message.nested("RTA_METRICS")
+    beyond = _what_is_beyond(message)
     if beyond:
-        raise NotCarriable(f"route {network} with {' and '.join(beyond)}")
+        raise NotCarriable(f"route {destination} with {' and '.join(beyond)}")
     return Route(
-        destination=network,
+        destination=destination,
         gateway=message.address("RTA_GATEWAY") or message.address("RTA_VIA"),
         table=message.number("RTA_TABLE") or message.field("table"),
         metric=message.number("RTA_PRIORITY") or 0,
@@ -95,6 +139,32 @@ def replace_route(netlink: Netlink, link: Link, route: Route) -> None:
 def remove_route(netlink: Netlink, link: Link, route: Route) -> None:
     """Remove a route; ESRCH where there is none like it."""
     _send(netlink, RTM_DELROUTE, link, route, 0)
+
+
+def _destination(message: Message) -> IpNetwork:
+    destination = message.address("RTA_DST") or _DEFAULTS[message.field("family")]
+    return ip_network((destination, message.field("dst_len")))
+
+
+def _what_is_beyond(message: Message) -> tuple[str, ...]:
+    """Give, in words, what a route has that a `Route` has no place for."""
+    attributes = sorted(message.names() - _UNDERSTOOD)
+    beyond = [_BEYOND.get(attribute, f"attribute {attribute}") for attribute in attributes]
+    if message.field("tos"):
+        beyond.append("a type of service")
+    if any(message.find("RTA_PREF") or b""):  # 0 is medium
+        beyond.append("a router preference")
+    if _has_lifetime(message):
+        beyond.append("a lifetime")
+    metrics = message.nested("RTA_METRICS")
+    if metrics is not None and not metrics.names() <= _METRICS:
+        beyond.append("metrics beyond MTU and MSS")
+    return tuple(dict.fromkeys(beyond))
+
+
+def _has_lifetime(message: Message) -> bool:
+    cache = message.find("RTA_CACHEINFO")
+    return cache is not None and _CACHE.unpack_from(cache)[-1] != 0
 
 
 def _send(netlink: Netlink, kind: int, link: Link, route: Route, flags: int) -> None:

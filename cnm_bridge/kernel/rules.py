@@ -16,36 +16,54 @@ from cnm_bridge.kernel.carried import Rule
 from cnm_bridge.kernel.message import Message
 from cnm_bridge.kernel.netlink import Netlink
 
-__all__ = ["add_rule", "find_rules", "for_link"]
+__all__ = ["add_rule", "find_removed_rules", "find_rules", "for_link"]
 
 _HEADER: Final = struct.Struct("=8BI")  # fib_rule_hdr: the flags are last
 _FIXED_FLAGS: Final = 0x2  # FIB_RULE_INVERT; the others tell whether links and targets exist at the moment
 _ATTRIBUTE: Final = struct.Struct("=HH")
+_FRA_PRIORITY: Final = 6
 _LINK_NAMES: Final = {3, 17}  # FRA_IIFNAME, FRA_OIFNAME
-_KERNELS_OWN: Final = {
-    (AF_INET, 0, 255),
-    (AF_INET, 32766, 254),
-    (AF_INET, 32767, 253),
-    (AF_INET6, 0, 255),
-    (AF_INET6, 32766, 254),
-}
-"""Family, priority and table of the rules that a new namespace has."""
+_KERNELS_OWN: Final = frozenset(
+    {
+        (AF_INET, 0, 255),
+        (AF_INET, 32766, 254),
+        (AF_INET, 32767, 253),
+        (AF_INET6, 0, 255),
+        (AF_INET6, 32766, 254),
+    }
+)
+"""Family, priority and table of the rules that a new namespace has; they look for nothing in particular."""
+_TO_TABLE: Final = 1  # FR_ACT_TO_TBL
+_OF_ANY_RULE: Final = {"FRA_PRIORITY", "FRA_TABLE", "FRA_PROTOCOL", "FRA_SUPPRESS_PREFIXLEN"}
+_SUPPRESSES_NOTHING: Final = b"\xff" * 4
 
 
 def find_rules(netlink: Netlink) -> tuple[Rule, ...]:
     """Give the IP rules that the kernel did not make itself, IPv4 first, those asked first before others."""
-    rules = []
-    for message in netlink.dump(RTM_GETRULE, {"family": AF_UNSPEC}):
-        family = message.field("family")
-        priority, table = message.number("FRA_PRIORITY") or 0, message.number("FRA_TABLE") or message.field("table")
-        if family in {AF_INET, AF_INET6} and (family, priority, table) not in _KERNELS_OWN:
-            rules.append(Rule(priority=priority, table=table, message=_lasting(message)))
-    return tuple(rules)
+    return tuple(
+        Rule(priority=_priority(message), table=_table(message), message=_lasting(message))
+        for message in _ip_rules(netlink)
+        if not _is_kernels_own(message)
+    )
+
+
+def find_removed_rules(netlink: Netlink) -> tuple[str, ...]:
+    """Describe the rules of a new namespace that somebody has removed; those of a family that has no rules are none."""
+    messages = _ip_rules(netlink)
+    families = {message.field("family") for message in messages}
+    present = {_identity(message) for message in messages if _is_kernels_own(message)}
+    return tuple(
+        f"rule {priority} to table {table}"
+        for family, priority, table in sorted(_KERNELS_OWN - present)
+        if family in families
+    )
 
 
 def add_rule(netlink: Netlink, rule: Rule) -> None:
     """Add a rule; EEXIST where there is the same already."""
-    netlink.request_raw(RTM_NEWRULE, rule.message, flags=NLM_F_CREATE | NLM_F_EXCL)
+    # the kernel does not tell a priority of 0, and chooses one where it is not told any
+    first = b"" if rule.priority else _ATTRIBUTE.pack(_ATTRIBUTE.size + 4, _FRA_PRIORITY) + bytes(4)
+    netlink.request_raw(RTM_NEWRULE, rule.message + first, flags=NLM_F_CREATE | NLM_F_EXCL)
 
 
 def for_link(rule: Rule, old: str, new: str) -> Rule:
@@ -67,3 +85,32 @@ def for_link(rule: Rule, old: str, new: str) -> Rule:
 def _lasting(message: Message) -> bytes:
     *fields, flags = _HEADER.unpack_from(message.data)
     return _HEADER.pack(*fields, flags & _FIXED_FLAGS) + message.data[_HEADER.size :]
+
+
+def _ip_rules(netlink: Netlink) -> tuple[Message, ...]:
+    messages = netlink.dump(RTM_GETRULE, {"family": AF_UNSPEC})
+    return tuple(message for message in messages if message.field("family") in {AF_INET, AF_INET6})
+
+
+def _is_kernels_own(message: Message) -> bool:
+    """Tell whether a rule is one that every namespace has; one with a selector is not, whatever its priority."""
+    return (
+        _identity(message) in _KERNELS_OWN
+        and message.names() <= _OF_ANY_RULE
+        and message.field("action") == _TO_TABLE
+        and not message.field("flags") & _FIXED_FLAGS
+        and not any(message.field(name) for name in ("src_len", "dst_len", "tos"))
+        and message.find("FRA_SUPPRESS_PREFIXLEN") in {None, _SUPPRESSES_NOTHING}
+    )
+
+
+def _identity(message: Message) -> tuple[int, int, int]:
+    return message.field("family"), _priority(message), _table(message)
+
+
+def _priority(message: Message) -> int:
+    return message.number("FRA_PRIORITY") or 0
+
+
+def _table(message: Message) -> int:
+    return message.number("FRA_TABLE") or message.field("table")

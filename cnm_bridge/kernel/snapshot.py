@@ -10,8 +10,10 @@ As JSON (`state/snapshot` in `spec`), every key always there:
 ```
 {"link": {"name": "eth0", "kind": "veth", "mac": "ee:77:5c:0d:4a:3b", "mtu": 1500, "noarp": false},
  "addresses": [
-   {"address": "10.1.2.3/24", "peer": null, "broadcast": "10.1.2.255", "scope": 0, "flags": 128},
-   {"address": "fe80::ec77:5cff:fe0d:4a3b/64", "peer": null, "broadcast": null, "scope": 253, "flags": 192}],
+   {"address": "10.1.2.3/24", "peer": null, "broadcast": "10.1.2.255", "scope": 0, "flags": 128,
+    "metric": null, "label": null},
+   {"address": "fe80::ec77:5cff:fe0d:4a3b/64", "peer": null, "broadcast": null, "scope": 253, "flags": 192,
+    "metric": null, "label": null}],
  "routes": [
    {"destination": "10.1.2.0/24", "gateway": null, "table": 254, "metric": 0, "type": 1, "scope": 253, "protocol": 2,
     "source": "10.1.2.3", "onlink": false, "mtu": null, "advmss": null},
@@ -23,9 +25,9 @@ As JSON (`state/snapshot` in `spec`), every key always there:
  "qdisc": {"kind": "tbf", "handle": 2147549184, "options": "28000100"}}
 ```
 
-`kind`, `mac`, `peer`, `broadcast`, `qdisc`, and of a route `gateway`, `source`, `mtu` and `advmss` may be null. Numbers
-are the kernel's (rtnetlink(7)): scope 0 global, 253 link, 254 host; table 254 main; type 1 unicast; protocol 2 kernel,
-3 boot.
+`kind`, `mac`, `peer`, `broadcast`, `label`, `qdisc`, the `metric` of an address, and of a route `gateway`, `source`,
+`mtu` and `advmss` may be null. Numbers are the kernel's (rtnetlink(7)): scope 0 global, 253 link, 254 host; table 254
+main; type 1 unicast; protocol 2 kernel, 3 boot.
 """
 
 from dataclasses import dataclass
@@ -73,6 +75,8 @@ BY_KERNEL: Final = 2
 NO_PREFIX_ROUTE: Final = 0x200  # IFA_F_NOPREFIXROUTE
 
 _PERMANENT: Final = 0x80  # IFA_F_PERMANENT
+_DEPRECATED: Final = 0x20  # IFA_F_DEPRECATED
+_ANNOUNCED: Final = 0x01 | 0x100  # IFA_F_TEMPORARY, IFA_F_MANAGETEMPADDR: the kernel makes such of announcements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,8 @@ class Address:
         scope: Where it is valid, e.g. `SCOPE_GLOBAL`.
         flags: The kernel's IFA_F_ flags.
         broadcast: What reaches all on the link; in IPv4 only, and None where nobody has set it.
+        metric: That of its prefix's route, None for the kernel's own.
+        label: What follows the link's name in its label, e.g. `:1`; None where nothing does.
     """
 
     address: IpInterface
@@ -126,11 +132,24 @@ class Address:
     scope: int
     flags: int
     broadcast: IpAddress | None = None
+    metric: int | None = None
+    label: str | None = None
 
     @property
     def is_permanent(self) -> bool:
         """It has no lifetime; router advertisements and DHCP clients give addresses that have one."""
         return bool(self.flags & _PERMANENT)
+
+    @property
+    def is_leased(self) -> bool:
+        """It has a lifetime that somebody must renew; routers renew what the kernel made of their announcements."""
+        is_announced = isinstance(self.address, IPv6Interface) and self.flags & _ANNOUNCED
+        return not self.is_permanent and not is_announced
+
+    @property
+    def is_deprecated(self) -> bool:
+        """It is not chosen as a source any more, for as long as there is another."""
+        return bool(self.flags & _DEPRECATED)
 
     def to_json(self) -> JsonObject:
         """Give the JSON form."""
@@ -140,6 +159,8 @@ class Address:
             "broadcast": _text(self.broadcast),
             "scope": self.scope,
             "flags": self.flags,
+            "metric": self.metric,
+            "label": self.label,
         }
 
     @classmethod
@@ -151,6 +172,8 @@ class Address:
             scope=get_int(document, "scope"),
             flags=get_int(document, "flags"),
             broadcast=_find_address(document, "broadcast"),
+            metric=find_int(document, "metric"),
+            label=find_str(document, "label"),
         )
 
 

@@ -31,6 +31,7 @@ __all__ = [
 _ROOT: Final = "/proc/sys"
 _IPV6: Final = f"{_ROOT}/net/ipv6"
 _OF_A_LINK: Final = re.compile(r"(net/ipv[46]/(?:conf|neigh))/([^/]+)/")
+_FORWARDING: Final = "net/ipv4/ip_forward"  # sets those of all links, and others to what fits routers or hosts
 _LONGEST: Final = 4096  # bytes of a value
 
 _NOT_CARRIED: Final = re.compile(
@@ -46,11 +47,14 @@ class Observation:
 
     Attributes:
         settings: Names of settings, None for all that there are.
-        firewall: Whether packet filter rules are looked for.
+        stated: Names of settings that plugins are told to set: they are carried also where they are as they were, for
+            Docker has other values for some.
+        thorough: Whether all is looked for that cannot be carried, such as packet filter rules.
     """
 
     settings: tuple[str, ...] | None = ()
-    firewall: bool = False
+    stated: tuple[str, ...] = ()
+    thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,19 +122,37 @@ def take_baseline(observation: Observation, ifname: str) -> Baseline:
 
 
 def changed_settings(baseline: Baseline) -> tuple[Sysctl, ...]:
-    """Give the settings that are not what they were, in the order in which they are to be set: sorted by name.
+    """Give the settings that are not what they were, in the order in which they are to be set.
 
-    One that did not exist before, as those of a module that was loaded meanwhile, is not among them.
+    One that did not exist before, as those of a module that was loaded meanwhile, is not among them. One of a link that
+    setting that of all links would change is, as well as those that plugins were told to set whatever they were.
     """
-    settings = baseline.observation.settings
-    values = _read(sorted(_all_names() if settings is None else settings))
+    observation = baseline.observation
+    names = _all_names() if observation.settings is None else observation.settings
+    values = _read(sorted({*names, *observation.stated}, key=_order))
+    changed = {
+        name: value
+        for name, value in values.items()
+        if (before := baseline.values.get(_origin(name, baseline.ifname))) is not None and before != value
+    }
+    kept = {*changed, *(_of_link(name, baseline.ifname) for name in changed)}
     return tuple(
         Sysctl(name=name, value=value)
         for name, value in values.items()
-        if not _NOT_CARRIED.search(name)
-        and (before := baseline.values.get(_origin(name, baseline.ifname))) is not None
-        and before != value
+        if name in observation.stated or (name in kept and not _NOT_CARRIED.search(name))
     )
+
+
+def _order(name: str) -> tuple[bool, bool, bool, str]:
+    """Sort key: what changes others comes before them."""
+    return name != _FORWARDING, "/all/" not in name, "/default/" not in name, name
+
+
+def _of_link(name: str, ifname: str) -> str:
+    """Give the name of a link's own setting for that of all links, else the name itself."""
+    if name == _FORWARDING:
+        return f"net/ipv4/conf/{ifname}/forwarding"
+    return name_for_link(name, "all", ifname)
 
 
 def _origin(name: str, ifname: str) -> str:

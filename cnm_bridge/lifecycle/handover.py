@@ -46,6 +46,7 @@ __all__ = [
     "choose_interface",
     "chosen_routes",
     "comes_by_itself",
+    "comes_with",
     "describe_join",
     "further_addresses",
     "given_addresses",
@@ -59,6 +60,8 @@ DEFAULT_IPV4: Final = IPv4Network("0.0.0.0/0")
 DEFAULT_IPV6: Final = IPv6Network("::/0")
 DEFAULT_ROUTES: Final = frozenset[IpNetwork]({DEFAULT_IPV4, DEFAULT_IPV6})
 IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
+
+_IPV6_PREFIX_METRIC: Final = 256  # the kernel's for the route of an address's prefix
 
 _WITHOUT_OWN_MAC: Final = frozenset({"ipvlan"})
 """Kinds that share their parent's MAC; libnetwork's attempt to set it would fail."""
@@ -190,8 +193,14 @@ def comes_by_itself(route: Route, snapshot: Snapshot) -> bool:
         return True
     if any(address.network == route.destination for address in _first_of_each_family(snapshot)):
         return False  # an address of the same prefix is told
-    return route.protocol == BY_KERNEL and any(
-        prefix_of(address) == route.destination for address in further_addresses(snapshot)
+    return any(comes_with(route, address) for address in further_addresses(snapshot))
+
+
+def comes_with(route: Route, address: Address) -> bool:
+    """Tell whether a route is as the kernel makes that of an address's prefix; somebody may have changed it since."""
+    metric = address.metric or (0 if isinstance(route.destination, IPv4Network) else _IPV6_PREFIX_METRIC)
+    return (route.destination, route.protocol, route.metric) == (prefix_of(address), BY_KERNEL, metric) and (
+        route.mtu is None and route.advmss is None
     )
 
 

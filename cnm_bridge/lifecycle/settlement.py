@@ -31,9 +31,9 @@ from cnm_bridge.lifecycle.handover import (
     DEFAULT_ROUTES,
     chosen_routes,
     comes_by_itself,
+    comes_with,
     describe_join,
     further_addresses,
-    prefix_of,
     told_addresses,
 )
 
@@ -155,9 +155,7 @@ def _beside(route: Route) -> Route:
 
 def _settled(address: Address, snapshot: Snapshot) -> Address:
     """Return an address as it is to be added: without the route of its prefix where the plugins left none."""
-    has_route = any(
-        route.destination == prefix_of(address) and route.protocol == BY_KERNEL for route in snapshot.routes
-    )
+    has_route = any(comes_with(route, address) for route in snapshot.routes)
     bare = has_route or address.flags & _SECONDARY
     return address if bare else replace(address, flags=address.flags | NO_PREFIX_ROUTE)
 

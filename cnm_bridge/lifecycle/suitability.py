@@ -26,6 +26,9 @@ _KNOWN: Final = frozenset(
 """Plugins of which is known what they change in the container's namespace: no packet filter, and no settings but these
 and those that `tuning` is told."""
 
+_KNOWN_IPAM: Final = frozenset({None, "dhcp", "host-local", "static"})
+"""IPAM plugins of which is known that they change nothing there."""
+
 _SETTINGS_OF_KNOWN: Final = tuple(
     f"net/{setting}"
     for setting in (
@@ -51,11 +54,10 @@ def refuse_unsuitable(network: NetworkConfigurationList) -> None:
 
 def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observation:
     """Return what is to be looked at beside links, addresses, routes and the like: all, where a plugin is not known."""
-    if not all(plugin.type in _KNOWN for plugin in network.plugins):
-        return Observation(settings=None, firewall=True)
-    of_known = (setting.format(ifname=ifname) for setting in _SETTINGS_OF_KNOWN)
-    tuned = (setting for plugin in network.plugins for setting in _tuned(plugin, ifname))
-    return Observation(settings=tuple(sorted({*of_known, *tuned})))
+    tuned = tuple(sorted({setting for plugin in network.plugins for setting in _tuned(plugin, ifname)}))
+    if not all(plugin.type in _KNOWN and plugin.ipam_type in _KNOWN_IPAM for plugin in network.plugins):
+        return Observation(settings=None, stated=tuned, thorough=True)
+    return Observation(settings=tuple(setting.format(ifname=ifname) for setting in _SETTINGS_OF_KNOWN), stated=tuned)
 
 
 def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable) -> str:
@@ -65,7 +67,13 @@ def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable)
     there are others.
     """
     names = [plugin.type for plugin in network.plugins]
-    suspects = [name for name in names if name not in _KNOWN] or names
+    unknown = [
+        name
+        for plugin in network.plugins
+        for name, known in ((plugin.type, _KNOWN), (plugin.ipam_type, _KNOWN_IPAM))
+        if name is not None and name not in known
+    ]
+    suspects = unknown or names
     who = f"plugin {suspects[0]}" if len(suspects) == 1 else f"one of the plugins {', '.join(suspects)}"
     return (
         f"CNI configuration {network.name} cannot be used: {who} made in the container's network namespace what cannot "

@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What cannot work is refused when the network is made, and what plugins may change is looked at."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from cni_invoker import NetworkConfigurationList
@@ -32,19 +34,21 @@ def test_known_plugins_are_not_searched() -> None:
     }
     observation = choose_observation(network({"type": "bridge"}, tuning), "eth0")
     assert observation.settings is not None
-    assert {
-        "net/ipv4/conf/eth0/arp_notify",
+    assert "net/ipv4/conf/eth0/arp_notify" in observation.settings
+    assert set(observation.stated) == {
         "net/core/somaxconn",
         "net/ipv4/conf/eth0/arp_filter",
         "net/ipv6/conf/eth0/hop_limit",
-    } <= set(observation.settings)
-    assert not observation.firewall
+    }
+    assert not observation.thorough
 
 
 def test_unknown_plugins_are_searched() -> None:
     """Of a plugin that nobody knows everything is looked at."""
-    observation = choose_observation(network({"type": "bridge"}, {"type": "mystery"}), "eth0")
-    assert (observation.settings, observation.firewall) == (None, True)
+    unknown: Sequence[JsonObject] = ({"type": "mystery"}, {"type": "macvlan", "ipam": {"type": "mystery"}})
+    for plugin in unknown:
+        observation = choose_observation(network({"type": "bridge"}, plugin), "eth0")
+        assert (observation.settings, observation.thorough) == (None, True)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +64,9 @@ def test_who_made_what_cannot_be_carried(plugins: tuple[str, ...], words: str) -
     text = describe_uncarriable(network(*({"type": name} for name in plugins)), NotCarriable("a further link, dummy0"))
     assert words in text
     assert "a further link, dummy0" in text
+
+
+def test_an_ipam_plugin_may_have_made_it() -> None:
+    """It runs in the namespace as well."""
+    listed = network({"type": "bridge", "ipam": {"type": "mystery"}}, {"type": "tuning"})
+    assert "plugin mystery made" in describe_uncarriable(listed, NotCarriable("a further link, dummy0"))

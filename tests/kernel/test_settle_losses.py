@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Nothing that plugins made in staging is lost without a word: it reaches the sandbox, or it is refused."""
+
+import re
+import socket
+import struct
+import subprocess
+
+import pytest
+
+from cnm_bridge.kernel import Kernel, NotCarriable, Observation
+from cnm_bridge.lifecycle.settlement import plan_settlement
+from tests.kernel.namespace import Namespace
+from tests.kernel.test_settle import (
+    ALTNAME,
+    EVERYTHING,
+    HOST_NAME,
+    nothing_left_of_the_pair,
+    place,
+    prepare,
+)
+
+__all__ = ["nothing_left_of_the_pair"]
+
+ROUTES = {
+    "blackhole 10.50.0.0/16": "blackhole 10.50.0.0/16, which does not lead through eth0",
+    "unreachable default metric 4278198272": "unreachable 0.0.0.0/0",
+    "prohibit 10.51.0.0/16 table 77": "prohibit 10.51.0.0/16",
+    "blackhole fd50::/64": "blackhole fd50::/64",
+    "local 10.52.0.0/24 dev lo": "local route 10.52.0.0/24",
+    "10.54.0.0/24 dev lo": "route 10.54.0.0/24",
+    "10.56.0.0/16 via 10.1.0.1 realm 5": "a realm",
+    "fd56::/64 via fd00::1 pref high": "a router preference",
+    "fd57::/64 via fd00::1 expires 100": "a lifetime",
+    "10.58.0.0/16 nexthop via 10.1.0.1 nexthop via 10.1.0.7": "several next hops",
+    "10.60.0.0/16 encap ip id 5 dst 1.2.3.4 dev eth0": "an encapsulation",
+    "10.61.0.0/16 via 10.1.0.1 mtu lock 1400": "metrics beyond MTU and MSS",
+    "10.62.0.0/16 via 10.1.0.1 tos 0x10": "a type of service",
+}
+REFUSED = {
+    **{f"ip route add {route}": words for route, words in ROUTES.items()},
+    "sh -c 'ip nexthop add id 5 via 10.1.0.1 dev eth0; ip route add 10.59.0.0/16 nhid 5'": "a next hop object",
+    "ip address add 10.55.0.1/32 dev lo": "address 10.55.0.1/32 of lo",
+    "ip address add fd55::1/128 dev lo": "address fd55::1/128 of lo",
+    "tc qdisc add dev lo root tbf rate 1mbit burst 10kb latency 70ms": "a qdisc of lo",
+    "ip address add 10.1.0.4/24 dev eth0 valid_lft 3600 preferred_lft 1800": "10.1.0.4/24 with a lifetime",
+    "ip address add fd00::4/64 dev eth0 nodad valid_lft 3600 preferred_lft 1800": "fd00::4/64 with a lifetime",
+    "ip rule del priority 32767": "the removal of rule 32767 to table 253",
+    "ip -6 rule del priority 32766": "the removal of rule 32766 to table 254",
+    "ip neighbour add 10.1.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud noarp": "neighbour 10.1.0.9 without ARP",
+    "ip neighbour add fd00::9 lladdr 02:00:00:00:00:09 dev eth0 router": "neighbour fd00::9 with flags",
+    "ip neighbour add 10.1.0.9 dev eth0 managed": "neighbour 10.1.0.9 that the kernel looks after",
+    "ip maddr add 33:33:00:00:00:55 dev eth0": "multicast addresses",
+    "tc qdisc add dev eth0 root stab overhead 9 tbf rate 1mbit burst 10kb latency 70ms": "a size table",
+    "tc qdisc add dev eth0 clsact": "qdisc clsact",
+    "ip link add sit0 type veth peer name tunl0": "a further link, (sit0|tunl0)",
+    "ip xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir out": "IPsec policies",
+}
+
+CARRIED = {
+    "a route of the table local": "ip route add local 10.53.0.0/24 dev eth0 table local",
+    "an address with a label": "ip address add 10.1.0.4/24 dev eth0 label eth0:1",
+    "an address that is not preferred": "ip address add 10.1.0.4/24 dev eth0 preferred_lft 0",
+    "an IPv6 address that is not preferred": "ip address add fd00::4/64 dev eth0 nodad preferred_lft 0",
+    "an address that others are made of": "ip address add fd00::4/64 dev eth0 nodad mngtmpaddr",
+    "an address that groups are joined with": "ip address add 239.1.1.1/32 dev eth0 autojoin",
+    "an address whose prefix has a metric": "ip address add 10.99.0.4/24 dev eth0 metric 50",
+    "an IPv6 address whose prefix has a metric": "ip address add fd44::4/64 dev eth0 nodad metric 50",
+    "a prefix's route with an MTU": "sh -c 'ip address add 10.98.0.4/24 dev eth0; "
+    "ip route change 10.98.0.0/24 dev eth0 proto kernel scope link src 10.98.0.4 mtu 1300'",
+    "a rule beside the kernel's first": "ip rule add priority 0 from 10.0.0.0/8 lookup local",
+    "a rule beside the kernel's last": "ip rule add priority 32767 from 10.0.0.0/8 lookup default",
+    "the length of the queue": "ip link set eth0 txqueuelen 77",
+    "the group": "ip link set eth0 group 7",
+    "no ARP": "ip link set eth0 arp off",
+    "no multicast": "ip link set eth0 multicast off",
+    "promiscuity": "ip link set eth0 promisc on allmulticast on",
+    "the MTU": "ip link set eth0 mtu 1400",
+}
+
+LOOKS = (
+    "ip address show dev LINK scope global",
+    "ip route show table all dev LINK",
+    "ip -6 route show table all dev LINK",
+    "ip rule",
+)
+
+
+def look(namespace: Namespace, name: str) -> str:
+    """Give what iproute2 shows of a link, with the link called `LINK`, without what a move changes by its nature."""
+    lines = (line for command in LOOKS for line in namespace.run(command.replace("LINK", name)).decode().splitlines())
+    kept = (line for line in lines if not any(word in line for word in ("altname", "fe80::", "ff00::", "anycast")))
+    return re.sub(rf"\b{name}\b", "LINK", "\n".join(kept)).replace(" noprefixroute", "").replace(" nodad", "")
+
+
+def of_link(namespace: Namespace, name: str) -> dict[str, object]:
+    """Give what a link itself is."""
+    link = namespace.link(name)
+    kept = ("flags", "mtu", "qdisc", "group", "txqlen", "promiscuity", "allmulti", "address")
+    return {key: link.get(key) for key in kept}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+async def test_what_cannot_be_carried_is_refused(
+    kernel: Kernel, host: Namespace, staging: Namespace, command: str
+) -> None:
+    """It is named, and the link stays in staging."""
+    with pytest.raises(NotCarriable, match=REFUSED[command]):
+        await prepare(kernel, host, staging, command, observation=EVERYTHING)
+    assert "eth0" in staging.links()
+    host.ip("link delete outside")
+
+
+@pytest.mark.parametrize("what", CARRIED)
+async def test_what_can_is_carried(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace, what: str
+) -> None:
+    """The sandbox reads as staging did."""
+    await kernel.create_staging(staging.path)
+    host.ip(f"link add outside up type veth peer name eth0 netns {staging.path}")
+    staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
+    staging.run(CARRIED[what])
+    wanted, wanted_link = look(staging, "eth0"), of_link(staging, "eth0")
+    snapshot = await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
+    place(host, sandbox)
+    settlement = plan_settlement(snapshot, internal=False)
+    # what libnetwork is told of, it makes
+    for pair in settlement.replaced:
+        sandbox.ip(f"route add {pair.plain.destination} dev eth7 scope link")
+    await kernel.settle(sandbox.path, ALTNAME, settlement)
+    assert look(sandbox, "eth7") == wanted
+    assert of_link(sandbox, "eth7") == {**wanted_link, "address": sandbox.link("eth7")["address"]}
+    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == ()
+
+
+@pytest.fixture
+def fq_codel(host: Namespace) -> None:
+    """Skip where the kernel does not have this qdisc."""
+    host.ip("link add probe type veth peer name probe2")
+    try:
+        host.run("tc qdisc add dev probe root fq_codel")
+    except subprocess.CalledProcessError:
+        pytest.skip("this kernel has no fq_codel")
+    finally:
+        host.ip("link delete probe")
+
+
+@pytest.mark.usefixtures("fq_codel")
+async def test_filters_of_a_qdisc(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
+    """A qdisc that is carried without its filters would be another."""
+    command = "sh -c 'tc qdisc add dev eth0 root handle 1: fq_codel; tc filter add dev eth0 parent 1: matchall'"
+    with pytest.raises(NotCarriable, match="fq_codel with filters"):
+        await prepare(kernel, host, staging, command)
+    host.ip("link delete outside")
+
+
+async def test_what_a_router_announces_is_not_the_plugins(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
+    """It is heard in the sandbox again; taken for the plugins', it would stay for ever."""
+    await kernel.create_staging(staging.path, "eth0", EVERYTHING)
+    host.ip(f"link add outside up type veth peer name eth0 netns {staging.path}")
+    staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0")
+    announce(host, "outside")
+    for _ in range(100):
+        if b"proto ra" in staging.run("ip -6 route show default"):
+            break
+        staging.run("sleep 0.05")
+    else:
+        pytest.fail("the announcement was not heard")
+    snapshot = await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
+    host.ip("link delete outside")
+    assert [str(route.destination) for route in snapshot.routes] == ["10.1.0.0/24", "fe80::/64"]
+
+
+def announce(host: Namespace, name: str) -> None:
+    """Say, as a router does, that it is the way out, and that there is a prefix."""
+    prefix = struct.pack("!BBBBIII16s", 3, 4, 64, 0xC0, 3600, 1800, 0, socket.inet_pton(socket.AF_INET6, "fd77::"))
+    message = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + prefix
+    for _ in range(100):  # until its link-local address is there
+        if b"fe80::" in host.run(f"ip -6 address show dev {name} -tentative"):
+            break
+        host.run("sleep 0.05")
+    with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as router:
+        router.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+        router.sendto(message, ("ff02::1", 0, 0, socket.if_nametoindex(name)))
+
+
+async def test_what_others_made_in_the_sandbox_is_no_obstacle(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """A container that may configure its network can have routes and qdiscs that nobody could carry."""
+    snapshot = await prepare(kernel, host, staging, "ip route add 10.4.0.0/16 via 10.1.0.7 table 100")
+    place(host, sandbox)
+    sandbox.ip("route add 10.58.0.0/16 nexthop via 10.1.0.1 nexthop via 10.1.0.7")
+    sandbox.run("tc qdisc add dev eth7 root handle 1: htb")
+    settlement = plan_settlement(snapshot, internal=False)
+    assert await kernel.settle(sandbox.path, ALTNAME, settlement)
+    assert b"10.4.0.0/16" in sandbox.run("ip route show table 100")
+
+
+async def test_a_qdisc_takes_the_place_of_another(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """Also of one with classes."""
+    snapshot = await prepare(kernel, host, staging, "tc qdisc add dev eth0 root pfifo limit 33")
+    place(host, sandbox)
+    sandbox.run("tc qdisc add dev eth7 root handle 1: htb")
+    sandbox.run("tc class add dev eth7 parent 1: classid 1:1 htb rate 1mbit")
+    assert await kernel.settle(sandbox.path, ALTNAME, plan_settlement(snapshot, internal=False)) == ("qdisc pfifo",)
+    assert b"pfifo" in sandbox.run("tc qdisc show dev eth7")
+
+
+async def test_a_links_own_setting_survives_that_of_all_links(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """Setting `ip_forward` sets that of every link: the link's own comes after, though it is as it was."""
+    write = "sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv4/conf/eth0/forwarding'"
+    snapshot = await prepare(kernel, host, staging, write, observation=EVERYTHING)
+    place(host, sandbox)
+    await kernel.settle(sandbox.path, ALTNAME, plan_settlement(snapshot, internal=False))
+    assert sandbox.setting("net/ipv4/ip_forward") == "1"
+    assert sandbox.setting("net/ipv4/conf/eth7/forwarding") == "0"
+
+
+async def test_what_plugins_are_told_to_set_is_carried_in_any_case(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """Docker has values of its own for some settings: what is as it was in staging is not what a sandbox has."""
+    name = "net/ipv4/ip_unprivileged_port_start"
+    snapshot = await prepare(kernel, host, staging, observation=Observation(stated=(name,)))
+    place(host, sandbox)
+    sandbox.run(f"sh -c 'echo 0 > /proc/sys/{name}'")
+    await kernel.settle(sandbox.path, ALTNAME, plan_settlement(snapshot, internal=False))
+    assert sandbox.setting(name) == "1024"
