@@ -165,6 +165,19 @@ class Kernel:
         """
         return await run_in_thread(partial(self._stay(sandbox, altname).settle, settlement))
 
+    async def withdraw(self, sandbox: Path, altname: str, settlement: Settlement) -> None:
+        """Take away from a sandbox what `settle` brought and what would stay when the link goes: policy rules.
+
+        Args:
+            sandbox: The container's namespace; one that is gone is fine, as is one without the link.
+            altname: What `take_out` marked the link with.
+            settlement: What `settle` was given.
+
+        Raises:
+            KernelError: The namespace cannot be read, or a rule not be removed.
+        """
+        await run_in_thread(partial(self._stay(sandbox, altname).withdraw, settlement))
+
     async def bring_back(
         self,
         path: Path,

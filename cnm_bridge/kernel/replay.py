@@ -7,7 +7,8 @@ not be done is named, and nothing depends on what an earlier call did. Runs in t
 """
 
 from collections.abc import Callable, Iterator
-from errno import EEXIST, ESRCH
+from dataclasses import replace
+from errno import EEXIST, ENOENT, ESRCH
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -17,13 +18,21 @@ from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.neighbours import find_neighbours, set_neighbour
 from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.qdiscs import has_qdisc, set_qdisc
-from cnm_bridge.kernel.routes import add_route, find_plain_routes, has_default, remove_route, replace_route
-from cnm_bridge.kernel.rules import add_rule, find_rules, for_link
+from cnm_bridge.kernel.routes import (
+    add_route,
+    find_places,
+    find_plain_routes,
+    has_default,
+    remove_route,
+    replace_route,
+)
+from cnm_bridge.kernel.rules import add_rule, find_rules, in_sandbox, remove_rule
 from cnm_bridge.kernel.settlement import Placement, ReplacedRoute, Settlement
 from cnm_bridge.kernel.snapshot import MAIN_TABLE, Route
 from cnm_bridge.kernel.sysctl import name_for_link, read_setting, write_setting
+from cnm_bridge.kernel.tables import choose_tables
 
-__all__ = ["is_placed", "settle"]
+__all__ = ["is_placed", "settle", "withdraw"]
 
 
 _ROUNDS: Final = 2
@@ -55,6 +64,7 @@ def settle(netlink: Netlink, link: Link, settlement: Settlement) -> tuple[str, .
         OSError: The sandbox cannot be read.
         NotSettled: Something could not be done; all else is.
     """
+    settlement = _in_sandbox(netlink, link, settlement)
     done: list[str] = []
     reasons: dict[str, str | None] = {}
     for _ in range(_ROUNDS):
@@ -68,6 +78,32 @@ def settle(netlink: Netlink, link: Link, settlement: Settlement) -> tuple[str, .
         failures = tuple(f"{what}: {reasons.get(what) or 'it did not stay'}" for what in left)
         raise NotSettled(f"link {link.state.name}", failures)
     return tuple(done)
+
+
+def withdraw(netlink: Netlink, link: Link, settlement: Settlement) -> None:
+    """Take away what does not go with the link: the rules.
+
+    Raises:
+        OSError: The sandbox cannot be read, or a rule not be removed.
+    """
+    settlement = _in_sandbox(netlink, link, settlement)
+    there = {rule.message for rule in find_rules(netlink)}
+    for rule in settlement.rules:
+        if rule.message in there:
+            _ignoring(ENOENT, partial(remove_rule, netlink, rule))
+
+
+def _in_sandbox(netlink: Netlink, link: Link, settlement: Settlement) -> Settlement:
+    """Give the settlement with the names and numbers that things have in the sandbox."""
+    routes, rules = settlement.routes, settlement.rules
+    tables: dict[int, int] = {}
+    if any(route.table != MAIN_TABLE for route in routes):
+        tables = choose_tables(routes, find_plain_routes(netlink, link), find_places(netlink, link))
+    return replace(
+        settlement,
+        routes=tuple(replace(route, table=tables.get(route.table, route.table)) for route in routes),
+        rules=tuple(in_sandbox(rule, settlement.ifname, link.state.name, tables) for rule in rules),
+    )
 
 
 def _try(do: Callable[[], None]) -> str | None:
@@ -95,8 +131,7 @@ def _missing(netlink: Netlink, link: Link, settlement: Settlement) -> Iterator[_
     yield from _missing_routes(netlink, link, settlement)
     if settlement.rules:
         there = {rule.message for rule in find_rules(netlink)}
-        for staged in settlement.rules:
-            rule = for_link(staged, settlement.ifname, link.state.name)
+        for rule in settlement.rules:
             if rule.message not in there:
                 yield _Step(str(rule), partial(add_rule, netlink, rule))
     if settlement.qdisc is not None and not has_qdisc(netlink, link.index, settlement.qdisc):

@@ -20,9 +20,11 @@ from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.message import Message, Wanted
 from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.snapshot import BY_KERNEL, MAIN_TABLE, IpAddress, IpNetwork, Route
+from cnm_bridge.kernel.tables import Places
 
 __all__ = [
     "add_route",
+    "find_places",
     "find_plain_routes",
     "find_routes",
     "find_routes_elsewhere",
@@ -83,6 +85,16 @@ def find_routes_elsewhere(netlink: Netlink, link: Link) -> tuple[str, ...]:
     )
 
 
+def find_places(netlink: Netlink, link: Link) -> Places:
+    """Give the places that routes have which do not lead through a link."""
+    places: dict[int, set[tuple[IpNetwork, int]]] = {}
+    for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}):
+        if message.field("family") in _DEFAULTS and message.number("RTA_OIF") != link.index:
+            place = _destination(message), message.number("RTA_PRIORITY") or 0
+            places.setdefault(_table(message), set()).add(place)
+    return {table: frozenset(taken) for table, taken in places.items()}
+
+
 def _made(netlink: Netlink, link: Link) -> Iterator[Message]:
     # the kernel picks those of the link; one dump for all families does without IPv6 where that is off
     for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}, (("RTA_OIF", link.index),)):
@@ -114,7 +126,7 @@ def parse_route(message: Message) -> Route:
     return Route(
         destination=destination,
         gateway=message.address("RTA_GATEWAY") or message.address("RTA_VIA"),
-        table=message.number("RTA_TABLE") or message.field("table"),
+        table=_table(message),
         metric=message.number("RTA_PRIORITY") or 0,
         type=message.field("type"),
         scope=message.field("scope"),
@@ -139,6 +151,10 @@ def replace_route(netlink: Netlink, link: Link, route: Route) -> None:
 def remove_route(netlink: Netlink, link: Link, route: Route) -> None:
     """Remove a route; ESRCH where there is none like it."""
     _send(netlink, RTM_DELROUTE, link, route, 0)
+
+
+def _table(message: Message) -> int:
+    return message.number("RTA_TABLE") or message.field("table")
 
 
 def _destination(message: Message) -> IpNetwork:

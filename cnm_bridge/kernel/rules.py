@@ -6,22 +6,27 @@ Every function works in the namespace of the conversation it is given and raises
 """
 
 import struct
+import sys
+from collections.abc import Mapping
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 from typing import Final
 
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL
-from pyroute2.netlink.rtnl import RTM_GETRULE, RTM_NEWRULE
+from pyroute2.netlink.rtnl import RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE
 
 from cnm_bridge.kernel.carried import Rule
 from cnm_bridge.kernel.message import Message
 from cnm_bridge.kernel.netlink import Netlink
 
-__all__ = ["add_rule", "find_removed_rules", "find_rules", "for_link"]
+__all__ = ["add_rule", "find_removed_rules", "find_rules", "in_sandbox", "remove_rule"]
 
 _HEADER: Final = struct.Struct("=8BI")  # fib_rule_hdr: the flags are last
 _FIXED_FLAGS: Final = 0x2  # FIB_RULE_INVERT; the others tell whether links and targets exist at the moment
 _ATTRIBUTE: Final = struct.Struct("=HH")
+_TABLE_FIELD: Final = 4
+_TABLE_ELSEWHERE: Final = 252  # RT_TABLE_COMPAT: a number that has no room in the header, only in the attribute
 _FRA_PRIORITY: Final = 6
+_FRA_TABLE: Final = 15
 _LINK_NAMES: Final = {3, 17}  # FRA_IIFNAME, FRA_OIFNAME
 _KERNELS_OWN: Final = frozenset(
     {
@@ -61,25 +66,43 @@ def find_removed_rules(netlink: Netlink) -> tuple[str, ...]:
 
 def add_rule(netlink: Netlink, rule: Rule) -> None:
     """Add a rule; EEXIST where there is the same already."""
-    # the kernel does not tell a priority of 0, and chooses one where it is not told any
-    first = b"" if rule.priority else _ATTRIBUTE.pack(_ATTRIBUTE.size + 4, _FRA_PRIORITY) + bytes(4)
-    netlink.request_raw(RTM_NEWRULE, rule.message + first, flags=NLM_F_CREATE | NLM_F_EXCL)
+    netlink.request_raw(RTM_NEWRULE, _complete(rule), flags=NLM_F_CREATE | NLM_F_EXCL)
 
 
-def for_link(rule: Rule, old: str, new: str) -> Rule:
-    """Give the rule as it is for a link that was called `old` and is called `new`."""
-    if old == new:
+def remove_rule(netlink: Netlink, rule: Rule) -> None:
+    """Remove a rule; ENOENT where there is none like it."""
+    netlink.request_raw(RTM_DELRULE, _complete(rule))
+
+
+def in_sandbox(rule: Rule, old: str, new: str, tables: Mapping[int, int]) -> Rule:
+    """Give the rule as it is where the link that was called `old` is called `new`, and tables have other numbers."""
+    table = tables.get(rule.table, rule.table)
+    if old == new and table == rule.table:
         return rule
+    *fields, flags = _HEADER.unpack_from(rule.message)
+    if table != rule.table:
+        fields[_TABLE_FIELD] = table if table < 1 << 8 else _TABLE_ELSEWHERE
+    rendered = _HEADER.pack(*fields, flags)
     data, start = rule.message, _HEADER.size
-    rendered = data[:start]
     while start < len(data):
         length, number = _ATTRIBUTE.unpack_from(data, start)
         value = data[start + _ATTRIBUTE.size : start + length]
         if number in _LINK_NAMES and value.rstrip(b"\0") == old.encode():
             value = new.encode() + b"\0"
-        rendered += _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), number) + value + bytes(-len(value) % 4)
+        elif number == _FRA_TABLE:
+            value = table.to_bytes(4, sys.byteorder)
+        rendered += _render(number, value)
         start += (length + 3) & ~3
-    return Rule(priority=rule.priority, table=rule.table, message=rendered)
+    return Rule(priority=rule.priority, table=table, message=rendered)
+
+
+def _render(number: int, value: bytes) -> bytes:
+    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), number) + value + bytes(-len(value) % 4)
+
+
+def _complete(rule: Rule) -> bytes:
+    """Give a rule's message with its priority: the kernel does not tell one of 0, and without any chooses another."""
+    return rule.message if rule.priority else rule.message + _render(_FRA_PRIORITY, bytes(4))
 
 
 def _lasting(message: Message) -> bytes:

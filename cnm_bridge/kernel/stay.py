@@ -27,7 +27,7 @@ from cnm_bridge.kernel.errors import NamespaceMissing, attempt
 from cnm_bridge.kernel.links import find_link_by_altname
 from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.netns import NamespaceId, enter, namespace_id, open_namespace
-from cnm_bridge.kernel.replay import is_placed, settle
+from cnm_bridge.kernel.replay import is_placed, settle, withdraw
 from cnm_bridge.kernel.settlement import Placement, Settlement
 
 __all__ = ["Stay"]
@@ -38,7 +38,7 @@ _RECEIVE_BYTES: Final = 65536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """One link's stay in a sandbox; `Kernel` describes both methods.
+    """One link's stay in a sandbox; `Kernel` describes the methods.
 
     Attributes:
         host: The namespace that Docker lives in.
@@ -60,6 +60,15 @@ class Stay:
             with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
                 link = find_link_by_altname(netlink, self.altname)
                 return None if link is None else settle(netlink, link, settlement)
+
+    def withdraw(self, settlement: Settlement) -> None:
+        """Take away what would stay when the link goes; nothing where it is not in the sandbox."""
+        with attempt("withdraw", str(self)), self._inside() as is_inside:
+            if is_inside:
+                with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
+                    link = find_link_by_altname(netlink, self.altname)
+                    if link is not None:
+                        withdraw(netlink, link, settlement)
 
     def wait_placed(self, placement: Placement, stop_fd: int, limit_s: float) -> bool:
         """Wait until libnetwork is done, the time is up, or `stop_fd` can be read; tell whether it is done."""

@@ -181,6 +181,7 @@ class Endpoints:
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase is Phase.JOINED:
+                await self._settling.withdraw(record)
                 await self._store.put_endpoint(replace(record, phase=Phase.READY))
 
     async def delete(self, request: EndpointReference) -> None:

@@ -24,21 +24,25 @@ from cnm_bridge.kernel import (
     Route,
     Settlement,
     Snapshot,
+    Sysctl,
 )
 from cnm_bridge.lifecycle.handover import (
     DEFAULT_IPV4,
     DEFAULT_IPV6,
     DEFAULT_ROUTES,
+    IPV6_LINK_LOCAL,
     chosen_routes,
     comes_by_itself,
     comes_with,
     describe_join,
     further_addresses,
+    given_addresses,
     told_addresses,
 )
 
 __all__ = ["describe_placement", "plan_settlement"]
 
+_IPV6: Final = 6
 _BOOT: Final = 3  # RTPROT_BOOT, whom libnetwork's routes are from
 _IPV6_METRIC: Final = 1024  # what the kernel gives an IPv6 route that comes without
 _IPV6_KERNEL_METRIC: Final = 256
@@ -54,8 +58,9 @@ def plan_settlement(snapshot: Snapshot, *, internal: bool) -> Settlement:
     """
     chosen = chosen_routes(snapshot, internal=internal)
     replaced, further, fallbacks = [], [], []
+    has_ipv6 = _wants_ipv6(snapshot)
     for route in snapshot.routes:
-        if internal and route.destination in DEFAULT_ROUTES:
+        if (internal and route.destination in DEFAULT_ROUTES) or (not has_ipv6 and _is_link_local(route)):
             continue
         plain = _as_programmed(route) if route in chosen else _as_implied(route, snapshot)
         if plain is not None:
@@ -75,9 +80,35 @@ def plan_settlement(snapshot: Snapshot, *, internal: bool) -> Settlement:
         fallbacks=tuple(fallbacks),
         rules=snapshot.rules,
         neighbours=snapshot.neighbours,
-        sysctls=snapshot.sysctls,
+        sysctls=(*_switched_on(snapshot), *snapshot.sysctls) if has_ipv6 else snapshot.sysctls,
         qdisc=snapshot.qdisc,
     )
+
+
+def _wants_ipv6(snapshot: Snapshot) -> bool:
+    """Tell whether plugins made anything of IPv6 beyond what the kernel does by itself."""
+    return (
+        any(address.version == _IPV6 for address in given_addresses(snapshot))
+        or any(address.address.version == _IPV6 for address in further_addresses(snapshot))
+        or any(_is_ipv6(route) and not _is_link_local(route) for route in snapshot.routes)
+        or any(neighbour.address.version == _IPV6 for neighbour in snapshot.neighbours)
+    )
+
+
+def _switched_on(snapshot: Snapshot) -> tuple[Sysctl, ...]:
+    """Return the setting that lets a link have IPv6, where Docker switches it off: it is told no address of that."""
+    if any(address.version == _IPV6 for address in told_addresses(snapshot)):
+        return ()
+    return (Sysctl(name=f"net/ipv6/conf/{snapshot.link.name}/disable_ipv6", value="0"),)
+
+
+def _is_ipv6(route: Route) -> bool:
+    return _IPV6 in {route.destination.version, route.gateway.version if route.gateway else None}
+
+
+def _is_link_local(route: Route) -> bool:
+    """Tell whether a route, in whichever table, is like the one that every link with IPv6 has; `sbr` copies it."""
+    return route.destination == IPV6_LINK_LOCAL and route.gateway is None
 
 
 def describe_placement(snapshot: Snapshot, *, internal: bool, is_gateway: bool) -> Placement:

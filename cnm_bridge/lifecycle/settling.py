@@ -107,6 +107,18 @@ class Settling:
                 if joined is not None:
                     await self._settle(joined)
 
+    async def withdraw(self, record: EndpointRecord) -> None:
+        """Take away what would stay in a sandbox when an endpoint leaves it; what goes wrong is logged.
+
+        The caller holds the endpoint's lock, and the link is still inside.
+        """
+        joined = _Joined.of(record)
+        if joined is not None and joined.settlement.rules:
+            try:
+                await self._kernel.withdraw(joined.sandbox, alternative_name(joined.id), joined.settlement)
+            except KernelError as exc:
+                log.warning("endpoint.not_withdrawn", endpoint_id=joined.id, error=str(exc))
+
     async def _settle(self, joined: _Joined) -> None:
         done = await self._kernel.settle(joined.sandbox, alternative_name(joined.id), joined.settlement)
         if done is None:

@@ -232,3 +232,28 @@ async def test_what_plugins_are_told_to_set_is_carried_in_any_case(
     sandbox.run(f"sh -c 'echo 0 > /proc/sys/{name}'")
     await kernel.settle(sandbox.path, ALTNAME, plan_settlement(snapshot, internal=False))
     assert sandbox.setting(name) == "1024"
+
+
+async def test_rules_are_withdrawn(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
+    """Those that were brought, under the names and numbers that they have; others stay."""
+    snapshot = await prepare(
+        kernel,
+        host,
+        staging,
+        "ip rule add priority 0 iif eth0 blackhole",
+        "ip rule add from 10.1.0.2 lookup 100 priority 50",
+        "ip rule add from 10.1.0.3 lookup 100 priority 51",
+        "ip route add default via 10.1.0.1 table 100",
+    )
+    place(host, sandbox)
+    sandbox.ip("rule add from 10.77.0.0/16 lookup 100 priority 50", "route add blackhole default table 100")
+    before = sandbox.run("ip rule")
+    settlement = plan_settlement(snapshot, internal=False)
+    await kernel.settle(sandbox.path, ALTNAME, settlement)
+    assert b"lookup 101" in sandbox.run("ip rule")
+    sandbox.ip("rule del priority 51")
+    await kernel.withdraw(sandbox.path, ALTNAME, settlement)
+    assert sandbox.run("ip rule") == before
+    await kernel.withdraw(sandbox.path, ALTNAME, settlement)
+    await kernel.withdraw(staging.path / "gone", ALTNAME, settlement)
+    assert sandbox.run("ip rule") == before

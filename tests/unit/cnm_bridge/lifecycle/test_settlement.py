@@ -255,3 +255,40 @@ def test_no_route_is_lost_or_in_the_way(routes: list[Route], internal: bool) -> 
     default = ip_network("0.0.0.0/0")
     for item in (*plan.routes, *plan.fallbacks):
         assert (item.destination, item.table, item.metric) != (default, 254, 0)
+
+
+LINK_LOCAL = route("fe80::/64", scope=0, metric=256, table=100, protocol=3)
+
+
+def test_link_local_routes_where_docker_switches_ipv6_off() -> None:
+    """`sbr` copies that of the link into its table: without IPv6 it would fail, and nobody misses it."""
+    assert planned(*BRIDGE, LINK_LOCAL).is_empty
+    assert planned(*BRIDGE, *BRIDGE_IPV6, LINK_LOCAL).routes == (LINK_LOCAL,)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        address("fe80::77/64", scope=SCOPE_LINK),
+        route("10.97.0.0/16", "fe80::9"),
+        route("fd99::/64", "fe80::9", scope=0, metric=1024),
+    ],
+)
+def test_ipv6_is_switched_on_where_plugins_made_something_of_it(part: Address | Route) -> None:
+    """Docker switches it off where it is told no address; where it is told one it does not."""
+    on = Sysctl(name="net/ipv6/conf/eth0/disable_ipv6", value="0")
+    assert planned(*BRIDGE, part).sysctls == (on,)
+    assert planned(*BRIDGE, *BRIDGE_IPV6, part).sysctls == ()
+
+
+def test_a_prefix_route_that_somebody_changed() -> None:
+    """The address comes without, and the route is made as it was; with the address's own metric it comes along."""
+    added = address("10.50.0.1/24")
+    changed = route("10.50.0.0/24", protocol=2, source="10.50.0.1", mtu=1300)
+    plan = planned(*BRIDGE, added, changed)
+    assert plan.addresses == (replace(added, flags=added.flags | NO_PREFIX_ROUTE),)
+    assert [pair.wanted for pair in plan.replaced] == [changed]
+    with_metric = replace(added, metric=50)
+    plan = planned(*BRIDGE, with_metric, replace(changed, mtu=None, metric=50))
+    assert plan.addresses == (with_metric,)
+    assert (plan.routes, plan.replaced) == ((), ())

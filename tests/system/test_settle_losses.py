@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What is settled when a container has several networks, loses one, or has no IPv6 by Docker's will."""
+
+import pytest
+
+from spec import JsonObject
+from tests.lab import Container, Engine
+from tests.lab.waiting import wait_until
+from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge
+
+
+def write_handiwork(scene: Scene, commands: str, name: str = "handiwork") -> None:
+    """Put a plugin on the host that runs commands in the namespace, at the end of a list."""
+    scene.plugin(
+        name,
+        f"""
+input=$(cat)
+[ "$CNI_COMMAND" = ADD ] || exit 0
+nsenter --net="$CNI_NETNS" sh -eu >&2 <<'COMMANDS'
+{commands}
+COMMANDS
+printf '%s' "$input" | python3 -c "{PREV_RESULT}"
+""",
+    )
+
+
+def shows(container: Container, *command: str, words: str) -> bool:
+    """Tell whether a command in the container's network says something."""
+    return words in container.in_network(*command).stdout
+
+
+def test_source_routing_on_two_networks(scene: Scene) -> None:
+    """`sbr` takes the first free table, which in each staging namespace is the same: in the container they are two."""
+    subnets = scene.subnet(), scene.subnet()
+    networks = [scene.network(scene.configure([*bridge(subnet), {"type": "sbr"}])) for subnet in subnets]
+    container = scene.run(networks[0])
+    scene.lab.docker("network", "connect", networks[1], container.name)
+    for subnet, name in zip(subnets, ("eth0", "eth1"), strict=True):
+        own = f"{subnet.ipv4.removesuffix('0/24')}2"
+
+        def leads_home(subnet: Subnet = subnet, name: str = name, own: str = own) -> bool:
+            route = container.in_network("ip", "route", "get", "192.0.2.9", "from", own).stdout
+            return f"via {subnet.gateway} dev {name}" in route
+
+        wait_until(leads_home, f"a way of its own for {own}")
+    # settled again, at the first disconnect of anything, all stays as it is
+    before = container.in_network("ip", "rule").stdout
+    third, _ = scene.bridge_network()
+    scene.lab.docker("network", "connect", third, container.name)
+    scene.lab.docker("network", "disconnect", third, container.name)
+    assert container.in_network("ip", "rule").stdout == before
+
+
+def test_rules_go_with_their_network(scene: Scene) -> None:
+    """They hang on no link: after `docker network disconnect` none is left, and a second connect makes them again."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure([*bridge(subnet), {"type": "sbr"}]))
+    first, _ = scene.bridge_network()
+    container = scene.run(first)
+    before = container.in_network("ip", "rule").stdout
+    for _ in range(2):
+        scene.lab.docker("network", "connect", network, container.name)
+        wait_until(lambda: container.in_network("ip", "rule").stdout != before, "a rule")
+        scene.lab.docker("network", "disconnect", network, container.name)
+        assert container.in_network("ip", "rule").stdout == before
+
+
+def test_ipv6_of_a_link_without_a_global_address(scene: Scene) -> None:
+    """Docker switches IPv6 off where it knows no address: what plugins made of IPv6 is there all the same."""
+    subnet = scene.subnet()
+    write_handiwork(
+        scene,
+        """
+ip address add fe80::77/64 dev eth0 nodad
+ip route add 10.6.0.0/16 via inet6 fe80::1 dev eth0
+ip -6 route add fd99::/64 via fe80::1 dev eth0
+""",
+    )
+    container = scene.run(scene.network(scene.configure([*bridge(subnet), {"type": "handiwork"}])))
+    wait_until(lambda: shows(container, "ip", "-6", "address", words="fe80::77/64"), "a link-local address")
+    wait_until(lambda: shows(container, "ip", "route", words="10.6.0.0/16 via inet6 fe80::1 dev eth0"), "a route")
+    wait_until(lambda: shows(container, "ip", "-6", "route", words="fd99::/64 via fe80::1 dev eth0"), "a route")
+
+
+def test_a_stated_setting_beats_dockers_own(scene: Scene, engine: Engine) -> None:
+    """What `tuning` says holds also where it is the kernel's default and Docker has another.
+
+    Before Engine 28 runc writes its settings when the sandbox is settled already, some time before the process starts.
+    """
+    if engine.version < (28,):
+        pytest.skip("this engine's runtime sets it last")
+    subnet = scene.subnet()
+    tuning: JsonObject = {"type": "tuning", "sysctl": {"net.ipv4.ip_unprivileged_port_start": "1024"}}
+    container = scene.run(scene.network(scene.configure([*bridge(subnet), tuning])))
+    name = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+    assert container.in_network("cat", name).stdout.strip() == "1024"
