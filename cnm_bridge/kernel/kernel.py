@@ -165,18 +165,21 @@ class Kernel:
         """
         return await run_in_thread(partial(self._stay(sandbox, altname).settle, settlement))
 
-    async def withdraw(self, sandbox: Path, altname: str, settlement: Settlement) -> None:
+    async def withdraw(self, sandbox: Path, altname: str, settlement: Settlement) -> tuple[str, ...]:
         """Take away from a sandbox what `settle` brought and what would stay when the link goes: policy rules.
 
         Args:
             sandbox: The container's namespace; one that is gone is fine, as is one without the link.
             altname: What `take_out` marked the link with.
-            settlement: What `settle` was given.
+            settlement: What `settle` was given; the rules that are to go.
+
+        Returns:
+            Those that were there, in words.
 
         Raises:
             KernelError: The namespace cannot be read, or a rule not be removed.
         """
-        await run_in_thread(partial(self._stay(sandbox, altname).withdraw, settlement))
+        return await run_in_thread(partial(self._stay(sandbox, altname).withdraw, settlement))
 
     async def bring_back(
         self,

@@ -80,17 +80,17 @@ def settle(netlink: Netlink, link: Link, settlement: Settlement) -> tuple[str, .
     return tuple(done)
 
 
-def withdraw(netlink: Netlink, link: Link, settlement: Settlement) -> None:
-    """Take away what does not go with the link: the rules.
+def withdraw(netlink: Netlink, link: Link, settlement: Settlement) -> tuple[str, ...]:
+    """Take away what does not go with the link, the rules; give those that were there, in words.
 
     Raises:
         OSError: The sandbox cannot be read, or a rule not be removed.
     """
-    settlement = _in_sandbox(netlink, link, settlement)
-    there = {rule.message for rule in find_rules(netlink)}
-    for rule in settlement.rules:
-        if rule.message in there:
-            _ignoring(ENOENT, partial(remove_rule, netlink, rule))
+    present = {rule.message for rule in find_rules(netlink)}
+    rules = tuple(rule for rule in _in_sandbox(netlink, link, settlement).rules if rule.message in present)
+    for rule in rules:
+        _ignoring(ENOENT, partial(remove_rule, netlink, rule))
+    return tuple(map(str, rules))
 
 
 def _in_sandbox(netlink: Netlink, link: Link, settlement: Settlement) -> Settlement:

@@ -61,14 +61,14 @@ class Stay:
                 link = find_link_by_altname(netlink, self.altname)
                 return None if link is None else settle(netlink, link, settlement)
 
-    def withdraw(self, settlement: Settlement) -> None:
+    def withdraw(self, settlement: Settlement) -> tuple[str, ...]:
         """Take away what would stay when the link goes; nothing where it is not in the sandbox."""
         with attempt("withdraw", str(self)), self._inside() as is_inside:
-            if is_inside:
-                with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
-                    link = find_link_by_altname(netlink, self.altname)
-                    if link is not None:
-                        withdraw(netlink, link, settlement)
+            if not is_inside:
+                return ()
+            with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
+                link = find_link_by_altname(netlink, self.altname)
+                return () if link is None else withdraw(netlink, link, settlement)
 
     def wait_placed(self, placement: Placement, stop_fd: int, limit_s: float) -> bool:
         """Wait until libnetwork is done, the time is up, or `stop_fd` can be read; tell whether it is done."""

@@ -19,7 +19,7 @@ _OPTION: Final = "cni.bandwidth."
 _DIRECTIONS: Final = ("ingress", "egress")
 BANDWIDTH_OPTIONS: Final = frozenset(f"{_OPTION}{way}-{what}" for way in _DIRECTIONS for what in ("rate", "burst"))
 
-_VALUE: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]i?)?(?:bit)?", re.IGNORECASE)
+_VALUE: Final = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)([kmgt]i?)?(?:bit)?", re.IGNORECASE)
 """In any case: `docker run --network name=N,driver-opt=…` makes lower case of all it is given (20.10)."""
 _FACTORS: Final = {
     letter + binary: base**power
@@ -31,6 +31,8 @@ _BURST_S: Final = 0.1
 """How much of the rate may pass at once unless the user says."""
 _SMALLEST_BURST: Final = 8 * (64 << 10)
 """The kernel hands over packets of up to 64 KiB at once; one that is larger than the burst never passes."""
+_LARGEST_RATE: Final = (1 << 63) - 1
+"""Plugins hold a rate in 64 bits, older ones with a sign."""
 _LARGEST_BURST: Final = 8 * ((1 << 32) - 1)
 """The plugin holds a burst in bytes, in 32 bits."""
 
@@ -56,6 +58,10 @@ def bandwidth_args(options: Mapping[str, str]) -> JsonObject:
             if burst is not None:
                 raise BadOption(burst_option, f"has no effect without {rate_option}")
             continue
+        if rate > _LARGEST_RATE:
+            raise BadOption(
+                rate_option, f"{options[rate_option]} is too large; the most is {_LARGEST_RATE} bits per second"
+            )
         if burst is None:
             burst = min(max(int(rate * _BURST_S), _SMALLEST_BURST), _LARGEST_BURST)
         if burst > _LARGEST_BURST:

@@ -5,7 +5,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_address, ip_interface
 from typing import Final
 
 from cni_invoker import InvalidParameter
@@ -37,14 +37,19 @@ _DOCKERS_OWN: Final = frozenset(
 """Options of networks that libnetwork itself reads, of whichever driver the network is."""
 
 _OWN_WAY: Final[Mapping[str, str]] = {
-    "portMappings": "publish ports with -p",
+    "portmappings": "publish ports with -p",
     "bandwidth": "use cni.bandwidth.ingress-rate and its like",
     "ips": "use cni.ips",
     "mac": "use --mac-address",
 }
-"""Capabilities that have options of their own, which are checked better."""
+"""Capabilities, in lower case, that have options of their own, which are checked better."""
 
+_SHOWN: Final = 60
+"""Characters of a value that an error repeats."""
 _IGNORE_UNKNOWN: Final = "IgnoreUnknown"
+_SLASH: Final = "/"
+_ALL: Final = IPv4Address("255.255.255.255")
+_SMALLEST: Final = 31
 _DEFAULT_PREFIX: Final = "eth"
 _PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
 """Two digits must have room in the kernel's fifteen bytes, and be the only ones at the end."""
@@ -122,16 +127,47 @@ def _parse_ips(text: str) -> tuple[WantedAddress, ...]:
     for part in text.split(","):
         word = part.strip()
         try:
-            address = ip_interface(word) if "/" in word else ip_address(word)
+            address = ip_interface(word) if _SLASH in word else ip_address(word)
         except ValueError as exc:
             raise BadOption(
                 _IPS,
                 f"{word!r} is no address; give one or more, with commas, such as 10.1.0.9 or 10.1.0.9/24,fd00::9/64",
             ) from exc
-        if any(str(address).partition("/")[0] == str(other).partition("/")[0] for other in found):
+        why = _why_of_no_link(address)
+        if why is not None:
+            raise BadOption(_IPS, f"{word} cannot be a container's: it is {why}")
+        if any(_without_prefix(address) == _without_prefix(other) for other in found):
             raise BadOption(_IPS, f"has {word} twice")
         found.append(address)
     return tuple(found)
+
+
+def _without_prefix(address: WantedAddress) -> WantedAddress:
+    return ip_address(str(address).partition(_SLASH)[0])
+
+
+def _why_of_no_link(address: WantedAddress) -> str | None:
+    """Tell why a link cannot have an address; None if it can."""
+    alone = _without_prefix(address)
+    if isinstance(alone, IPv6Address):
+        if alone.scope_id is not None:
+            return "of one link of this host"
+        if alone.ipv4_mapped is not None:
+            return f"{alone.ipv4_mapped} in other words"
+    elif isinstance(address, IPv4Interface) and alone in _ends(address.network):
+        return f"that of {address.network} itself, or of all in it"
+    kinds = {
+        "no address": alone.is_unspecified,
+        "a loopback address": alone.is_loopback,
+        "a group's": alone.is_multicast,
+        "that of all": alone == _ALL,
+    }
+    return next((kind for kind, is_of_it in kinds.items() if is_of_it), None)
+
+
+def _ends(network: IPv4Network) -> tuple[IPv4Address, ...]:
+    """Return the addresses that no host can have; there are none in the smallest networks (RFC 3021)."""
+    return (network.network_address, network.broadcast_address) if network.prefixlen < _SMALLEST else ()
 
 
 def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -147,12 +183,13 @@ def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _parse_capabilities(options: Mapping[str, str]) -> Iterator[tuple[str, JsonValue]]:
     for option, name, text in _family(options, _CAPABILITY):
-        if name in _OWN_WAY:
-            raise BadOption(option, f"has a way of its own: {_OWN_WAY[name]}")
+        if name.lower() in _OWN_WAY:
+            raise BadOption(option, f"has a way of its own: {_OWN_WAY[name.lower()]}")
         try:
             yield name, parse_json(text.encode())
         except (JsonError, UnicodeEncodeError) as exc:
-            raise BadOption(option, f"{text!r} is no JSON ({exc}); a text is written with quotes: '\"text\"'") from exc
+            shown = repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+            raise BadOption(option, f"{shown} is no JSON ({exc}); a text is written with quotes: '\"text\"'") from exc
 
 
 def _parse_prefix(text: str) -> str:

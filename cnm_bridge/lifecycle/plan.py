@@ -18,7 +18,7 @@ from cnm_bridge.lifecycle.handover import choose_interface, given_addresses
 from cnm_bridge.lifecycle.options import Options, WantedAddress
 from cnm_bridge.lifecycle.pools import refuse_other_pools
 from cnm_bridge.lifecycle.suitability import refuse_unsuitable
-from spec import JsonObject
+from spec import JsonError, JsonObject
 from state import PoolRecord, RequestedInterface
 
 __all__ = ["Plan", "plan_attachment", "refuse_ignored"]
@@ -72,8 +72,23 @@ def plan_attachment(
         internal: The network is to have no gateway.
 
     Raises:
-        Refused: The list cannot do what is asked for; the text says which plugin can.
+        Refused: The list cannot do what is asked for; the text says which plugin can. Or it is not what its own plugins
+            could read.
     """
+    try:
+        return _plan(network, options, requested, pools, internal=internal)
+    except JsonError as exc:
+        raise Refused(f"CNI configuration {network.name} ({network.source}) cannot be used: {exc}") from exc
+
+
+def _plan(
+    network: NetworkConfigurationList,
+    options: Options,
+    requested: RequestedInterface,
+    pools: Sequence[PoolRecord],
+    *,
+    internal: bool,
+) -> Plan:
     refuse_other_pools(network, pools)
     wanted = _merge(requested, options.ips)
     addressing = plan_addresses(network, wanted, pools, internal=internal)

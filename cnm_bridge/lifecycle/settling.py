@@ -9,7 +9,8 @@ namespace, and the sandbox until libnetwork is done there, which takes milliseco
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -108,16 +109,32 @@ class Settling:
                     await self._settle(joined)
 
     async def withdraw(self, record: EndpointRecord) -> None:
-        """Take away what would stay in a sandbox when an endpoint leaves it; what goes wrong is logged.
+        """Take back what would outlast the link in the sandbox of an endpoint that is about to leave: its rules.
 
-        The caller holds the endpoint's lock, and the link is still inside.
+        What another endpoint of the sandbox wants as well stays. Errors are logged: nothing keeps an endpoint. The
+        caller holds the endpoint's lock, and the link is still inside.
         """
-        joined = _Joined.of(record)
-        if joined is not None and joined.settlement.rules:
-            try:
-                await self._kernel.withdraw(joined.sandbox, alternative_name(joined.id), joined.settlement)
-            except KernelError as exc:
-                log.warning("endpoint.not_withdrawn", endpoint_id=joined.id, error=str(exc))
+        leaving = _Joined.of(record)
+        if leaving is None or not leaving.settlement.rules:
+            return
+        wanted = {rule for other in self._beside(leaving) for rule in other.settlement.rules}
+        settlement = leaving.settlement
+        rules = tuple(rule for rule in settlement.rules if rule not in wanted)
+        try:
+            taken = await self._kernel.withdraw(
+                leaving.sandbox, alternative_name(leaving.id), replace(settlement, rules=rules)
+            )
+        except KernelError as exc:
+            log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
+        else:
+            log.info("endpoint.withdrawn", endpoint_id=leaving.id, taken=taken)
+
+    def _beside(self, joined: _Joined) -> Iterator[_Joined]:
+        """Yield the other endpoints of a sandbox."""
+        for record in self._store.endpoints():
+            other = _Joined.of(record) if record.sandbox_key == str(joined.sandbox) else None
+            if other is not None and other.id != joined.id:
+                yield other
 
     async def _settle(self, joined: _Joined) -> None:
         done = await self._kernel.settle(joined.sandbox, alternative_name(joined.id), joined.settlement)

@@ -8,7 +8,7 @@ from typing import Final
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import NotCarriable, Observation
-from spec import find_object
+from spec import JsonValue
 
 __all__ = ["choose_observation", "describe_uncarriable", "refuse_unsuitable"]
 
@@ -82,11 +82,13 @@ def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable)
 
 
 def _tuned(plugin: PluginConfiguration, ifname: str) -> Iterator[str]:
-    """Yield the settings that `tuning` is told to change, as paths."""
+    """Yield the settings that `tuning` is told to change, as paths; what makes no sense the plugin complains about."""
     if plugin.type != "tuning":
         return
-    args = find_object(find_object(plugin.document, "args") or {}, "cni") or {}
-    for place in (plugin.document, args):
-        for name in find_object(place, "sysctl") or {}:
+    for path in ("sysctl",), ("args", "cni", "sysctl"):
+        place: JsonValue = plugin.document
+        for key in path:
+            place = place.get(key) if isinstance(place, Mapping) else None
+        for name in place if isinstance(place, Mapping) else ():
             # a link's name may have dots in it, but this one has not
             yield name.replace(".", "/").replace("/IFNAME/", f"/{ifname}/")

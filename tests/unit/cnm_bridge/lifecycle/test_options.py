@@ -86,15 +86,29 @@ def test_an_endpoints_options_win() -> None:
         ("cni.ips", "10.1.0.300", "10.1.0.300"),
         ("cni.ips", "", "is no address"),
         ("cni.ips", "fd00::1,fd00::1/64", "twice"),
+        ("cni.ips", "0.0.0.0", "no address"),
+        ("cni.ips", "::", "no address"),
+        ("cni.ips", "127.0.0.1/8", "loopback"),
+        ("cni.ips", "ff02::1", "a group's"),
+        ("cni.ips", "255.255.255.255", "that of all"),
+        ("cni.ips", "10.1.0.255/24", "of all in it"),
+        ("cni.ips", "10.1.0.0/24", "that of 10.1.0.0/24 itself"),
+        ("cni.ips", "fe80::1%eth0", "one link of this host"),
+        ("cni.ips", "::ffff:10.1.0.5", "10.1.0.5 in other words"),
         ("cni.args.IgnoreUnknown", "0", "always 1"),
         ("cni.args.A", "x;y", "neither key nor value"),
         ("cni.args.A=B", "x", "neither key nor value"),
         ("cni.capability.bandwidth", "{}", "cni.bandwidth.ingress-rate"),
         ("cni.capability.portMappings", "[]", "-p"),
+        ("cni.capability.portmappings", "[]", "-p"),
+        ("cni.capability.IPs", "[]", "cni.ips"),
         ("cni.capability.deviceID", "0000:04:00.5", "with quotes"),
         ("cni.capability.x", "\ud800", "is no JSON"),
         ("cni.bandwidth.ingress-rate", "fast", "bits per second"),
         ("cni.bandwidth.ingress-rate", "0", "bits per second"),
+        ("cni.bandwidth.ingress-rate", "9" * 400, "bits per second"),
+        ("cni.bandwidth.ingress-rate", "10000000T", "too large"),
+        ("cni.bandwidth.ingress-rate", "\u0663M", "bits per second"),
         ("cni.bandwidth.ingress-rate", "10MB", "bits per second"),
         ("cni.bandwidth.ingress-burst", "1M", "no effect without cni.bandwidth.ingress-rate"),
         ("cni.ifname-prefix", "", "cannot begin"),
@@ -110,3 +124,15 @@ def test_malformed(option: str, value: str, said: str) -> None:
         parse_options({option: value})
     assert caught.value.option == option
     assert said in str(caught.value)
+
+
+def test_a_smallest_network_has_no_ends() -> None:
+    """Both of its addresses are hosts'."""
+    assert [str(address) for address in parse_options({"cni.ips": "10.1.0.0/31"}).ips] == ["10.1.0.0/31"]
+
+
+def test_a_long_value_is_not_repeated() -> None:
+    """An error is to be read."""
+    with pytest.raises(BadOption) as caught:
+        parse_options({"cni.capability.x": "[" * 30_000})
+    assert len(str(caught.value)) < 300

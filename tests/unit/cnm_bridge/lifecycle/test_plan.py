@@ -53,6 +53,20 @@ def test_nothing_asked_for() -> None:
     assert documents(planned) == [{"type": "bridge", "ipam": HOST_LOCAL}]
 
 
+@pytest.mark.parametrize(
+    ("plugin", "said"),
+    [
+        ({"type": "bridge", "ipam": {"type": "host-local", "ranges": "all"}}, "ranges must be an array"),
+        ({"type": "bridge", "ipam": {"type": "host-local", "subnet": 5}}, "subnet must be a string"),
+        ({"type": "bridge", "args": {"cni": 5}}, "cni must be an object"),
+    ],
+)
+def test_a_list_that_its_plugins_could_not_read(plugin: JsonObject, said: str) -> None:
+    """It is named, and what is wrong with it."""
+    with pytest.raises(Refused, match=f"CNI configuration blue .* cannot be used: {said}"):
+        plan(plugin, pools=(pool("10.1.0.0/24"),), labels_a="b")
+
+
 def test_addresses_by_capability() -> None:
     """Whoever declares `ips` is told so, and nobody otherwise."""
     plugins: list[JsonObject] = [{"type": "bridge", "ipam": HOST_LOCAL, "capabilities": {"ips": True}}]

@@ -70,3 +70,11 @@ def test_an_ipam_plugin_may_have_made_it() -> None:
     """It runs in the namespace as well."""
     listed = network({"type": "bridge", "ipam": {"type": "mystery"}}, {"type": "tuning"})
     assert "plugin mystery made" in describe_uncarriable(listed, NotCarriable("a further link, dummy0"))
+
+
+@pytest.mark.parametrize(
+    "odd", [{"sysctl": []}, {"args": []}, {"args": {"cni": 5}}, {"args": {"cni": {"sysctl": "x"}}}]
+)
+def test_settings_that_make_no_sense_are_the_plugins_affair(odd: JsonObject) -> None:
+    """It says so at ADD."""
+    assert choose_observation(network({"type": "bridge"}, {"type": "tuning", **odd}), "eth0").stated == ()
