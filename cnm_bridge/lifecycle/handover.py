@@ -111,11 +111,12 @@ def describe_join(snapshot: Snapshot, link: str, *, prefix: str, internal: bool)
 
 
 def given_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
-    """Return the addresses that plugins gave, in their order."""
-    given = [a.address for a in snapshot.addresses if a.scope != SCOPE_LINK and a.is_permanent]
+    """Return the addresses that plugins gave, in their order, but those that are deprecated after the others."""
+    given = [a for a in snapshot.addresses if a.scope != SCOPE_LINK and a.is_permanent]
     # The kernel lists IPv4 addresses as they were added, and IPv6 addresses the other way round.
-    ipv6 = reversed([a for a in given if isinstance(a, IPv6Interface)])
-    return (*(a for a in given if isinstance(a, IPv4Interface)), *ipv6)
+    ipv4 = [a for a in given if isinstance(a.address, IPv4Interface)]
+    ipv6 = reversed([a for a in given if isinstance(a.address, IPv6Interface)])
+    return tuple(a.address for a in sorted((*ipv4, *ipv6), key=lambda a: (a.address.version, a.is_deprecated)))
 
 
 def _address(snapshot: Snapshot, family: type[A]) -> A | None:

@@ -12,10 +12,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, Protocol, Self
 
 from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import IpInterface
 from cnm_bridge.wire import PortRequest
 from spec import JsonObject, find_str, get_int, get_objects, get_str
 
-__all__ = ["CAPABILITY", "FreePorts", "PortMapping", "choose_ports", "parse_mappings"]
+__all__ = ["CAPABILITY", "FreePorts", "PortMapping", "choose_ports", "parse_mappings", "refuse_other_families"]
 
 CAPABILITY: Final = "portMappings"
 
@@ -85,6 +86,26 @@ class PortMapping:
 def parse_mappings(capability_args: JsonObject) -> tuple[PortMapping, ...]:
     """Return the ports that capability arguments have."""
     return tuple(map(PortMapping.from_json, get_objects(capability_args, CAPABILITY)))
+
+
+def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[IpInterface]) -> None:
+    """Refuse to publish at an address of the host what has no address of its family inside: no rule leads there.
+
+    Args:
+        requests: What is to be published.
+        addresses: The container's.
+
+    Raises:
+        Refused: The first such address.
+    """
+    versions = {address.version for address in addresses}
+    for request in requests:
+        if request.host_ip is not None and request.host_ip.version not in versions:
+            place = _place(request.host_ip, request.host_port)
+            raise Refused(
+                f"port {place} cannot be published: the container has no IPv{request.host_ip.version} address; publish "
+                "it at an address of the other family, or give the CNI configuration a subnet of this one"
+            )
 
 
 def choose_ports(

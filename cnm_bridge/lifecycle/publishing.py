@@ -14,7 +14,14 @@ import structlog
 from cni_invoker import CniError, NetworkConfigurationList, Result, Runtime
 from cnm_bridge.errors import Refused
 from cnm_bridge.lifecycle.attachment import cni_attachment
-from cnm_bridge.lifecycle.ports import CAPABILITY, FreePorts, PortMapping, choose_ports, parse_mappings
+from cnm_bridge.lifecycle.ports import (
+    CAPABILITY,
+    FreePorts,
+    PortMapping,
+    choose_ports,
+    parse_mappings,
+    refuse_other_families,
+)
 from cnm_bridge.wire import PortRequest
 from state import EndpointId, EndpointRecord, StateError, Store
 
@@ -48,7 +55,8 @@ class Publishing:
         """Publish ports; return the record as it is stored then. Repeated, the same ports are published again.
 
         Raises:
-            Refused: A port is another's, or the list has no plugin that publishes; nothing has been changed.
+            Refused: A port is another's, or of a family that the container does not have; or the list has no plugin
+                that publishes. Nothing has been changed.
             CniError: A plugin failed; no port is published.
             StateError: The record cannot be written; nothing has been changed.
         """
@@ -60,8 +68,9 @@ class Publishing:
                 'capability portMappings; add { "type": "portmap", "capabilities": { "portMappings": true } } '
                 "to its plugins"
             )
-        mappings = self._claim(record, requests)
         result = Result.from_document(record.result)
+        refuse_other_families(requests, result.addresses_of(record.attachment.ifname))
+        mappings = self._claim(record, requests)
         await self._runtime.delete(publishers, cni_attachment(record), result)
         record = _with_ports(record, mappings)
         await self._store.put_endpoint(record)  # from here on a DEL with these ports is owed

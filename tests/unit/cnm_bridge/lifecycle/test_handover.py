@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip
 import pytest
 
 from cnm_bridge.kernel import SCOPE_LINK, Address, LinkState, Route
-from cnm_bridge.lifecycle.handover import choose_interface, describe_join
+from cnm_bridge.lifecycle.handover import choose_interface, describe_join, further_addresses, given_addresses
 from cnm_bridge.wire import Joined, RouteType, StaticRoute, render_joined
 from state import RequestedInterface
 from tests.unit.cnm_bridge.lifecycle.snapshots import (
@@ -176,3 +176,12 @@ def test_a_route_to_the_own_prefix_is_not_told_again() -> None:
     """The kernel makes the route of the prefix itself; a second one would fail the start of the container."""
     reply = joined(*BRIDGE, route("10.22.0.0/16", "10.22.0.1", metric=200))
     assert reply.routes == ()
+
+
+def test_docker_is_told_the_address_that_is_in_use() -> None:
+    """One that is deprecated is not what a container is known by, be it the first or not."""
+    old, new = address("10.22.0.9/16", flags=0xA0), address("10.22.0.10/16")
+    made = snapshot(old, new, *BRIDGE[1:])
+    assert [str(item) for item in given_addresses(made)] == ["10.22.0.10/16", "10.22.0.9/16"]
+    assert str(choose_interface(made, RequestedInterface()).address) == "10.22.0.10/16"
+    assert further_addresses(made) == (old,)

@@ -3,12 +3,13 @@
 """Ports are chosen: free ones, no two the same, and those of before again."""
 
 from collections.abc import Collection
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from contextlib import nullcontext
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
 
 import pytest
 
 from cnm_bridge.errors import Refused
-from cnm_bridge.lifecycle.ports import PortMapping, choose_ports, parse_mappings
+from cnm_bridge.lifecycle.ports import PortMapping, choose_ports, parse_mappings, refuse_other_families
 from cnm_bridge.wire import PortRequest
 
 TCP = 6
@@ -144,3 +145,19 @@ def test_json() -> None:
     assert parse_mappings({"portMappings": [one.to_json() for one in chosen], "mac": "x"}) == chosen
     assert chosen[0].to_json() == {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
     assert str(chosen[1]) == "[fd00::1]:8081->80/udp"
+
+
+@pytest.mark.parametrize(
+    ("host_ip", "address", "refused"),
+    [
+        ("127.0.0.1", "10.1.0.2/24", False),
+        ("0.0.0.0", "fd00::2/64", True),
+        ("::1", "10.1.0.2/24", True),
+        ("::", "fd00::2/64", False),
+        (None, "fd00::2/64", False),
+    ],
+)
+def test_an_address_of_the_family_that_the_container_has(host_ip: str | None, address: str, *, refused: bool) -> None:
+    """`portmap` makes no rule from one family to the other, and says nothing."""
+    with pytest.raises(Refused, match=r"has no IPv[46] address") if refused else nullcontext():
+        refuse_other_families([wish(8080, host_ip=host_ip)], [ip_interface(address)])
