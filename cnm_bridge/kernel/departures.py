@@ -9,6 +9,7 @@ import asyncio
 import socket
 import struct
 from errno import ENOBUFS
+from functools import partial
 from typing import Final
 
 from pyroute2.netlink import NETLINK_ROUTE
@@ -18,6 +19,7 @@ from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 from cnm_bridge.kernel.links import find_link
 from cnm_bridge.kernel.message import Message
 from cnm_bridge.kernel.netlink import Netlink
+from cnm_bridge.kernel.threads import run_in_thread
 
 __all__ = ["Departures"]
 
@@ -34,24 +36,31 @@ class Departures:
 
     def __init__(self, *, reply_limit_s: float) -> None:
         self._reply_limit_s = reply_limit_s
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._waiting: dict[asyncio.Future[bool], str] = {}
         self._socket: socket.socket | None = None
 
     async def wait(self, name: str) -> None:
-        """Wait until there is no link `name`; at once where there is none. One caller at a time for each name.
+        """Wait until there is no link `name`; at once where there is none.
 
         Raises:
             OSError: Links cannot be watched.
         """
-        self._waiting[name] = departed = asyncio.get_running_loop().create_future()
-        try:
-            self._open()
-            self._check()
-            await departed
-        finally:
-            del self._waiting[name]
-            if not self._waiting:
-                self._close()
+        has_left = False
+        while not has_left:
+            told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self._waiting[told] = name
+            try:
+                self._open()
+                # in a thread: the kernel may be busy with other links, and the event loop must not wait for that
+                has_left = not await run_in_thread(partial(self._exists, name)) or await told
+            finally:
+                del self._waiting[told]
+                if not self._waiting:
+                    self._close()
+
+    def _exists(self, name: str) -> bool:
+        with Netlink(reply_limit_s=self._reply_limit_s) as netlink:
+            return find_link(netlink, name) is not None
 
     def _open(self) -> None:
         if self._socket is None:
@@ -73,9 +82,10 @@ class Departures:
             except BlockingIOError:
                 return
             except OSError as exc:
-                if exc.errno != ENOBUFS:
-                    raise
-                self._check()  # so much at once that the kernel could not keep it
+                if exc.errno != ENOBUFS:  # who waits is told
+                    self._fail(exc)
+                    return
+                self._tell(None, has_left=False)  # so much at once that the kernel could not keep it: look again
                 continue
             self._take(data)
 
@@ -85,16 +95,16 @@ class Departures:
             length, kind, *_ = _HEADER.unpack_from(data, start)
             if kind == RTM_DELLINK:
                 message = Message(MarshalRtnl.msg_map[kind], data[start + _HEADER.size : start + length])
-                self._departed(message.text("IFLA_IFNAME") or "")
+                self._tell(message.text("IFLA_IFNAME"), has_left=True)
             start += (length + 3) & ~3
 
-    def _departed(self, name: str) -> None:
-        waiting = self._waiting.get(name)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+    def _tell(self, name: str | None, *, has_left: bool) -> None:
+        """Wake those who wait for a link, all of them for None; told that it has not left, they look again."""
+        for told, waited_for in self._waiting.items():
+            if name in {None, waited_for} and not told.done():
+                told.set_result(has_left)
 
-    def _check(self) -> None:
-        with Netlink(reply_limit_s=self._reply_limit_s) as netlink:
-            for name in tuple(self._waiting):
-                if find_link(netlink, name) is None:
-                    self._departed(name)
+    def _fail(self, error: OSError) -> None:
+        for told in self._waiting:
+            if not told.done():
+                told.set_exception(error)

@@ -327,6 +327,35 @@ async def test_a_link_departs(kernel: Kernel, host: Namespace, staging: Namespac
     await asyncio.wait_for(kernel.wait_departed(HOST_NAME), 10)
 
 
+async def test_two_wait_for_one_link(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
+    """One that waits no more does not take the other's news away."""
+    await prepare(kernel, host, staging)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        first, second = (group.create_task(kernel.wait_departed(HOST_NAME)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait((first,))
+        place(host, sandbox)
+        await second
+
+
+async def test_more_news_than_the_kernel_keeps(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """What was lost among others is looked for."""
+    await prepare(kernel, host, staging)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        waiting = group.create_task(kernel.wait_departed(HOST_NAME))
+        still = group.create_task(kernel.wait_departed("outside"))
+        for _ in range(100):
+            await asyncio.sleep(0.001)  # until both have looked, and wait
+        host.run("sh -c 'for i in $(seq 60); do ip link add some type veth peer name thing; ip link delete some; done'")
+        place(host, sandbox)
+        await waiting
+        assert not still.done()
+        still.cancel()
+
+
 PLACED = Placement(
     addresses=(ip_interface("10.1.0.2/24"), ip_interface("fd00::2/64")),
     destinations=(ip_network("10.4.0.0/16"), ip_network("0.0.0.0/0")),
