@@ -9,7 +9,7 @@ number that nobody uses, as it would have if the plugins had run in the containe
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from typing import Final
 
 from cnm_bridge.kernel.snapshot import MAIN_TABLE, IpNetwork, Route
@@ -35,21 +35,22 @@ def choose_tables(wanted: Iterable[Route], present: Iterable[Route], others: Pla
         if route.table not in _EVERYBODYS:
             tables.setdefault(route.table, []).append(route)
     there, chosen = frozenset(present), dict[int, int]()
+    own = {route.table for route in there}
     for table, routes in sorted(tables.items()):
-        used = {*chosen.values(), *_EVERYBODYS}
-        chosen[table] = _find_earlier(routes, there, used) or _find_free(table, routes, others, {*used, *tables})
+        earlier = (number for number in sorted(own) if _is_place(number, routes, there))
+        unused = (number for number in count(table + 1) if number not in {*own, *others, *tables})
+        candidates = chain(earlier, (table,), unused)
+        taken = {*chosen.values(), *_EVERYBODYS}
+        chosen[table] = next(n for n in candidates if n not in taken and _has_room(n, routes, others))
     return {table: number for table, number in chosen.items() if table != number}
 
 
-def _find_earlier(routes: Sequence[Route], there: frozenset[Route], used: set[int]) -> int | None:
-    numbers = {route.table for route in there} - used
-    return next(
-        (number for number in sorted(numbers) if any(replace(route, table=number) in there for route in routes)), None
-    )
+def _has_room(number: int, routes: Sequence[Route], others: Places) -> bool:
+    """Tell whether no other link's route is in the way."""
+    taken = others.get(number, frozenset())
+    return all((route.destination, route.metric) not in taken for route in routes)
 
 
-def _find_free(table: int, routes: Sequence[Route], others: Places, used: set[int]) -> int:
-    taken = others.get(table, frozenset())
-    if not any((route.destination, route.metric) in taken for route in routes):
-        return table
-    return next(number for number in count(table + 1) if number not in others and number not in used)
+def _is_place(number: int, routes: Sequence[Route], there: frozenset[Route]) -> bool:
+    """Tell whether any of the routes is in this table already."""
+    return any(replace(route, table=number) in there for route in routes)

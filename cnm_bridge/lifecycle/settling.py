@@ -66,6 +66,7 @@ class Settling:
         self._store = store
         self._kernel = kernel
         self._locks = locks
+        self._sandboxes: KeyedLocks[Path] = KeyedLocks()
         self._watches: dict[EndpointId, asyncio.Task[None]] = {}
         self._needy: set[EndpointId] = set()
         self._gateways: set[EndpointId] = set()
@@ -121,9 +122,9 @@ class Settling:
         settlement = leaving.settlement
         rules = tuple(rule for rule in settlement.rules if rule not in wanted)
         try:
-            taken = await self._kernel.withdraw(
-                leaving.sandbox, alternative_name(leaving.id), replace(settlement, rules=rules)
-            )
+            async with self._sandboxes.hold(leaving.sandbox):
+                altname = alternative_name(leaving.id)
+                taken = await self._kernel.withdraw(leaving.sandbox, altname, replace(settlement, rules=rules))
         except KernelError as exc:
             log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
         else:
@@ -137,7 +138,9 @@ class Settling:
                 yield other
 
     async def _settle(self, joined: _Joined) -> None:
-        done = await self._kernel.settle(joined.sandbox, alternative_name(joined.id), joined.settlement)
+        # of two links at once, each would find the same routing table free
+        async with self._sandboxes.hold(joined.sandbox):
+            done = await self._kernel.settle(joined.sandbox, alternative_name(joined.id), joined.settlement)
         if done is None:
             return
         if done:
@@ -171,7 +174,8 @@ class Settling:
             is_gateway = endpoint_id in self._gateways
             placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
             altname = alternative_name(endpoint_id)
-            if not await self._kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S):
+            placed = await self._kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
+            if not placed and self._kernel.is_namespace(joined.sandbox):  # else the container is gone already
                 log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
             await self.settle(endpoint_id)
         except KernelError as exc:

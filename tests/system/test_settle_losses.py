@@ -2,12 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What is settled when a container has several networks, loses one, or has no IPv6 by Docker's will."""
 
+from functools import partial
+
 import pytest
 
 from spec import JsonObject
 from tests.lab import Container, Engine
 from tests.lab.waiting import wait_until
-from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge
+from tests.system.scene import PREV_RESULT, Scene, bridge
 
 
 def write_handiwork(scene: Scene, commands: str, name: str = "handiwork") -> None:
@@ -30,21 +32,23 @@ def shows(container: Container, *command: str, words: str) -> bool:
     return words in container.in_network(*command).stdout
 
 
-def test_source_routing_on_two_networks(scene: Scene) -> None:
+@pytest.mark.parametrize("running", [True, False])
+def test_source_routing_on_two_networks(scene: Scene, *, running: bool) -> None:
     """`sbr` takes the first free table, which in each staging namespace is the same: in the container they are two."""
     subnets = scene.subnet(), scene.subnet()
     networks = [scene.network(scene.configure([*bridge(subnet), {"type": "sbr"}])) for subnet in subnets]
-    container = scene.run(networks[0])
-    scene.lab.docker("network", "connect", networks[1], container.name)
-    for subnet, name in zip(subnets, ("eth0", "eth1"), strict=True):
-        own = f"{subnet.ipv4.removesuffix('0/24')}2"
-
-        def leads_home(subnet: Subnet = subnet, name: str = name, own: str = own) -> bool:
-            route = container.in_network("ip", "route", "get", "192.0.2.9", "from", own).stdout
-            return f"via {subnet.gateway} dev {name}" in route
-
-        wait_until(leads_home, f"a way of its own for {own}")
-    # settled again, at the first disconnect of anything, all stays as it is
+    name = scene.run(networks[0]).name if running else scene.create(networks[0])
+    scene.lab.docker("network", "connect", networks[1], name)
+    if not running:
+        scene.lab.docker("start", name)  # both are settled at the same time
+    container = scene.lab.container(name)
+    gateways = {subnet.ipv4.removesuffix("0/24"): subnet.gateway for subnet in subnets}
+    for link in container.links():
+        (own,) = (address.ip for address in link.addresses)
+        way = f"via {gateways[str(own).rpartition('.')[0] + '.']} dev {link.name}"
+        command = ("ip", "route", "get", "192.0.2.9", "from", str(own))
+        wait_until(partial(shows, container, *command, words=way), f"a way of its own for {own}")
+    # settled again, as whenever something is disconnected, all stays as it is
     before = container.in_network("ip", "rule").stdout
     third, _ = scene.bridge_network()
     scene.lab.docker("network", "connect", third, container.name)

@@ -46,3 +46,16 @@ def test_the_tables_of_the_kernel_keep_their_numbers(table: int) -> None:
     """Everybody shares them."""
     wanted: Route = replace(AWAY, table=table)
     assert choose_tables([wanted], [], {table: OTHERS[100]}) == {}
+
+
+def test_what_is_in_the_wrong_place_decides_nothing() -> None:
+    """A part of the routes got into the other network's table before that one was there."""
+    assert choose_tables([AWAY, HOME], [HOME], OTHERS) == {100: 101}
+
+
+def test_a_table_of_the_link_that_is_another() -> None:
+    """Its number is not for this one, though the link has it."""
+    spare = replace(HOME, table=101, metric=9)
+    assert choose_tables([AWAY], [spare], {}) == {}
+    assert choose_tables([AWAY], [spare], OTHERS) == {100: 102}
+    assert choose_tables([AWAY], [replace(spare, table=100)], {}) == {}
