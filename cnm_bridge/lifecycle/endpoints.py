@@ -31,6 +31,7 @@ from cnm_bridge.wire import (
     Joined,
     ProgramExternalConnectivity,
 )
+from spec import find_object
 from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkRecord, Phase, StateError, Store, WrongPhase
 
 __all__ = ["Endpoints"]
@@ -244,6 +245,9 @@ class Endpoints:
         ifname = record.attachment.ifname
         baseline = await self._kernel.create_staging(staging, ifname, choose_observation(configuration, ifname))
         await self._runtime.add(configuration, cni_attachment(record), on_result=remember)
+        unused = find_object(record.result or {}, "dns") or {}
+        if any(unused.values()):  # no driver can tell Docker of name servers
+            log.warning("endpoint.dns_unused", configuration=configuration.name, dns=unused)
         try:
             snapshot = await self._kernel.take_out(
                 staging,

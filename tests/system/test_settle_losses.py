@@ -99,3 +99,17 @@ def test_a_stated_setting_beats_dockers_own(scene: Scene, engine: Engine) -> Non
     container = scene.run(scene.network(scene.configure([*bridge(subnet), tuning])))
     name = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
     assert container.in_network("cat", name).stdout.strip() == "1024"
+
+
+def test_name_servers_are_not_lost_without_a_word(private_scene: Scene) -> None:
+    """No driver can give them to Docker: the log says so, and names the configuration."""
+    subnet = private_scene.subnet()
+    main, *further = bridge(subnet)
+    listed = private_scene.configure([{**main, "dns": {"nameservers": ["192.0.2.53"]}}, *further])
+    container = private_scene.run(private_scene.network(listed))
+    assert "192.0.2.53" not in container.exec("cat", "/etc/resolv.conf")
+    (daemon,) = (process for process in private_scene.lab.processes if process.name == "daemon")
+    said = [line for line in daemon.tail().splitlines() if "endpoint.dns_unused" in line]
+    assert len(said) == 1
+    assert listed in said[0]
+    assert "192.0.2.53" in said[0]
