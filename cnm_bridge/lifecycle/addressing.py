@@ -26,7 +26,7 @@ from cnm_bridge.lifecycle.options import WantedAddress
 from spec import JsonObject, JsonValue, find_object, get_objects
 from state import PoolRecord
 
-__all__ = ["Addressing", "plan_addresses", "plan_mac", "with_args"]
+__all__ = ["Addressing", "plan_addresses", "plan_mac", "with_labels"]
 
 _READ_ARGS: Final = frozenset({"host-local", "static"})
 _GIVE_WAY: Final = frozenset({None, "dhcp"})
@@ -79,7 +79,7 @@ def plan_addresses(
         return Addressing(configuration=network, capability_args={"ips": texts})
     if ipam_type in _GIVE_WAY:
         return Addressing(configuration=_with_static(network, index, wanted, pools, internal=internal))
-    told = with_args(network, {"ips": texts}, only=index)
+    told = _with_args(network, {"ips": texts}, only=index)
     if ipam_type in _READ_ARGS:
         return Addressing(configuration=told)
     return Addressing(configuration=told, args=(("IP", str(wanted[0]).partition("/")[0]),))
@@ -94,7 +94,7 @@ def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
     return None
 
 
-def with_args(
+def _with_args(
     network: NetworkConfigurationList, told: JsonObject, *, only: int | None = None
 ) -> NetworkConfigurationList:
     """Return the list with more in `args.cni` of its plugins, or of the one at index `only`."""
@@ -106,6 +106,17 @@ def with_args(
             document["args"] = {**args, "cni": {**(find_object(args, "cni") or {}), **told}}
         documents.append(document)
     return _with_plugins(network, documents)
+
+
+def with_labels(network: NetworkConfigurationList, labels: Sequence[tuple[str, str]]) -> NetworkConfigurationList:
+    """Return the list with more in `args.cni.labels` of its plugins; a label of the same key gives way."""
+    told = [{"key": key, "value": value} for key, value in labels]
+    given = dict(labels)
+    for index, plugin in enumerate(network.plugins):
+        args = find_object(find_object(plugin.document, "args") or {}, "cni") or {}
+        own = [label for label in get_objects(args, "labels") if label.get("key") not in given]
+        network = _with_args(network, {"labels": [*own, *told]}, only=index)
+    return network
 
 
 def _with_static(

@@ -124,7 +124,6 @@ class Networks:
                 f"cni-bridge knows no network {network_id}: its state was lost, and the Docker Engine did not "
                 "tell of it; see that --docker-host is right, or remove the Docker network and create it again"
             )
-        parse_options(wishes)  # by itself: an error in it is the endpoint's
         options = parse_options(merge_options(network.options, wishes))
         configuration = await self._find_configuration(network, options)
         plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)

@@ -13,7 +13,7 @@ from typing import Final
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot
-from cnm_bridge.lifecycle.addressing import plan_addresses, plan_mac, with_args
+from cnm_bridge.lifecycle.addressing import plan_addresses, plan_mac, with_labels
 from cnm_bridge.lifecycle.handover import choose_interface, given_addresses
 from cnm_bridge.lifecycle.options import Options, WantedAddress
 from cnm_bridge.lifecycle.pools import refuse_other_pools
@@ -105,9 +105,7 @@ def _plan(
             args |= dict(told.args)
             capability_args |= told.capability_args
     if options.labels:
-        configuration = with_args(
-            configuration, {"labels": [{"key": key, "value": value} for key, value in options.labels]}
-        )
+        configuration = with_labels(configuration, options.labels)
     return Plan(
         configuration=configuration,
         # Without it, plugins of the CNI project fail ADD and, worse, DEL at any key that they do not know.

@@ -183,6 +183,14 @@ def test_arguments_and_labels() -> None:
     assert documents(planned) == [{"type": "a", "args": labels}, {"type": "b", "args": labels}]
 
 
+def test_labels_beside_the_lists_own() -> None:
+    """Those of the list stay, but for one of the same key."""
+    own: JsonObject = {"cni": {"labels": [{"key": "app", "value": "old"}, {"key": "zone", "value": "a"}], "x": 1}}
+    (document,) = documents(plan({"type": "a", "args": own}, labels_app="web"))
+    labels = [{"key": "zone", "value": "a"}, {"key": "app", "value": "web"}]
+    assert document["args"] == {"cni": {"labels": labels, "x": 1}}
+
+
 def test_capabilities() -> None:
     """A capability goes on where a plugin declares it; where none does, it says what to add."""
     assert plan({"type": "a", "capabilities": {"x": True}}, capability_x="[1]").capability_args == {"x": [1]}
