@@ -18,7 +18,7 @@ from pyroute2.netlink.rtnl import (
     RTM_NEWLINKPROP,
 )
 
-from cnm_bridge.kernel.message import Message, Wanted
+from cnm_bridge.kernel.message import Attributes, Message, Wanted
 from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.snapshot import LinkState
 
@@ -29,6 +29,7 @@ __all__ = [
     "find_link",
     "find_link_by_altname",
     "get_link",
+    "has_token",
     "list_links",
     "make_veth",
     "move_link",
@@ -41,6 +42,17 @@ _EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: half of a li
 _IFF_UP: Final = 0x1
 _IFF_NOARP: Final = 0x80
 _ARPHRD_ETHER: Final = 1
+
+
+class _Ipv6:
+    nla_map = ((7, "IFLA_INET6_TOKEN", "ip6addr"),)
+
+
+class _AddressFamilies:
+    """What is asked for of IFLA_AF_SPEC, which pyroute2 reads by a function instead of a table."""
+
+    inet6 = _Ipv6
+    nla_map = ((10, "AF_INET6", "inet6"),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +91,13 @@ def find_link_by_altname(netlink: Netlink, altname: str) -> Link | None:
 def list_links(netlink: Netlink) -> tuple[Link, ...]:
     """Give all links."""
     return tuple(parse_link(message) for message in netlink.dump(RTM_GETLINK, {}, (_EXT_MASK,)))
+
+
+def has_token(netlink: Netlink, link: Link) -> bool:
+    """Tell whether somebody has said how the addresses end that are made of what routers announce (`ip token`)."""
+    (message,) = netlink.request(RTM_GETLINK, {"index": link.index})
+    ipv6 = Attributes(_AddressFamilies, message.find("IFLA_AF_SPEC") or b"").nested("AF_INET6")
+    return ipv6 is not None and any(ipv6.find("IFLA_INET6_TOKEN") or b"")
 
 
 def rename_link(netlink: Netlink, link: Link, name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from cnm_bridge.kernel.addresses import find_addresses
 from cnm_bridge.kernel.errors import NotCarriable
 from cnm_bridge.kernel.firewall import find_firewall, has_ipsec
-from cnm_bridge.kernel.links import Link, list_links
+from cnm_bridge.kernel.links import Link, has_token, list_links
 from cnm_bridge.kernel.neighbours import find_peculiar_neighbours
 from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.qdiscs import find_qdisc
@@ -83,6 +83,8 @@ def _uncarriable(netlink: Netlink, link: Link, reply_limit_s: float) -> Iterator
     for rule in find_removed_rules(netlink):
         yield f"the removal of {rule}"
     yield from find_peculiar_neighbours(netlink, link)
+    if has_token(netlink, link):
+        yield "an IPv6 token of the link"
     if any(_is_joined_by_hand(line.split(), link) for line in _MULTICAST.read_text().splitlines()):
         yield "multicast addresses of the link"
 

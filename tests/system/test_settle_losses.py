@@ -101,6 +101,22 @@ def test_a_stated_setting_beats_dockers_own(scene: Scene, engine: Engine) -> Non
     assert container.in_network("cat", name).stdout.strip() == "1024"
 
 
+def test_a_gateway_that_takes_over_keeps_its_routes_mtu(scene: Scene) -> None:
+    """Docker makes its default route plainly, whenever it becomes the way out."""
+    subnet = scene.subnet()
+    write_handiwork(scene, f"ip route replace default via {subnet.gateway} dev eth0 mtu 1300")
+    second = scene.network(scene.configure([*bridge(subnet), {"type": "handiwork"}]), name="zzz-second")
+    first, _ = scene.bridge_network()
+    container = scene.run(first)
+    scene.lab.docker("network", "connect", second, container.name)
+    for _ in range(2):
+        scene.lab.docker("network", "disconnect", first, container.name)
+        words = f"default via {subnet.gateway} dev eth1 mtu 1300"
+        wait_until(partial(shows, container, "ip", "route", words=words), words)
+        scene.lab.docker("network", "connect", first, container.name)
+        assert "mtu 1300" not in container.in_network("ip", "route", "show", "default").stdout
+
+
 def test_name_servers_are_not_lost_without_a_word(private_scene: Scene) -> None:
     """No driver can give them to Docker: the log says so, and names the configuration."""
     subnet = private_scene.subnet()
