@@ -93,12 +93,17 @@ def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[I
 
     Args:
         requests: What is to be published.
-        addresses: The container's.
+        addresses: The container's, as the plugins that publish are told.
 
     Raises:
-        Refused: The first such address.
+        Refused: The first such address; or there are none inside at all.
     """
     versions = {address.version for address in addresses}
+    if not versions:
+        raise Refused(
+            "ports cannot be published: the result of the plugins has no address; "
+            "each plugin after the first must pass on the result of the one before"
+        )
     for request in requests:
         if request.host_ip is not None and request.host_ip.version not in versions:
             place = _place(request.host_ip, request.host_port)

@@ -161,3 +161,9 @@ def test_an_address_of_the_family_that_the_container_has(host_ip: str | None, ad
     """`portmap` makes no rule from one family to the other, and says nothing."""
     with pytest.raises(Refused, match=r"has no IPv[46] address") if refused else nullcontext():
         refuse_other_families([wish(8080, host_ip=host_ip)], [ip_interface(address)])
+
+
+def test_a_result_without_addresses() -> None:
+    """`portmap` would publish nothing, and say nothing."""
+    with pytest.raises(Refused, match="pass on the result"):
+        refuse_other_families([wish(8080)], [])
