@@ -19,6 +19,7 @@ from spec import (
 )
 from state.codec import check_record
 from state.errors import ImportRefused, RecordDamaged
+from state.migrations import migrate
 
 __all__ = ["parse_export", "render_export"]
 
@@ -70,23 +71,17 @@ def parse_export(document: JsonValue, version: int) -> Mapping[str, bytes]:
             key = f"{kind}/{get_str(record, 'id')}"
             if key in entries:
                 raise ImportRefused(f"{key} is there twice")
-            entries[key] = render_json(record)
-    current = bring_up(entries, found, version)
-    try:
-        for key, value in current.items():
-            if not key.startswith("meta/"):
-                check_record(key, value)
-    except RecordDamaged as exc:
-        raise ImportRefused(f"record {exc.key} cannot be imported: {exc.reason}") from exc
-    return current
-
-
-def bring_up(entries: Mapping[str, bytes], found: int, wanted: int) -> Mapping[str, bytes]:
-    """Return the entries of an older schema version in the form of the wanted one: the place for migrations.
-
-    Raises:
-        ImportRefused: There is no way from the one to the other.
-    """
-    if found != wanted:
-        raise ImportRefused(f"there is no way from schema version {found} to {wanted}")
+            entries[key] = _bring_up(key, render_json(record), found)
     return entries
+
+
+def _bring_up(key: str, value: bytes, found: int) -> bytes:
+    """Return a record of an earlier schema version as it is in this one, held against all that it must be."""
+    try:
+        current = migrate(key, value, found)
+        check_record(key, current)
+    except RecordDamaged as exc:
+        raise ImportRefused(f"record {key} cannot be imported: {exc.reason}") from exc
+    except JsonError as exc:
+        raise ImportRefused(f"record {key} cannot be imported: {exc}") from exc
+    return current

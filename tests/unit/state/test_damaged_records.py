@@ -35,6 +35,7 @@ async def directory(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRe
         ("endpoint/e1", b"[]", "is not of type 'object'"),
         ("endpoint/e1", b"\xff\xfe", "not UTF-8"),
         ("endpoint/e1", b"", "Expecting value"),
+        ("network/n1", b'{"id": 7}', "'configuration' is a required property"),
     ],
 )
 def test_a_damaged_record_is_set_aside(directory: Path, key: str, value: bytes, reason: str) -> None:
@@ -43,13 +44,14 @@ def test_a_damaged_record_is_set_aside(directory: Path, key: str, value: bytes, 
     store = Store.open(directory)
     (finding,) = store.findings
     assert key in str(finding)
-    assert reason in str(finding)
+    assert reason in finding.what
     assert finding.lost == (key.partition("/")[2],)
     assert (len(store.networks()), len(store.endpoints())) == (1, 1)
     store.close()
     assert finding.copy.stat().st_mode & 0o077 == 0
     (record,) = json.loads(finding.copy.read_text())["records"]
     assert record["key"] == key
+    assert reason in record["reason"]
     assert (record["text"].encode() if "text" in record else bytes.fromhex(record["hex"])) == value
     store = Store.open(directory)
     assert store.findings == ()

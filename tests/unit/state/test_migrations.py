@@ -8,8 +8,8 @@ from typing import Final
 import plyvel
 import pytest
 
-from spec import get_object, load_validator, parse_json
-from state import SCHEMA_VERSION, Phase, Store
+from spec import JsonObject, get_object, load_validator, parse_json
+from state import SCHEMA_VERSION, ImportRefused, Phase, Store
 from state.migrations import MIGRATIONS, migrate
 
 FIXTURES: Final = Path(__file__).with_name("version_1")
@@ -74,6 +74,40 @@ def test_a_damaged_record_does_not_stop_the_migration(version_1: Path, damage: b
     store = Store.open(version_1)
     assert [record.id for record in store.endpoints()] == ["e" * 64]
     assert store.findings
+    store.close()
+
+
+def exported_by_version_1() -> JsonObject:
+    """Give what version 1 exported."""
+    records = {key: parse_json((FIXTURES / file).read_bytes()) for key, file in KEYS.items()}
+    return {
+        "schema": 1,
+        "meta": {"meta/engine": "AAAA"},
+        "networks": [record for key, record in records.items() if key.startswith("network/")],
+        "endpoints": [record for key, record in records.items() if key.startswith("endpoint/")],
+    }
+
+
+def test_an_export_of_version_1_is_imported(version_1: Path, tmp_path: Path) -> None:
+    """It gives what opening the state of version 1 gives."""
+    migrated = Store.open(version_1)
+    imported = Store.open(tmp_path / "other")
+    imported.import_document(exported_by_version_1())
+    assert imported.networks() == migrated.networks()
+    assert imported.endpoints() == migrated.endpoints()
+    assert imported.engine_identity() == "AAAA"
+    migrated.close()
+    imported.close()
+
+
+def test_a_damaged_export_of_version_1(tmp_path: Path) -> None:
+    """It is refused whole, with the record that is damaged."""
+    store = Store.open(tmp_path)
+    key = f"endpoint/{'f' * 64}"
+    document: JsonObject = {**exported_by_version_1(), "endpoints": [{"id": "f" * 64, "snapshot": 7}]}
+    with pytest.raises(ImportRefused, match=f"record {key} cannot be imported"):
+        store.import_document(document)
+    assert store.networks() == ()
     store.close()
 
 
