@@ -3,6 +3,6 @@
 """The Docker Engine API: what the driver calls do not tell. Used in the background only."""
 
 from cnm_bridge.engine.client import Engine
-from cnm_bridge.engine.network import EngineEndpoint, EngineNetwork
+from cnm_bridge.engine.network import LOCAL, EngineEndpoint, EngineNetwork
 
-__all__ = ["Engine", "EngineEndpoint", "EngineNetwork"]
+__all__ = ["LOCAL", "Engine", "EngineEndpoint", "EngineNetwork"]

@@ -24,7 +24,10 @@ from typing import Final, Self
 from spec import JsonObject, find_object, find_str, get_bool, get_object, get_objects, get_str
 from state import PoolRecord
 
-__all__ = ["EngineEndpoint", "EngineNetwork"]
+__all__ = ["LOCAL", "EngineEndpoint", "EngineNetwork"]
+
+LOCAL: Final = "local"
+"""The scope of a network of one host."""
 
 _NO_POOLS: Final = frozenset({None, "", "0.0.0.0/0", "::/0"})
 """What the null IPAM driver shows."""
@@ -98,13 +101,16 @@ class EngineNetwork:
         """
         options = find_object(document, "Options") or {}
         pools = get_objects(find_object(document, "IPAM") or {}, "Config")
-        containers = find_object(document, "Containers") or {}
+        scope = find_str(document, "Scope") or ""
+        # Of a network that is not here a swarm manager tells none. An answer for one that is here and has no such list
+        # is no whole answer: it must not be taken for a network without endpoints.
+        containers = get_object(document, "Containers") if scope == LOCAL else find_object(document, "Containers") or {}
         endpoints = (EngineEndpoint.from_json(get_object(containers, key)) for key in containers)
         return cls(
             id=get_str(document, "Id"),
             name=get_str(document, "Name"),
             driver=find_str(document, "Driver") or "",
-            scope=find_str(document, "Scope") or "",
+            scope=scope,
             internal=get_bool(document, "Internal"),
             options={key: get_str(options, key) for key in options},
             pools=tuple(_parse_pool(pool) for pool in pools if find_str(pool, "Subnet") not in _NO_POOLS),

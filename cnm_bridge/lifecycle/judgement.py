@@ -11,15 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cnm_bridge.engine import EngineEndpoint, EngineNetwork
+from cnm_bridge.engine import LOCAL, EngineEndpoint, EngineNetwork
 from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
 
 __all__ = ["ATTACHED", "EngineView", "forgotten_endpoints", "forgotten_networks", "knows_any", "unknown_endpoints"]
 
 ATTACHED: Final = frozenset({Phase.READY, Phase.JOINED})
 """The phases in which Docker has an endpoint; in the others it is in the making, or given up already."""
-
-_LOCAL: Final = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +70,7 @@ def unknown_endpoints(
     return {
         EndpointId(endpoint.id): (network, endpoint)
         for network in view.networks.values()
-        if network is not None and network.scope == _LOCAL
+        if network is not None and network.scope == LOCAL
         for endpoint in network.endpoints.values()
         if endpoint.id not in records
     }
@@ -80,4 +78,4 @@ def unknown_endpoints(
 
 def _has_forgotten(view: EngineView, record: EndpointRecord) -> bool:
     network = view.networks[record.network_id]
-    return network is None or (network.scope == _LOCAL and record.id not in network.endpoints)
+    return network is None or (network.scope == LOCAL and record.id not in network.endpoints)

@@ -88,3 +88,25 @@ async def test_an_address_that_is_none() -> None:
     """A `--docker-host` of no known form is an error like an engine that is not there."""
     with pytest.raises(EngineUnavailable, match="nonsense"):
         await Engine("nonsense", 1).network_name("n1")
+
+
+@pytest.mark.parametrize("containers", [{}, {"Containers": None}, {"Containers": "none"}])
+async def test_half_an_answer(tmp_path: Path, containers: dict[str, object]) -> None:
+    """A network of this host without a list of endpoints is not taken for one that has none."""
+
+    async def networks(request: web.Request) -> web.Response:
+        network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "local", **containers}
+        return web.json_response(network)
+
+    with pytest.raises(EngineUnavailable, match="Containers"):
+        await ask(tmp_path / "s", networks)
+
+
+async def test_a_network_of_a_swarm_that_is_not_here(tmp_path: Path) -> None:
+    """A manager tells of it without endpoints."""
+
+    async def networks(request: web.Request) -> web.Response:
+        network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "swarm", "Containers": None}
+        return web.json_response(network)
+
+    assert await ask(tmp_path / "s", networks) == "blue"
