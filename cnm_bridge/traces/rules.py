@@ -12,8 +12,9 @@ As iptables-save prints them (plugins `pkg/utils`, FormatComment; `meta/portmap`
 
 import asyncio
 import re
-import subprocess
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -26,13 +27,19 @@ log = structlog.get_logger()
 
 _COMMANDS: Final = ("iptables-save", "ip6tables-save")
 _LIMIT_S: Final = 10.0
+_KILL_LIMIT_S: Final = 1.0
 _OWNED: Final = re.compile(r'^-A .*--comment ".*?name: \\"(?P<network>[^"\\]+)\\" id: \\"(?P<id>[^"\\]+)\\"')
 
 
-async def find_rules(commands: Sequence[str] = _COMMANDS) -> tuple[Trace, ...]:
-    """Return the rules that tell a container ID; none where the tables cannot be read."""
-    saved = [await asyncio.to_thread(_save, command) for command in commands]
-    return tuple(rule for text in saved for rule in parse_rules(text))
+async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _LIMIT_S) -> tuple[Trace, ...]:
+    """Return the rules that tell a container ID; none where the tables cannot be read.
+
+    Args:
+        commands: What prints the rules.
+        limit_s: How long each may take, in seconds.
+    """
+    saved = [await _save(command, limit_s) for command in commands]
+    return await asyncio.to_thread(lambda: tuple(rule for text in saved for rule in parse_rules(text)))
 
 
 def parse_rules(text: str) -> tuple[Trace, ...]:
@@ -45,11 +52,30 @@ def parse_rules(text: str) -> tuple[Trace, ...]:
     )
 
 
-def _save(command: str) -> str:
+async def _save(command: str, limit_s: float) -> str:
     try:
-        return subprocess.run(
-            [command, "-t", "nat"], capture_output=True, check=True, text=True, timeout=_LIMIT_S
-        ).stdout
-    except (OSError, subprocess.SubprocessError) as exc:
+        process = await asyncio.create_subprocess_exec(command, "-t", "nat", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+    except OSError as exc:  # a host without iptables has no rules of it
         log.debug("rules.unread", command=command, error=str(exc))
         return ""
+    try:
+        async with asyncio.timeout(limit_s):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        log.warning("rules.unread", command=command, error=f"no answer within {limit_s:g} s")
+        return ""
+    finally:
+        await _end(process)
+    if process.returncode:
+        log.debug("rules.unread", command=command, status=process.returncode)
+        return ""
+    return output.decode("utf-8", "replace")  # a comment may be of any bytes
+
+
+async def _end(process: Process) -> None:
+    """End a process that has not ended; one that the kernel does not let go is not waited for."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError, TimeoutError):
+            process.kill()
+            async with asyncio.timeout(_KILL_LIMIT_S):
+                await process.wait()
