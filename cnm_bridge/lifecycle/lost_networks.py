@@ -28,6 +28,7 @@ class LostNetworks:
         self._store = store
         self._engine = engine
         self._locks = locks
+        self._refused: dict[NetworkId, str] = {}
 
     async def find(self, network_id: NetworkId) -> NetworkRecord | None:
         """Make a record of a network that Docker calls us for; None if the engine does not tell of it.
@@ -66,7 +67,9 @@ class LostNetworks:
         try:
             configuration = parse_options(network.options).configuration
         except BridgeError as exc:
-            log.warning("network.not_rebuilt", network_id=network_id, error=str(exc))
+            if self._refused.get(network_id) != str(exc):  # it is found again in each round
+                self._refused[network_id] = str(exc)
+                log.warning("network.not_rebuilt", network_id=network_id, error=str(exc))
             return None
         async with self._locks.hold(network_id):
             record = self._store.find_network(network_id)

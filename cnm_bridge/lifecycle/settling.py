@@ -152,8 +152,13 @@ class Settling:
     async def run(self) -> None:
         """Settle what is joined already, then watch, for as long as it is not cancelled."""
         for record in self._store.endpoints():
-            joined = _Joined.of(record)
-            if joined is not None and not joined.settlement.is_empty:
+            try:
+                joined = _Joined.of(record)
+                is_needy = joined is not None and not joined.settlement.is_empty
+            except Exception:  # a bug with one endpoint must not keep the daemon from starting, nor go unseen
+                log.exception("settling.bug", endpoint_id=record.id)
+                continue
+            if is_needy:
                 self._needy.add(record.id)
                 self._wanted.put_nowait(record.id)
         async with asyncio.TaskGroup() as tasks:
