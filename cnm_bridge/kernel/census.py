@@ -2,14 +2,31 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What is there of ours: links in the host namespace and in sandboxes, staging namespaces."""
 
+import os
+import re
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from cnm_bridge.kernel.errors import NamespaceMissing, attempt
-from cnm_bridge.kernel.links import Link, delete_link, find_link, find_link_by_altname, list_links
+from cnm_bridge.kernel.links import Link, delete_link, find_link, find_link_by_altname, list_links, remove_altname
 from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.netns import NamespaceId, enter, namespace_id, open_namespace
 
-__all__ = ["delete_host_link", "find_link_in", "list_host_links", "list_namespaces", "sandbox_is_gone"]
+__all__ = [
+    "altnames_in_use",
+    "altnames_mounted",
+    "delete_host_link",
+    "find_link_in",
+    "list_host_links",
+    "list_namespaces",
+    "mounted_namespaces",
+    "sandbox_is_gone",
+]
+
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_NAMESPACE: Final = re.compile(r"\S+ \S+ \S+ net:\[\d+\] (?P<path>\S+) .* - nsfs ")
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def list_host_links(*, reply_limit_s: float) -> tuple[Link, ...]:
@@ -18,12 +35,19 @@ def list_host_links(*, reply_limit_s: float) -> tuple[Link, ...]:
         return list_links(netlink)
 
 
-def delete_host_link(link: Link, *, reply_limit_s: float) -> None:
-    """Delete a virtual link of the namespace that the calling thread is in, if it is still there under its name."""
+def delete_host_link(link: Link, altname: str, *, reply_limit_s: float) -> None:
+    """Delete a virtual link of the namespace that the calling thread is in, if it is still there under its name.
+
+    A physical one stays, and loses `altname`, by which it was ours.
+    """
     with attempt("delete", f"link {link.state.name}"), Netlink(reply_limit_s=reply_limit_s) as netlink:
         found = find_link(netlink, link.state.name)
-        if found is not None and found.index == link.index and found.state.kind is not None:
+        if found is None or found.index != link.index:
+            return
+        if found.state.kind is not None:
             delete_link(netlink, found)
+        elif altname in found.altnames:
+            remove_altname(netlink, found, altname)
 
 
 def find_link_in(sandbox: Path, altname: str, *, host: NamespaceId, reply_limit_s: float) -> bool:
@@ -37,6 +61,67 @@ def find_link_in(sandbox: Path, altname: str, *, host: NamespaceId, reply_limit_
                 return find_link_by_altname(netlink, altname) is not None
     except NamespaceMissing:
         return False
+
+
+def altnames_in_use(
+    staging: Path, *, host: NamespaceId, reply_limit_s: float, processes: Path = Path("/proc")
+) -> frozenset[str]:
+    """Give the alternative names of all links in namespaces in which processes live, but the host's.
+
+    A container's do as long as it runs. They are found by its processes, wherever Docker has mounted its sandbox, and
+    whether that can be seen or not. Where the kernel does not let us look at each process, any of the mounted
+    namespaces may be that of a process, but those below `staging`. Moves the calling thread there.
+    """
+    found: set[str] = set()
+    seen = {host}
+    is_all = True
+    with attempt("look at", str(processes)):
+        for process in processes.iterdir():
+            if process.name.isdigit():
+                path = process / "ns/net"
+                try:
+                    home = os.stat(path)  # noqa: PTH116  # there are thousands
+                    identity = NamespaceId(device=home.st_dev, inode=home.st_ino)
+                    if identity not in seen:
+                        found |= _altnames_in(path, host=host, reply_limit_s=reply_limit_s)
+                        seen.add(identity)
+                except PermissionError:
+                    is_all = False
+                except (FileNotFoundError, ProcessLookupError, NamespaceMissing):  # it has ended meanwhile
+                    continue
+    if not is_all:
+        found |= altnames_mounted(staging, host=host, reply_limit_s=reply_limit_s)
+    return frozenset(found)
+
+
+def altnames_mounted(besides: Path, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
+    """Give the alternative names of all links in mounted namespaces, but the host's and those below `besides`.
+
+    Moves the calling thread there.
+    """
+    found: set[str] = set()
+    for path in mounted_namespaces():
+        if not path.is_relative_to(besides):
+            with suppress(NamespaceMissing):  # unmounted meanwhile, or mounted over
+                found |= _altnames_in(path, host=host, reply_limit_s=reply_limit_s)
+    return frozenset(found)
+
+
+def mounted_namespaces() -> tuple[Path, ...]:
+    """Give the paths where network namespaces are mounted, wherever Docker, or whoever, has its own."""
+    with attempt("read", str(_MOUNTS)):
+        lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
+    found = (match["path"] for line in lines if (match := _NAMESPACE.match(line)))
+    return tuple(Path(_ESCAPED.sub(lambda digits: chr(int(digits[1], 8)), path)) for path in found)
+
+
+def _altnames_in(path: Path, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
+    with attempt("look into", str(path)), open_namespace(path) as fd:
+        if namespace_id(fd) == host:
+            return frozenset()
+        enter(fd, host=host)
+        with Netlink(reply_limit_s=reply_limit_s) as netlink:
+            return frozenset(altname for link in list_links(netlink) for altname in link.altnames)
 
 
 def list_namespaces(directory: Path) -> tuple[Path, ...]:

@@ -7,7 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.kernel.census import delete_host_link, find_link_in, list_host_links, list_namespaces, sandbox_is_gone
+from cnm_bridge.kernel.census import (
+    altnames_in_use,
+    altnames_mounted,
+    delete_host_link,
+    find_link_in,
+    list_host_links,
+    list_namespaces,
+    sandbox_is_gone,
+)
 from cnm_bridge.kernel.departures import Departures
 from cnm_bridge.kernel.errors import attempt
 from cnm_bridge.kernel.journey import Journey, Whereabouts
@@ -221,13 +229,15 @@ class Kernel:
         """
         return await run_in_thread(partial(list_host_links, reply_limit_s=self._reply_limit_s))
 
-    async def delete_host_link(self, link: Link) -> None:
+    async def delete_host_link(self, link: Link, altname: str) -> None:
         """Delete a virtual link of the host namespace, found by `host_links`; one that is gone is fine.
+
+        A physical one stays, and loses its alternative name `altname`.
 
         Raises:
             KernelError: The kernel refused.
         """
-        await run_in_thread(partial(delete_host_link, link, reply_limit_s=self._reply_limit_s))
+        await run_in_thread(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
 
     async def is_in_sandbox(self, sandbox: Path, altname: str) -> bool:
         """Tell whether the link with this alternative name is in a sandbox.
@@ -236,6 +246,32 @@ class Kernel:
             KernelError: The kernel refused.
         """
         look = partial(find_link_in, sandbox, altname, host=self._host, reply_limit_s=self._reply_limit_s)
+        return await run_in_thread(look)
+
+    async def altnames_in_use(self, staging: Path) -> frozenset[str]:
+        """Give the alternative names of all links in namespaces in which processes live, but the host's.
+
+        Where it is not to be seen in which they live: of all links that `altnames_mounted` gives.
+
+        Args:
+            staging: The directory of the staging namespaces.
+
+        Raises:
+            KernelError: The kernel refused; there may be more.
+        """
+        look = partial(altnames_in_use, staging, host=self._host, reply_limit_s=self._reply_limit_s)
+        return await run_in_thread(look)
+
+    async def altnames_mounted(self, staging: Path) -> frozenset[str]:
+        """Give the alternative names of all links in mounted namespaces, but the host's and those of staging.
+
+        Args:
+            staging: The directory of the staging namespaces.
+
+        Raises:
+            KernelError: The kernel refused; there may be more.
+        """
+        look = partial(altnames_mounted, staging, host=self._host, reply_limit_s=self._reply_limit_s)
         return await run_in_thread(look)
 
     def sandbox_is_gone(self, sandbox: Path) -> bool:

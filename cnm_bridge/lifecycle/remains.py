@@ -11,7 +11,7 @@ from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.lifecycle.audit import Remains
 from cnm_bridge.lifecycle.locks import KeyedLocks
-from cnm_bridge.lifecycle.naming import alternative_name, staging_path
+from cnm_bridge.lifecycle.naming import alternative_name, staging_directory, staging_path
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.rebuild import lost_endpoint
@@ -21,7 +21,6 @@ __all__ = ["RemoveRemains"]
 
 log = structlog.get_logger()
 
-_SANDBOXES: Final = Path("/run/docker/netns")
 _UNKNOWN: Final = NetworkId("0" * 64)
 """The Docker network of such an endpoint; nobody asks for it any more."""
 
@@ -89,13 +88,15 @@ class RemoveRemains:
             self._owed.add(endpoint_id)
         except (KernelError, StateError) as exc:
             log.warning("endpoint.remains_kept", endpoint_id=endpoint_id, error=str(exc))
+        except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen
+            log.exception("endpoint.remains_kept", endpoint_id=endpoint_id)
 
     async def _is_in_use(self, endpoint_id: EndpointId) -> bool:
-        """Tell whether the link is in a sandbox, as it is when its container runs."""
-        for sandbox in self._kernel.namespaces_in(_SANDBOXES):
-            if await self._kernel.is_in_sandbox(sandbox, alternative_name(endpoint_id)):
-                return True
-        return False
+        """Tell whether the link is in a sandbox, as it is when its container runs, wherever Docker keeps sandboxes."""
+        name, staging = alternative_name(endpoint_id), staging_directory(self._run_dir)
+        return name in await self._kernel.altnames_in_use(staging) or name in await self._kernel.altnames_mounted(
+            staging
+        )
 
     async def _configuration(self, remains: Remains) -> NetworkConfigurationList | None:
         for name in dict.fromkeys(trace.network for trace in remains.traces):
@@ -107,6 +108,6 @@ class RemoveRemains:
 
     async def _remove(self, remains: Remains) -> None:
         if remains.link is not None:
-            await self._kernel.delete_host_link(remains.link)
+            await self._kernel.delete_host_link(remains.link, alternative_name(remains.endpoint_id))
         if remains.staging:
             await self._kernel.remove_staging(staging_path(self._run_dir, remains.endpoint_id))

@@ -4,12 +4,27 @@
 
 import shlex
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
 
-__all__ = ["Namespace"]
+__all__ = ["Namespace", "living_process"]
+
+
+@contextmanager
+def living_process(*prefix: str) -> Iterator[int]:
+    """Keep a process alive that `prefix` starts; gives its process ID."""
+    process = subprocess.Popen([*prefix, "sh", "-c", "echo up; exec sleep 1000"], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +37,12 @@ class Namespace:
         """Run a command inside and give its output; one that fails raises `CalledProcessError`."""
         inside = ["nsenter", f"--net={self.path}", *shlex.split(command)]
         return subprocess.run(inside, check=True, stdout=subprocess.PIPE).stdout
+
+    @contextmanager
+    def living(self) -> Iterator[int]:
+        """Have a process live inside for the length of the block; gives its process ID."""
+        with living_process("nsenter", f"--net={self.path}") as pid:
+            yield pid
 
     def ip(self, *commands: str) -> None:
         """Run `ip` commands."""

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Where links of ours are: in namespaces in which processes live, in mounted ones, and in none of both."""
+
+import ctypes
+import os
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from secrets import token_hex
+from typing import Final
+
+import pytest
+
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.kernel.census import altnames_in_use, mounted_namespaces
+from cnm_bridge.kernel.netns import current_namespace, namespace_id
+from cnm_bridge.kernel.threads import run_in_thread
+from tests.kernel.namespace import Namespace, living_process
+
+# linux/capability.h
+_CAPABILITY_VERSION: Final = 0x20080522
+_RIGHTS_TO_FILES: Final = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+
+ALTNAME = f"cni-bridge-{token_hex(32)}"  # nobody else's: processes of the whole machine are looked at
+
+
+def add_marked_link(namespace: Namespace, altname: str = ALTNAME) -> None:
+    """Make a link that is known by its alternative name."""
+    namespace.ip("link add marked type veth peer name marked-peer", f"link property add dev marked altname {altname}")
+
+
+def lose_rights_to_files() -> None:
+    """Take from this thread root's right to look into everybody's directories."""
+    header, sets = struct.pack("=Ii", _CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.capget(header, sets) == 0
+    effective = int.from_bytes(sets.raw[:4], "little") & ~_RIGHTS_TO_FILES
+    assert libc.capset(header, effective.to_bytes(4, "little") + sets.raw[4:]) == 0
+
+
+async def in_use(staging: Path, processes: Path, *, first: Callable[[], None] = lambda: None) -> frozenset[str]:
+    """Give the names of links in use, as far as these processes tell, after `first` in the same thread."""
+    with current_namespace() as fd:
+        host = namespace_id(fd)
+
+    def look() -> frozenset[str]:
+        first()
+        return altnames_in_use(staging, host=host, reply_limit_s=5.0, processes=processes)
+
+    return await run_in_thread(look)
+
+
+def show(processes: Path, pid: int) -> None:
+    """Have a process in a directory as in `/proc`; those of this machine need not be for us to look at."""
+    processes.mkdir(exist_ok=True)
+    (processes / str(pid)).symlink_to(f"/proc/{pid}")
+
+
+async def test_a_link_in_a_namespace_with_a_process(kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
+    """It is in use as long as the process lives; its namespace is mounted even then."""
+    add_marked_link(sandbox)
+    processes = tmp_path / "proc"
+    show(processes, os.getpid())
+    assert await in_use(tmp_path, processes) == set()
+    assert ALTNAME in await kernel.altnames_mounted(tmp_path)
+    with sandbox.living() as pid:
+        show(processes, pid)
+        assert await in_use(tmp_path, processes) == {ALTNAME}
+        assert ALTNAME in await kernel.altnames_in_use(tmp_path)
+    assert await in_use(tmp_path, processes) == set()
+    sandbox.ip("link del marked")
+
+
+async def test_a_process_that_is_not_to_be_looked_at(sandbox: Namespace, staging: Namespace, tmp_path: Path) -> None:
+    """It may live in any namespace that is mounted, but those of staging."""
+    add_marked_link(sandbox)
+    add_marked_link(staging, f"{ALTNAME}-s")
+    processes = tmp_path / "proc"
+    (processes / "1").mkdir(parents=True)
+    assert await in_use(staging.path.parent, processes) == set()
+    os.chown(processes / "1", 12345, 12345)
+    (processes / "1").chmod(0o700)
+    assert await in_use(staging.path.parent, processes, first=lose_rights_to_files) == {ALTNAME}
+    sandbox.ip("link del marked")
+    staging.ip("link del marked")
+
+
+async def test_a_namespace_that_is_mounted_nowhere(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """Its processes tell of it: where Docker's own mounts are not to be seen, containers run all the same."""
+    with living_process("unshare", "--net") as pid:
+        inside = Namespace(Path(f"/proc/{pid}/ns/net"))
+        assert inside.path.stat().st_ino != host.path.stat().st_ino
+        add_marked_link(inside)
+        assert ALTNAME in await kernel.altnames_in_use(tmp_path)
+        assert ALTNAME not in await kernel.altnames_mounted(tmp_path)
+
+
+async def test_a_link_in_the_host_namespace(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """Our own process lives there, and it is neither in use nor in a mounted one."""
+    add_marked_link(host)
+    assert ALTNAME not in await kernel.altnames_in_use(tmp_path) | await kernel.altnames_mounted(tmp_path)
+    host.ip("link del marked")
+
+
+async def test_a_link_on_its_way_out(kernel: Kernel, staging: Namespace) -> None:
+    """A staging namespace is mounted, too: what is left there must not be taken for a container's."""
+    add_marked_link(staging)
+    assert ALTNAME not in await kernel.altnames_mounted(staging.path.parent)
+    assert ALTNAME in await kernel.altnames_mounted(staging.path.parent / "other")
+    staging.ip("link del marked")
+
+
+def test_where_namespaces_are_mounted(sandbox: Namespace, tmp_path: Path) -> None:
+    """Any path will do, as that of an engine with a user namespace; other mounts are none."""
+    strange = tmp_path / "10 0.10\\0" / "netns"
+    strange.mkdir(parents=True)
+    (strange / "0a1b").touch()
+    before = mounted_namespaces()
+    assert sandbox.path in before
+    subprocess.run(["mount", "--bind", sandbox.path, strange / "0a1b"], check=True)
+    try:
+        assert set(mounted_namespaces()) == {*before, strange / "0a1b"}
+    finally:
+        subprocess.run(["umount", strange / "0a1b"], check=True)
+
+
+async def test_a_physical_link_is_not_deleted(kernel: Kernel, host: Namespace) -> None:
+    """It loses the name by which it was ours; `lo` plays it, which has no kind either."""
+    host.ip(f"link property add dev lo altname {ALTNAME}", "link property add dev lo altname loop")
+    (link,) = [link for link in await kernel.host_links() if ALTNAME in link.altnames]
+    await kernel.delete_host_link(link, ALTNAME)
+    assert host.altnames("lo") == ("loop",)
+    await kernel.delete_host_link(link, ALTNAME)
+    host.ip("link property del dev lo altname loop")
+
+
+@pytest.mark.parametrize("what", ["renamed", "gone"])
+async def test_a_link_that_is_another_by_now(kernel: Kernel, host: Namespace, what: str) -> None:
+    """What has changed since it was found is left alone."""
+    add_marked_link(host)
+    (link,) = [link for link in await kernel.host_links() if ALTNAME in link.altnames]
+    host.ip("link set marked name other" if what == "renamed" else "link del marked")
+    await kernel.delete_host_link(link, ALTNAME)
+    assert host.links() >= ({"other"} if what == "renamed" else set())
+    if what == "renamed":
+        host.ip("link del other")
