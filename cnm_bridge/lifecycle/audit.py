@@ -7,7 +7,9 @@ container ID is torn down with them. A reservation or a rule tells a container I
 have made it, on a CNI network of the same name. It is reported, and left to the operator.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,9 +17,9 @@ from typing import Final
 import structlog
 
 from cnm_bridge.kernel import Kernel, Link
-from cnm_bridge.lifecycle.naming import endpoint_of, staging_directory
+from cnm_bridge.lifecycle.naming import endpoint_of, is_endpoint_id, staging_directory
 from cnm_bridge.traces import Trace, find_reservations, find_rules
-from spec import find_object, find_str, get_objects
+from spec import JsonObject, find_object, find_str, get_objects
 from state import EndpointId, EndpointRecord, Store
 
 __all__ = ["Audit", "Orphan", "Remains"]
@@ -83,20 +85,28 @@ class Audit:
         """What the last look found that may be somebody else's."""
         return self._orphans
 
-    async def look(self, networks: Iterable[str]) -> Mapping[EndpointId, Remains]:
+    async def look(
+        self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
+    ) -> Mapping[EndpointId, Remains]:
         """Return what is provably ours, by endpoint, and keep the rest in `orphans`; each new one is logged.
 
         Args:
             networks: The names of the CNI networks in use; others are not looked at.
+            configurations: Their lists as they are now; reservations may be where an earlier edition had them, too.
 
         Raises:
             KernelError: Links or staging namespaces cannot be listed.
         """
         links = await self._links()
-        staging = {EndpointId(path.name) for path in self._kernel.namespaces_in(self._staging)}
+        staging = {
+            EndpointId(path.name) for path in self._kernel.namespaces_in(self._staging) if is_endpoint_id(path.name)
+        }
         records = self._store.endpoints()  # after what is looked at: what is made now is in both
         names = sorted({*networks, *(name for record in records if (name := _network_name(record)))})
-        traces = [*await find_rules(), *(trace for name in names for trace in self._reservations(name, records))]
+        documents = (*configurations, *(record.attachment.configuration for record in records))
+        directories = {_RESERVATIONS, *(path for document in documents for path in _data_directories(document))}
+        rules = await find_rules()
+        traces = (*rules, *await asyncio.to_thread(_find_reservations, sorted(directories), names))
         known = {record.id for record in records}
         ours = (staging | links.keys()) - known
         remains = {
@@ -108,20 +118,17 @@ class Audit:
             )
             for endpoint_id in ours
         }
+        whose = known | ours
+        strange = [trace for trace in traces if trace.network in names and trace.container_id not in whose]
         self._keep(
             Orphan(network=trace.network, container_id=trace.container_id, what=trace.what)
-            for trace in traces
-            if trace.network in names and trace.container_id not in known | ours and not _is_attached_elsewhere(trace)
+            for trace in (await asyncio.to_thread(_without_attached_elsewhere, strange) if strange else ())
         )
         return remains
 
     async def _links(self) -> Mapping[EndpointId, Link]:
         found = ((endpoint_of(altname), link) for link in await self._kernel.host_links() for altname in link.altnames)
         return {endpoint_id: link for endpoint_id, link in found if endpoint_id is not None}
-
-    def _reservations(self, network: str, records: Sequence[EndpointRecord]) -> tuple[Trace, ...]:
-        directories = {_RESERVATIONS, *(path for record in records for path in _data_directories(record))}
-        return tuple(trace for directory in sorted(directories) for trace in find_reservations(directory, network))
 
     def _keep(self, orphans: Iterable[Orphan]) -> None:
         before, self._orphans = set(self._orphans), tuple(orphans)
@@ -134,12 +141,28 @@ def _network_name(record: EndpointRecord) -> str | None:
     return find_str(record.attachment.configuration, "name")
 
 
-def _data_directories(record: EndpointRecord) -> tuple[Path, ...]:
-    plugins = get_objects(record.attachment.configuration, "plugins")
+def _data_directories(configuration: JsonObject) -> tuple[Path, ...]:
+    plugins = get_objects(configuration, "plugins")
     found = (find_str(find_object(plugin, "ipam") or {}, "dataDir") for plugin in plugins)
     return tuple(Path(directory) for directory in found if directory)
 
 
-def _is_attached_elsewhere(trace: Trace) -> bool:
-    """Tell whether another runtime has noted the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
-    return any(_LIBCNI_RESULTS.glob(f"{trace.network}-{trace.container_id}-*"))
+def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> tuple[Trace, ...]:
+    return tuple(
+        trace for directory in directories for network in networks for trace in find_reservations(directory, network)
+    )
+
+
+def _without_attached_elsewhere(traces: Sequence[Trace]) -> tuple[Trace, ...]:
+    """Leave out what another runtime has noted the attachment of (libcni `libcni/api.go`, getCacheFilePath)."""
+    try:
+        files = sorted(file.name for file in _LIBCNI_RESULTS.iterdir())
+    except OSError:  # nobody has ever noted any
+        return tuple(traces)
+
+    def is_attached(trace: Trace) -> bool:
+        prefix = f"{trace.network}-{trace.container_id}-"
+        place = bisect_left(files, prefix)
+        return place < len(files) and files[place].startswith(prefix)
+
+    return tuple(trace for trace in traces if not is_attached(trace))

@@ -24,6 +24,7 @@ from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.options import Options, merge_options, parse_options
 from cnm_bridge.lifecycle.plan import Plan, plan_attachment
 from cnm_bridge.wire import CreateEndpoint, CreateNetwork, NetworkReference
+from spec import JsonObject
 from state import NetworkId, NetworkRecord, RequestedInterface, Store
 
 __all__ = ["Networks"]
@@ -153,6 +154,14 @@ class Networks:
         """Return the names of the lists that networks are bound to."""
         names = (network.configuration or network.name for network in self._store.networks())
         return tuple(name for name in names if name is not None)
+
+    def bound_documents(self) -> tuple[JsonObject, ...]:
+        """Return the lists that networks are bound to as they are on disk now, as far as they are there."""
+        index, found = self._index(), []
+        for name in dict.fromkeys(self.bound_names()):
+            with suppress(CniError):
+                found.append(index.find(name).document)
+        return tuple(found)
 
     async def bound(self) -> tuple[NetworkConfigurationList, ...]:
         """Return the lists that networks are bound to now, as far as they are there and fit their plugins."""

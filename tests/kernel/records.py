@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Records of endpoints that some test wants to be there."""
+
+from dataclasses import replace
+
+from spec import JsonObject
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+
+__all__ = ["NETWORK", "endpoint", "put"]
+
+NETWORK = NetworkId("a" * 64)
+_WAY = (Phase.PENDING, Phase.READY, Phase.JOINED)
+
+
+def endpoint(
+    endpoint_id: str, phase: Phase = Phase.JOINED, *, boot_id: str = "0c1f", ipam: JsonObject | None = None
+) -> EndpointRecord:
+    """Make an endpoint on the CNI network `lan`."""
+    plugins: list[JsonObject] = [{"type": "bridge", "ipam": ipam or {"type": "host-local"}}]
+    return EndpointRecord(
+        id=EndpointId(endpoint_id),
+        network_id=NETWORK,
+        phase=phase,
+        boot_id=boot_id,
+        internal=False,
+        requested=RequestedInterface(),
+        attachment=AttachmentRecord(
+            ifname="eth0",
+            netns=f"/run/cni-bridge/netns/{endpoint_id}",
+            configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": plugins},
+            cni_version="1.0.0",
+            args=(),
+            capability_args={},
+        ),
+    )
+
+
+async def put(store: Store, record: EndpointRecord) -> None:
+    """Store a record by the way that leads to its phase."""
+    for phase in _WAY[: _WAY.index(record.phase) + 1]:
+        await store.put_endpoint(replace(record, phase=phase))

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What belongs to no record, and whose it may be."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.lifecycle import Audit
+from spec import JsonObject
+from state import Store
+from tests.kernel.namespace import Namespace
+from tests.kernel.records import endpoint, put
+
+RESERVATIONS: Final = Path("/var/lib/cni/networks")
+RESULTS: Final = Path("/var/lib/cni/results")
+OURS, STRANGE = "1" * 64, "2" * 64
+
+
+@pytest.fixture(name="store")
+def make_store(private_namespaces: int, tmp_path: Path) -> Iterator[Store]:
+    """An empty store; what tests leave below `/var/lib/cni`, which is a private one, is removed."""
+    assert private_namespaces
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()
+    for directory in (RESERVATIONS, RESULTS):
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def reserve(directory: Path, address: str, container_id: str) -> str:
+    """Reserve an address as host-local does."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / address).write_text(f"{container_id}\r\neth0")
+    return str(directory / address)
+
+
+async def test_reservations_of_nobody(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """They are told, in every place that a list has or had: of a record, of the list as it is now, and the default."""
+    now: JsonObject = {"plugins": [{"type": "ptp", "ipam": {"dataDir": str(tmp_path / "now")}}]}
+    await put(store, endpoint(OURS, ipam={"type": "host-local", "dataDir": str(tmp_path / "then")}))
+    audit = Audit(store, kernel, tmp_path / "run")
+    left = set()
+    for place in (RESERVATIONS, tmp_path / "then", tmp_path / "now"):
+        reserve(place / "lan", "10.1.2.3", OURS)
+        left.add(reserve(place / "lan", "10.1.2.4", "somebody"))
+        reserve(place / "other", "10.1.2.5", "somebody")
+    assert await audit.look(["lan"], [now]) == {}
+    assert {orphan.what for orphan in audit.orphans} == left
+
+
+async def test_what_another_runtime_has_noted(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is that runtime's, if it has noted exactly this; names are no patterns."""
+    audit = Audit(store, kernel, tmp_path / "run")
+    RESULTS.mkdir()
+    (RESULTS / "lan-podman-eth0").touch()
+    (RESULTS / "lan-podman2").touch()
+    (RESULTS / "lanX-seven-eth0").touch()
+    reserve(RESERVATIONS / "lan", "10.1.2.3", "podman")
+    left = {
+        reserve(RESERVATIONS / "lan", f"10.1.2.{number}", name)
+        for number, name in enumerate(["podman2", "pod", "*", "[p]odman", "seven"], start=4)
+    }
+    await audit.look(["lan"])
+    assert {orphan.what for orphan in audit.orphans} == left
+
+
+async def test_names_that_are_not_endpoints(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """A link or a file whose name is no ID of Docker's is an operator's, whatever it begins with."""
+    staging = tmp_path / "run" / "netns"
+    staging.mkdir(parents=True)
+    (staging / "notes.txt").touch()
+    (staging / STRANGE).touch()
+    host.ip("link add marked type veth peer name other")
+    host.ip("link property add dev marked altname cni-bridge-uplink")
+    remains = await Audit(store, kernel, tmp_path / "run").look([])
+    assert {found.endpoint_id for found in remains.values()} == {STRANGE}
+    host.ip(f"link property add dev marked altname cni-bridge-{OURS}")
+    remains = await Audit(store, kernel, tmp_path / "run").look([])
+    assert {found.endpoint_id for found in remains.values()} == {STRANGE, OURS}
+    host.ip("link del marked")
