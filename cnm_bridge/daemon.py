@@ -39,6 +39,7 @@ from cnm_bridge.lifecycle import (
     Settling,
     Status,
     TearDown,
+    Usage,
 )
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import BACKLOG
@@ -90,7 +91,7 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
         daemon = assemble(settings, store)
         if os.geteuid() != 0:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
-        unfinished = daemon.owed.add_unfinished() + await daemon.reconcile.add_dead()
+        unfinished = await daemon.owed.add_unfinished() + await daemon.reconcile.add_dead()
         async with asyncio.TaskGroup() as tasks:
             runs = (daemon.binder.run(), daemon.owed.run(), daemon.reconcile.run(), daemon.settling.run())
             background = [tasks.create_task(run) for run in runs]
@@ -158,7 +159,8 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     tear_down = TearDown(store, runtime, kernel)
     endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
     boot_id = _BOOT_ID.read_text("ascii").strip()
-    owed = OwedTearDowns(store, tear_down, endpoint_locks, boot_id)
+    usage = Usage(kernel, settings.run_dir)
+    owed = OwedTearDowns(store, tear_down, usage, endpoint_locks, boot_id)
     rebuild = RebuildEndpoint(
         store=store,
         networks=networks,
@@ -172,6 +174,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         store=store,
         engine=engine,
         kernel=kernel,
+        usage=usage,
         networks=networks,
         owed=owed,
         lost=lost,

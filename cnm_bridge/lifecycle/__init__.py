@@ -18,6 +18,7 @@ from cnm_bridge.lifecycle.remains import RemoveRemains
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.status import Status
 from cnm_bridge.lifecycle.teardown import TearDown
+from cnm_bridge.lifecycle.usage import Usage
 
 __all__ = [
     "Audit",
@@ -36,4 +37,5 @@ __all__ = [
     "Settling",
     "Status",
     "TearDown",
+    "Usage",
 ]

@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Tear downs that are owed: begun, or due, and not done. Docker has forgotten such an endpoint; we have not."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -12,6 +12,7 @@ from cnm_bridge.kernel import KernelError
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.retries import Retries
 from cnm_bridge.lifecycle.teardown import TearDown
+from cnm_bridge.lifecycle.usage import Usage
 from state import EndpointId, EndpointRecord, Phase, StateError, Store
 
 __all__ = ["OwedTearDown", "OwedTearDowns"]
@@ -21,6 +22,7 @@ log = structlog.get_logger()
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _STRAY_LIMIT_S = 2.0
+_OUTDATED = "a container runs on it, so its record was not the latest"
 _UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
 
 
@@ -43,13 +45,17 @@ class OwedTearDowns:
     Args:
         store: The records.
         tear_down: The one undo.
+        usage: Tells what is in use, whatever the records say.
         locks: The locks of endpoints.
         boot_id: The kernel's boot ID.
     """
 
-    def __init__(self, store: Store, tear_down: TearDown, locks: KeyedLocks[EndpointId], boot_id: str) -> None:
+    def __init__(
+        self, store: Store, tear_down: TearDown, usage: Usage, locks: KeyedLocks[EndpointId], boot_id: str
+    ) -> None:
         self._store = store
         self._tear_down = tear_down
+        self._usage = usage
         self._locks = locks
         self._boot_id = boot_id
         self._errors: dict[EndpointId, str] = {}
@@ -69,19 +75,27 @@ class OwedTearDowns:
         """Owe the tear down of an endpoint; returns at once."""
         self._retries.want(endpoint_id)
 
-    def add_unfinished(self) -> int:
+    async def add_unfinished(self) -> int:
         """Owe the tear downs of all that an earlier life of the daemon did not finish; return how many.
 
         So too of all that is left of an earlier boot: links and namespaces are gone with it, reservations are not, and
         Docker makes new endpoints for the containers that it starts again.
 
         A killed daemon leaves the plugins behind that it was waiting for; those at work for such an endpoint are ended.
+
+        An endpoint that was not finished and that a container runs on was finished: its later record was lost. It is
+        joined from now on.
+
+        Raises:
+            StateError: That cannot be written.
         """
-        unfinished = [
-            record.id
+        suspects = [
+            record
             for record in self._store.endpoints()
             if record.phase in _UNFINISHED or record.boot_id != self._boot_id
         ]
+        finished = await self._take_up(record for record in suspects if record.phase is Phase.PENDING)
+        unfinished = [record.id for record in suspects if record.id not in finished]
         strays = end_strays(unfinished, limit_s=_STRAY_LIMIT_S)
         if strays:
             log.warning("plugins.ended", pids=strays)
@@ -89,14 +103,34 @@ class OwedTearDowns:
             self.add(endpoint_id)
         return len(unfinished)
 
+    async def _take_up(self, pending: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
+        """Store the endpoints that are in use as joined, and return which they are."""
+        records = {record.id: record for record in pending}
+        try:
+            in_use = await self._usage.find_in_use(records.values())
+        except KernelError as exc:
+            log.warning("endpoint.usage_unknown", endpoints=sorted(records), error=str(exc))
+            return frozenset()
+        for endpoint_id in sorted(in_use):
+            log.warning("endpoint.outdated", endpoint_id=endpoint_id, reason=_OUTDATED)
+            for phase in (Phase.READY, Phase.JOINED):
+                await self._store.put_endpoint(replace(records[endpoint_id], phase=phase))
+        return in_use
+
     async def settle(self, record: EndpointRecord) -> None:
         """Tear down an endpoint that nobody will delete any more, unless it is not what it was when that was found.
 
         What fails is owed.
         """
         async with self._locks.hold(record.id):
-            if self._store.find_endpoint(record.id) == record and not await self._try(record):
-                self.add(record.id)
+            if self._store.find_endpoint(record.id) != record:
+                return
+            try:
+                if await self._try(record):
+                    return
+            except Exception:  # a bug with one endpoint must not end the tear downs of others, nor go unseen
+                log.exception("endpoint.tear_down_bug", endpoint_id=record.id)
+            self.add(record.id)
 
     async def wait_tried(self) -> None:
         """Wait until each tear down that is owed now has been tried once."""
@@ -109,7 +143,10 @@ class OwedTearDowns:
     async def _attempt(self, endpoint_id: EndpointId) -> bool:
         async with self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
-            return record is None or await self._try(record)
+            if record is not None:
+                return await self._try(record)
+            self._errors.pop(endpoint_id, None)
+            return True
 
     async def _try(self, record: EndpointRecord) -> bool:
         """Tear down under the endpoint's lock; return whether that was done."""

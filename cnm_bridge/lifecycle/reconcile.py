@@ -35,6 +35,7 @@ from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.remains import RemoveRemains
+from cnm_bridge.lifecycle.usage import Usage
 from cnm_bridge.lifecycle.verification import find_dead, find_without_link
 from cnm_bridge.wire import NetworkReference
 from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, StateError, Store
@@ -73,6 +74,7 @@ class Reconcile:
         store: The records.
         engine: Docker's own lists.
         kernel: The links and sandboxes.
+        usage: Tells what is in use, whatever the engine says.
         networks: Forgets networks.
         owed: Tears endpoints down.
         lost: Makes records of networks that Docker has and we have not.
@@ -90,6 +92,7 @@ class Reconcile:
         store: Store,
         engine: Engine,
         kernel: Kernel,
+        usage: Usage,
         networks: Networks,
         owed: OwedTearDowns,
         lost: LostNetworks,
@@ -103,6 +106,7 @@ class Reconcile:
         self._store = store
         self._engine = engine
         self._kernel = kernel
+        self._usage = usage
         self._networks = networks
         self._owed = owed
         self._lost = lost
@@ -147,10 +151,11 @@ class Reconcile:
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return 0
-        for record in dead:
+        gone = await self._usage.spare(dead)
+        for record in gone:
             log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
             self._owed.add(record.id)
-        return len(dead)
+        return len(gone)
 
     async def once(self) -> None:
         """Do one round."""
@@ -159,11 +164,16 @@ class Reconcile:
             return
         await asyncio.sleep(self._grace_s)
         second = await self._look()
+        due = await self._usage.spare(
+            record
+            for endpoint_id, (record, _) in second.forgotten.items()
+            if first.forgotten.get(endpoint_id, (None, ""))[0] == record
+        )
         async with asyncio.TaskGroup() as tasks:
-            for endpoint_id, (record, reason) in second.forgotten.items():
-                if first.forgotten.get(endpoint_id, (None, ""))[0] == record:
-                    log.warning("endpoint.forgotten", endpoint_id=endpoint_id, phase=record.phase.value, reason=reason)
-                    tasks.create_task(self._owed.settle(record))
+            for record in due:
+                _, reason = second.forgotten[record.id]
+                log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
+                tasks.create_task(self._owed.settle(record))
         for network_id in second.networks & first.networks:
             log.warning("network.forgotten", network_id=network_id, reason=_FORGOTTEN)
             await self._networks.delete(NetworkReference(network_id=network_id))
@@ -194,7 +204,7 @@ class Reconcile:
         gone = {record.id: (record, _FORGOTTEN) for record in forgotten_endpoints(view, endpoints)}
         remains: Mapping[EndpointId, Remains] = {}
         try:
-            remains = await self._audit.look(self._networks.bound_names())
+            remains = await self._audit.look(self._networks.bound_names(), self._networks.bound_documents())
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
         return _Look(
@@ -230,6 +240,8 @@ class Reconcile:
             await self._rebuild(network, endpoint)
         except (BridgeError, CniError, StateError) as exc:
             self._say_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
+        except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen
+            log.exception("endpoint.not_rebuilt", endpoint_id=endpoint.id)
 
     async def _follow_engine(self) -> None:
         def up() -> None:
@@ -241,6 +253,8 @@ class Reconcile:
                 await self._engine.follow(up)
             except EngineUnavailable as exc:
                 log.debug("engine.away", error=str(exc))
+            except Exception:  # a bug in background work must neither end the daemon nor go unseen
+                log.exception("reconcile.bug")
             self._is_up = False
             await asyncio.sleep(_PAUSE_S)
 

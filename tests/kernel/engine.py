@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""An engine that answers what a test wants, over a real socket."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+from spec import JsonObject, JsonValue
+
+__all__ = ["FakeEngine", "network"]
+
+
+def network(network_id: str, *endpoints: str, driver: str = "cni-bridge", scope: str = "local") -> JsonObject:
+    """Give a network as the Docker Engine API shows it."""
+    containers: JsonObject = {name: {"Name": "web", "EndpointID": name} for name in endpoints}
+    return {
+        "Id": network_id,
+        "Name": "blue",
+        "Driver": driver,
+        "Scope": scope,
+        "Internal": False,
+        "Options": {"cni.network": "lan"},
+        "Containers": containers,
+    }
+
+
+async def _do_nothing() -> None: ...
+
+
+@dataclass
+class FakeEngine:
+    """What it knows.
+
+    Attributes:
+        path: Its socket.
+        identity: Its ID.
+        networks: Its networks, by ID.
+        events: What its event streams give, one after the other; each ends then.
+        followed: How many event streams there were.
+        on_network: Called before each answer about a network.
+    """
+
+    path: Path
+    identity: str = "AAAA"
+    networks: dict[str, JsonObject] = field(default_factory=dict)
+    events: list[bytes] = field(default_factory=list)
+    followed: int = 0
+    on_network: Callable[[], Awaitable[None]] = _do_nothing
+
+    @property
+    def host(self) -> str:
+        """Where it listens, as `--docker-host` takes it."""
+        return f"unix://{self.path}"
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Answer for the length of the block."""
+        app = web.Application()
+        app.router.add_get("/version", self._version)
+        app.router.add_get("/{api}/info", self._info)
+        app.router.add_get("/{api}/networks", self._list)
+        app.router.add_get("/{api}/networks/{id}", self._show)
+        app.router.add_get("/{api}/events", self._events)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.UnixSite(runner, self.path).start()
+            yield
+        finally:
+            await runner.cleanup()
+
+    async def _version(self, request: web.Request) -> web.Response:  # noqa: ARG002
+        return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
+
+    async def _info(self, request: web.Request) -> web.Response:  # noqa: ARG002
+        return web.json_response({"ID": self.identity})
+
+    async def _list(self, request: web.Request) -> web.Response:
+        found: list[JsonValue] = list(self.networks.values())
+        if '"driver"' in request.query.get("filters", ""):
+            found = [one for one in self.networks.values() if f'"{one["Driver"]}"' in request.query["filters"]]
+        return web.json_response(found)
+
+    async def _show(self, request: web.Request) -> web.Response:
+        await self.on_network()
+        shown = self.networks.get(request.match_info["id"])
+        return web.json_response(shown or {"message": "no such network"}, status=200 if shown else 404)
+
+    async def _events(self, request: web.Request) -> web.Response:  # noqa: ARG002
+        self.followed += 1
+        return web.Response(body=self.events.pop(0) if self.events else b"", content_type="application/json")

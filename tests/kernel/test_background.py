@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A bug in background work, or an engine that talks nonsense, ends neither the work nor the daemon."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import structlog
+
+from cnm_bridge.daemon import assemble
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.lifecycle import KeyedLocks, Settling
+from cnm_bridge.settings import Settings
+from state import EndpointId, Store
+from tests.kernel.engine import FakeEngine
+from tests.kernel.records import endpoint, put
+
+
+@pytest.fixture(name="store")
+def make_store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()
+
+
+async def test_an_engine_that_talks_nonsense(store: Store, tmp_path: Path) -> None:
+    """Its event stream gives what is no event: it is listened to again, as after any end of it."""
+    engine = FakeEngine(tmp_path / "engine", events=[b"7\n", b"[]\n"])
+    settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=engine.host)
+    daemon = assemble(settings, store)
+    async with engine.running(), asyncio.TaskGroup() as tasks:
+        reconcile = tasks.create_task(daemon.reconcile.run())
+        async with asyncio.timeout(30):
+            while engine.followed < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert not reconcile.done()
+        reconcile.cancel()
+
+
+async def test_a_snapshot_that_is_none(store: Store, kernel: Kernel) -> None:
+    """One endpoint that cannot be settled does not keep the others from that, nor the daemon from starting."""
+    locks: KeyedLocks[EndpointId] = KeyedLocks()
+    settling = Settling(store, kernel, locks)
+    record = replace(endpoint("1" * 64), snapshot={"link": 7}, sandbox_key="/run/docker/netns/1")
+    await put(store, record)
+    with structlog.testing.capture_logs() as said:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(settling.run())
+            async with asyncio.timeout(20):
+                while not said:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
+            assert not running.done()
+            running.cancel()
+    assert [(line["event"], line["endpoint_id"]) for line in said] == [("settling.bug", record.id)]

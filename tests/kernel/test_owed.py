@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What is owed is done in the end, whatever goes wrong; what a container runs on is not owed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from secrets import token_hex
+
+import pytest
+
+from cni_invoker import Limits, Runtime
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.lifecycle import KeyedLocks, OwedTearDowns, TearDown, Usage
+from state import EndpointId, EndpointRecord, Phase, Store
+from tests.kernel.namespace import Namespace
+from tests.kernel.records import endpoint, put
+
+BOOT = "0c1f"
+FIRST, SECOND = token_hex(32), token_hex(32)  # nobody else's: processes of the whole machine are looked at
+
+
+class Clumsy(TearDown):
+    """A tear down with a bug."""
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Stumble over the first endpoint."""
+        if record.id == FIRST:
+            raise RuntimeError("a bug")
+        await super().__call__(record)
+
+
+@pytest.fixture(name="store")
+def make_store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()
+
+
+def make_owed(store: Store, kernel: Kernel, run_dir: Path, tear_down: type[TearDown] = TearDown) -> OwedTearDowns:
+    """Make the object under test, without any plugin."""
+    undo = tear_down(store, Runtime([], Limits()), kernel)
+    locks: KeyedLocks[EndpointId] = KeyedLocks()
+    return OwedTearDowns(store, undo, Usage(kernel, run_dir), locks, BOOT)
+
+
+async def test_a_bug_with_one_endpoint(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is owed, and seen; nothing is raised that would end the tear downs of others."""
+    await put(store, endpoint(FIRST))
+    owed = make_owed(store, kernel, tmp_path / "run", Clumsy)
+    await owed.settle(store.get_endpoint(EndpointId(FIRST)))
+    assert set(owed.all) == {FIRST}
+
+
+async def test_a_record_that_was_not_the_latest(
+    store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path
+) -> None:
+    """An endpoint in the making, according to its record, on which a container runs is joined; others are owed."""
+    for endpoint_id in (FIRST, SECOND):
+        await put(store, endpoint(endpoint_id, Phase.PENDING, boot_id=BOOT))
+    sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
+    owed = make_owed(store, kernel, tmp_path / "run")
+    with sandbox.living():
+        assert await owed.add_unfinished() == 1
+    assert set(owed.all) == {SECOND}
+    assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.JOINED
+    sandbox.ip("link del marked")
+
+
+async def test_what_is_given_up(store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
+    """Docker has asked for the end of it, wherever its link is; and nothing outlives a boot."""
+    await put(store, endpoint(FIRST, boot_id=BOOT))
+    await store.put_endpoint(endpoint(FIRST, Phase.DELETING, boot_id=BOOT))
+    await put(store, endpoint(SECOND, boot_id="an earlier one"))
+    owed = make_owed(store, kernel, tmp_path / "run")
+    sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
+    with sandbox.living():
+        assert await owed.add_unfinished() == 2
+    sandbox.ip("link del marked")
