@@ -25,6 +25,7 @@ from cnm_bridge.kernel import HostPorts, Kernel
 from cnm_bridge.lifecycle import (
     Audit,
     Binder,
+    Certainty,
     Endpoints,
     KeyedLocks,
     LostNetworks,
@@ -96,7 +97,9 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
             runs = (daemon.binder.run(), daemon.owed.run(), daemon.reconcile.run(), daemon.settling.run())
             background = [tasks.create_task(run) for run in runs]
             if settings.cni_gc:
-                collecting = daemon.garbage.run(daemon.networks.bound, every_s=settings.cni_gc_every_s)
+                collecting = daemon.garbage.run(
+                    daemon.networks.bound, daemon.certainty.find_doubt, every_s=settings.cni_gc_every_s
+                )
                 background.append(tasks.create_task(collecting))
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
@@ -127,6 +130,7 @@ class Daemon:
         reconcile: Makes records, engine and kernel agree, in the background.
         networks: Knows which lists are in use.
         garbage: Has plugins clean up, if that is wanted.
+        certainty: Knows whether they may.
         settling: Settles in the background what is placed without a call.
     """
 
@@ -136,6 +140,7 @@ class Daemon:
     reconcile: Reconcile
     networks: Networks
     garbage: PluginGarbage
+    certainty: Certainty
     settling: Settling
 
 
@@ -216,6 +221,9 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         reconcile=reconcile,
         networks=networks,
         garbage=PluginGarbage(runtime, EndpointCache(store), [FileCache()]),
+        certainty=Certainty(
+            store=store, engine=engine, kernel=kernel, driver=settings.socket.stem, run_dir=settings.run_dir
+        ),
         settling=settling,
     )
 

@@ -4,6 +4,7 @@
 
 from cnm_bridge.lifecycle.audit import Audit
 from cnm_bridge.lifecycle.binding import Binder
+from cnm_bridge.lifecycle.certainty import Certainty
 from cnm_bridge.lifecycle.collection import PluginGarbage
 from cnm_bridge.lifecycle.endpoints import Endpoints
 from cnm_bridge.lifecycle.locks import KeyedLocks
@@ -23,6 +24,7 @@ from cnm_bridge.lifecycle.usage import Usage
 __all__ = [
     "Audit",
     "Binder",
+    "Certainty",
     "Endpoints",
     "KeyedLocks",
     "LostNetworks",

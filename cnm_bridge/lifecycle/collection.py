@@ -23,6 +23,9 @@ log = structlog.get_logger()
 _WAIT_S: Final = 1.0
 """Containers that come to the network wait as long; what is not free by then is collected another time."""
 
+_SOON_S: Final = 10.0
+"""When it is tried again if it could not be."""
+
 
 class PluginGarbage:
     """Collects it.
@@ -59,15 +62,34 @@ class PluginGarbage:
                 log.warning("gc.failed", configuration=network.name, error=str(exc))
 
     async def run(
-        self, find_configurations: Callable[[], Awaitable[Iterable[NetworkConfigurationList]]], *, every_s: float
+        self,
+        find_configurations: Callable[[], Awaitable[Iterable[NetworkConfigurationList]]],
+        find_doubt: Callable[[], Awaitable[str | None]],
+        *,
+        every_s: float,
     ) -> None:
-        """Collect now and then for as long as it is not cancelled."""
+        """Collect now and then for as long as it is not cancelled.
+
+        Args:
+            find_configurations: Gives the lists that networks are bound to.
+            find_doubt: Gives the reason if it is not certain that each endpoint in use is among the daemon's, else
+                None. In doubt nothing is collected: the container of an endpoint whose record was lost would lose its
+                address. Containers that come and go may be the reason, so it is asked again before long.
+            every_s: How often, in seconds.
+        """
+        said: str | None = None
         while True:
+            doubt: str | None = None
             try:
-                await self.collect(await find_configurations())
+                doubt = await find_doubt()
+                if doubt is None:
+                    await self.collect(await find_configurations())
+                elif doubt != said:
+                    log.warning("gc.put_off", reason=doubt)
+                said = doubt
             except Exception:  # a bug in background work must neither end the daemon nor go unseen
                 log.exception("gc.bug")
-            await asyncio.sleep(every_s)
+            await asyncio.sleep(every_s if doubt is None else min(every_s, _SOON_S))
 
     async def _stored(self) -> AsyncIterator[NetworkConfigurationList]:
         for cached in await self._own.list():

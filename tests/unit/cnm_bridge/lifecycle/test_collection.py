@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 
 from cni_invoker import (
     Attachment,
@@ -131,8 +132,9 @@ async def test_a_failure_is_of_one_network(scene: Scene) -> None:
 
 
 async def test_it_goes_on_now_and_then(scene: Scene) -> None:
-    """A bug does not end it."""
+    """A bug does not end it, and in doubt nothing is collected."""
     rounds = 0
+    doubts = ["it is raining", "it is raining", None]
 
     async def find() -> list[NetworkConfigurationList]:
         nonlocal rounds
@@ -141,9 +143,36 @@ async def test_it_goes_on_now_and_then(scene: Scene) -> None:
             raise RuntimeError("a bug")
         return [network()]
 
+    async def find_doubt() -> str | None:
+        return doubts.pop(0) if len(doubts) > 1 else doubts[0]
+
+    with structlog.testing.capture_logs() as said:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(scene.garbage.run(find, find_doubt, every_s=0.01))
+            async with asyncio.timeout(20):
+                while len(scene.told) < 2:  # noqa: ASYNC110  # a file is polled
+                    await asyncio.sleep(0.02)
+            running.cancel()
+    assert doubts == [None]
+    assert [line["event"] for line in said] == ["gc.put_off", "gc.bug"]
+
+
+async def test_nothing_is_collected_in_doubt(scene: Scene) -> None:
+    """Not even looked for."""
+    asked = 0
+
+    async def find() -> list[NetworkConfigurationList]:
+        raise AssertionError
+
+    async def find_doubt() -> str:
+        nonlocal asked
+        asked += 1
+        return "it is raining"
+
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(scene.garbage.run(find, every_s=0.01))
+        running = tasks.create_task(scene.garbage.run(find, find_doubt, every_s=0.01))
         async with asyncio.timeout(20):
-            while len(scene.told) < 2:  # noqa: ASYNC110  # a file is polled
-                await asyncio.sleep(0.02)
+            while asked < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         running.cancel()
+    assert not scene.plugins.calls

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Only where engine and kernel have nothing that the records have not is it certain who is valid."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.engine import Engine
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.lifecycle import Certainty
+from state import NetworkId, NetworkRecord, Phase, Store
+from tests.kernel.engine import FakeEngine, network
+from tests.kernel.namespace import Namespace
+from tests.kernel.records import NETWORK, endpoint, put
+
+OTHER = NetworkId("b" * 64)
+KNOWN, UNKNOWN = "1" * 64, "2" * 64
+
+
+@dataclass
+class Host:
+    """A daemon's view of a host."""
+
+    store: Store
+    engine: FakeEngine
+    kernel: Kernel
+    run_dir: Path
+
+    async def find_doubt(self) -> str | None:
+        """Ask the object under test."""
+        engine = Engine(self.engine.host, 5)
+        return await Certainty(
+            store=self.store, engine=engine, kernel=self.kernel, driver="cni-bridge", run_dir=self.run_dir
+        ).find_doubt()
+
+
+@pytest.fixture(name="store")
+def make_store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()
+
+
+@pytest.fixture(name="host")
+async def make_host(store: Store, kernel: Kernel, tmp_path: Path) -> AsyncIterator[Host]:
+    """A host where all is known: one network, one endpoint."""
+    engine = FakeEngine(tmp_path / "engine", networks={NETWORK: network(NETWORK, KNOWN)})
+    await store.put_network(NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options={}))
+    await put(store, endpoint(KNOWN))
+    await store.put_engine_identity(engine.identity)
+    async with engine.running():
+        yield Host(store, engine, kernel, tmp_path / "run")
+
+
+async def test_all_is_known(host: Host) -> None:
+    """There is no doubt; a network that Docker has removed a moment ago casts none."""
+    assert await host.find_doubt() is None
+    await host.store.put_network(NetworkRecord(id=OTHER, configuration="lan", name=None, internal=False, options={}))
+    assert await host.find_doubt() is None
+
+
+@pytest.mark.parametrize("where", [NETWORK, OTHER], ids=["known network", "unknown network"])
+@pytest.mark.parametrize("scope", ["local", "swarm"])
+async def test_an_endpoint_without_a_record(host: Host, where: NetworkId, scope: str) -> None:
+    """Docker has it, on a network that is stored or on one that is not."""
+    host.engine.networks[where] = network(where, UNKNOWN, scope=scope)
+    assert UNKNOWN in (await host.find_doubt() or "")
+
+
+async def test_an_engine_that_has_not_been_seen(host: Host) -> None:
+    """It may be any, and what it has not may be there all the same: also that of a store that was lost."""
+    host.engine.identity = "BBBB"
+    assert "BBBB" in (await host.find_doubt() or "")
+
+
+async def test_another_name_of_the_driver(host: Host) -> None:
+    """Docker's list of the driver's networks is another's then."""
+    host.engine.networks[NETWORK] = network(NETWORK, KNOWN, driver="second-name")
+    assert "second-name" in (await host.find_doubt() or "")
+
+
+async def test_no_answer(host: Host) -> None:
+    """Without the engine nothing is certain, nor with half an answer."""
+    host.engine.networks[NETWORK] = {**network(NETWORK), "Containers": None}
+    assert "Containers" in (await host.find_doubt() or "")
+    host.engine.path.unlink()
+    assert "Docker Engine" in (await host.find_doubt() or "")
+
+
+async def test_a_link_in_a_sandbox_without_a_record(host: Host, sandbox: Namespace) -> None:
+    """Whatever Docker says: it may be of another engine, or of this one when it has lost its own store."""
+    altname = f"cni-bridge-{UNKNOWN}"
+    sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname {altname}")
+    assert UNKNOWN in (await host.find_doubt() or "")
+    sandbox.ip(f"link property del dev marked altname {altname}")
+    sandbox.ip(f"link property add dev marked altname cni-bridge-{KNOWN}")
+    sandbox.ip("link property add dev marked altname cni-bridge-uplink")
+    assert await host.find_doubt() is None
+    sandbox.ip("link del marked")
+
+
+async def test_an_endpoint_that_is_made_meanwhile(host: Host) -> None:
+    """Its record is written before Docker hears of it, so it is never unknown."""
+    made = endpoint("3" * 64, Phase.PENDING)
+    host.engine.networks[NETWORK] = network(NETWORK, KNOWN, made.id)
+    host.engine.on_network = partial(put, host.store, made)
+    assert await host.find_doubt() is None
+    assert host.store.find_endpoint(made.id) == made
