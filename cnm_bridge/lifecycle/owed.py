@@ -2,8 +2,11 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Tear downs that are owed: begun, or due, and not done. Docker has forgotten such an endpoint; we have not."""
 
+import asyncio
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import structlog
 
@@ -22,6 +25,8 @@ log = structlog.get_logger()
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _STRAY_LIMIT_S = 2.0
+_AT_ONCE: Final = max(16, 4 * (os.cpu_count() or 1))
+"""More than plugins are run at once. A thousand threads that begin together would keep calls waiting for seconds."""
 _OUTDATED = "a container runs on it, so its record was not the latest"
 _UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
 
@@ -58,6 +63,7 @@ class OwedTearDowns:
         self._usage = usage
         self._locks = locks
         self._boot_id = boot_id
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._errors: dict[EndpointId, str] = {}
         self._retries: Retries[EndpointId] = Retries(
             self._attempt, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
@@ -122,7 +128,7 @@ class OwedTearDowns:
 
         What fails is owed.
         """
-        async with self._locks.hold(record.id):
+        async with self._slots, self._locks.hold(record.id):
             if self._store.find_endpoint(record.id) != record:
                 return
             try:
@@ -141,7 +147,7 @@ class OwedTearDowns:
         await self._retries.run()
 
     async def _attempt(self, endpoint_id: EndpointId) -> bool:
-        async with self._locks.hold(endpoint_id):
+        async with self._slots, self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is not None:
                 return await self._try(record)

@@ -2,7 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What is owed is done in the end, whatever goes wrong; what a container runs on is not owed."""
 
+import asyncio
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 
@@ -27,6 +30,22 @@ class Clumsy(TearDown):
         if record.id == FIRST:
             raise RuntimeError("a bug")
         await super().__call__(record)
+
+
+class Slow(TearDown):
+    """A tear down that counts how many there are at once."""
+
+    at_once = 0
+    most = 0
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Take a while."""
+        Slow.at_once += 1
+        Slow.most = max(Slow.most, Slow.at_once)
+        await asyncio.sleep(0.01)
+        Slow.at_once -= 1
+        await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
+        await self._store.remove_endpoint(record.id)
 
 
 @pytest.fixture(name="store")
@@ -77,3 +96,18 @@ async def test_what_is_given_up(store: Store, kernel: Kernel, sandbox: Namespace
     with sandbox.living():
         assert await owed.add_unfinished() == 2
     sandbox.ip("link del marked")
+
+
+async def test_many(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """After a reboot all are owed; they are not torn down all at once, for calls must get through meanwhile."""
+    limit = max(16, 4 * (os.cpu_count() or 1))
+    for number in range(limit + 20):
+        await put(store, endpoint(f"{number:064x}", Phase.PENDING))
+    owed = make_owed(store, kernel, tmp_path / "run", Slow)
+    async with asyncio.TaskGroup() as tasks:
+        assert await owed.add_unfinished() == limit + 20
+        running = tasks.create_task(owed.run())
+        await owed.wait_tried()
+        running.cancel()
+    assert store.endpoints() == ()
+    assert Slow.most == limit
