@@ -19,6 +19,7 @@ import pytest
 
 from cni_invoker import Runtime
 from cnm_bridge.kernel import Kernel
+from state import Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import LIMITS, Executed, Plugins, find_plugins, uplink
 
@@ -33,6 +34,7 @@ __all__ = [
     "runtime",
     "sandbox",
     "staging",
+    "store",
 ]
 
 _CLONE_NEWNS: Final = 0x00020000
@@ -86,6 +88,14 @@ def nothing_left_in_network(private_namespaces: int) -> Iterator[None]:
 def kernel() -> Kernel:
     """The object under test."""
     return Kernel(reply_limit_s=5.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()
 
 
 @pytest.fixture

@@ -21,13 +21,11 @@ RESULTS: Final = Path("/var/lib/cni/results")
 OURS, STRANGE = "1" * 64, "2" * 64
 
 
-@pytest.fixture(name="store")
-def make_store(private_namespaces: int, tmp_path: Path) -> Iterator[Store]:
-    """An empty store; what tests leave below `/var/lib/cni`, which is a private one, is removed."""
+@pytest.fixture(autouse=True)
+def nothing_left_in_cni_directories(private_namespaces: int) -> Iterator[None]:
+    """Remove what tests leave below `/var/lib/cni`, which is a private one."""
     assert private_namespaces
-    store = Store.open(tmp_path / "state")
-    yield store
-    store.close()
+    yield
     for directory in (RESERVATIONS, RESULTS):
         shutil.rmtree(directory, ignore_errors=True)
 

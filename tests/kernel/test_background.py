@@ -3,11 +3,9 @@
 """A bug in background work, or an engine that talks nonsense, ends neither the work nor the daemon."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import structlog
 
 from cnm_bridge.daemon import assemble
@@ -17,14 +15,6 @@ from cnm_bridge.settings import Settings
 from state import EndpointId, Store
 from tests.kernel.engine import FakeEngine
 from tests.kernel.records import endpoint, put
-
-
-@pytest.fixture(name="store")
-def make_store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    store = Store.open(tmp_path / "state")
-    yield store
-    store.close()
 
 
 async def test_an_engine_that_talks_nonsense(store: Store, tmp_path: Path) -> None:

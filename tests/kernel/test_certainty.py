@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Only where engine and kernel have nothing that the records have not is it certain who is valid."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,14 +36,6 @@ class Host:
         return await Certainty(
             store=self.store, engine=engine, kernel=self.kernel, driver="cni-bridge", run_dir=self.run_dir
         ).find_doubt()
-
-
-@pytest.fixture(name="store")
-def make_store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    store = Store.open(tmp_path / "state")
-    yield store
-    store.close()
 
 
 @pytest.fixture(name="host")

@@ -4,12 +4,9 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
-
-import pytest
 
 from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel
@@ -46,14 +43,6 @@ class Slow(TearDown):
         Slow.at_once -= 1
         await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
         await self._store.remove_endpoint(record.id)
-
-
-@pytest.fixture(name="store")
-def make_store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    store = Store.open(tmp_path / "state")
-    yield store
-    store.close()
 
 
 def make_owed(store: Store, kernel: Kernel, run_dir: Path, tear_down: type[TearDown] = TearDown) -> OwedTearDowns:
