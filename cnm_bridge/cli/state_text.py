@@ -3,6 +3,7 @@
 """The state as text for a terminal. Pure."""
 
 from collections.abc import Sequence
+from ipaddress import ip_interface
 
 from cnm_bridge.cli.table import SHORT, table
 from spec import find_str, get_objects, get_str, render_json
@@ -13,12 +14,12 @@ __all__ = ["render_found", "render_overview"]
 
 def render_overview(store: Store) -> str:
     """Return a table of networks and one of endpoints."""
-    names = {network.id: _name(network) for network in store.networks()}
-    networks = [(network.id[:SHORT], _name(network), _binding(network)) for network in store.networks()]
+    names = {network.id: network.name for network in store.networks()}
+    networks = [(network.id[:SHORT], network.name or "-", _binding(network)) for network in store.networks()]
     endpoints = [
         (
             endpoint.id[:SHORT],
-            names.get(endpoint.network_id, endpoint.network_id[:SHORT]),
+            names.get(endpoint.network_id) or endpoint.network_id[:SHORT],
             endpoint.phase.value,
             " ".join(_addresses(endpoint)) or "-",
             endpoint.sandbox_key or "-",
@@ -42,16 +43,13 @@ def render_found(store: Store, prefix: str) -> str:
     )
 
 
-def _name(network: NetworkRecord) -> str:
-    return network.name or network.configuration or network.id[:SHORT]
-
-
 def _binding(network: NetworkRecord) -> str:
-    return f"{network.configuration or 'of its own name'}{', internal' if network.internal else ''}"
+    return f"{network.configuration or network.name or 'of its own name'}{', internal' if network.internal else ''}"
 
 
 def _addresses(endpoint: EndpointRecord) -> Sequence[str]:
     """Return the addresses that the plugins gave, before ADD has ended those of the result so far."""
     if endpoint.snapshot is not None:
-        return [get_str(address, "address") for address in get_objects(endpoint.snapshot, "addresses")]
+        addresses = [get_str(address, "address") for address in get_objects(endpoint.snapshot, "addresses")]
+        return [address for address in addresses if not ip_interface(address).is_link_local]
     return [find_str(ip, "address") or "?" for ip in get_objects(endpoint.result or {}, "ips")]

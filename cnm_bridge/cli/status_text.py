@@ -15,12 +15,15 @@ def render_status(status: JsonObject) -> str:
         status: As `cnm_bridge.lifecycle.status` shows it.
     """
     networks = get_objects(status, "networks")
-    names = {get_str(network, "id"): _name(network) for network in networks}
+    names = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
     parts = [
         f"engine  {'up' if get_bool(get_object(status, 'engine'), 'isUp') else 'away'}",
         table(
             ("NETWORK", "NAME", "CONFIGURATION"),
-            [(get_str(n, "id")[:SHORT], _name(n), find_str(n, "configuration") or "-") for n in networks],
+            [
+                (get_str(n, "id")[:SHORT], find_str(n, "name") or "-", find_str(n, "configuration") or "-")
+                for n in networks
+            ],
         ),
         table(
             ("ENDPOINT", "NETWORK", "PHASE", "ADDRESSES"),
@@ -48,7 +51,3 @@ def render_status(status: JsonObject) -> str:
     if orphans:
         parts.append(table(("ORPHAN ON", "CONTAINER ID", "WHAT"), orphans))
     return "\n\n".join(parts)
-
-
-def _name(network: JsonObject) -> str:
-    return find_str(network, "name") or find_str(network, "configuration") or get_str(network, "id")[:SHORT]

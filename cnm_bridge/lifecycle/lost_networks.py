@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Networks that Docker has and we have no record of: made while the state was away, or lost with it."""
 
+from dataclasses import replace
+
 import structlog
 
 from cnm_bridge.engine import Engine, EngineNetwork
@@ -60,6 +62,8 @@ class LostNetworks:
     async def keep(self, network: EngineNetwork) -> NetworkRecord | None:
         """Store a network as the engine tells it; None if it cannot be one of ours, which is said.
 
+        Of one that is stored already, the name is, where it was not known.
+
         Raises:
             StateError: The record cannot be written.
         """
@@ -84,4 +88,7 @@ class LostNetworks:
                 )
                 await self._store.put_network(record)
                 log.warning("network.rebuilt", network_id=network_id, name=network.name, configuration=configuration)
+            elif record.name is None:  # one that needs none to be bound is not asked for when it is made
+                record = replace(record, name=network.name)
+                await self._store.put_network(record)
         return record

@@ -231,8 +231,10 @@ class Reconcile:
             await self._store.put_engine_identity(identity)
             self._wanted.set()  # once more: now its own list of networks counts too
         for network in view.networks.values():
-            if network is not None and self._store.find_network(NetworkId(network.id)) is None:
-                await self._lost.keep(network)
+            if network is not None:
+                record = self._store.find_network(NetworkId(network.id))
+                if record is None or record.name is None:
+                    await self._lost.keep(network)
         return view
 
     async def _rebuild_endpoint(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:

@@ -39,14 +39,24 @@ async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _L
         limit_s: How long each may take, in seconds.
     """
     saved = [await _save(command, limit_s) for command in commands]
-    return await asyncio.to_thread(lambda: tuple(rule for text in saved for rule in parse_rules(text)))
+
+    def parse() -> tuple[Trace, ...]:
+        tables = [command.rpartition("/")[2].removesuffix("-save") for command in commands]
+        return tuple(rule for table, text in zip(tables, saved, strict=True) for rule in parse_rules(text, table))
+
+    return await asyncio.to_thread(parse)
 
 
-def parse_rules(text: str) -> tuple[Trace, ...]:
-    """Return the rules that tell a container ID in what iptables-save printed."""
+def parse_rules(text: str, command: str = "iptables") -> tuple[Trace, ...]:
+    """Return the rules that tell a container ID in what iptables-save printed.
+
+    Args:
+        text: It.
+        command: What would make the rules, `iptables` or `ip6tables`.
+    """
     found = ((line, _OWNED.match(line)) for line in text.splitlines())
     return tuple(
-        Trace(network=match["network"], container_id=match["id"], what=line)
+        Trace(network=match["network"], container_id=match["id"], what=f"{command} -t nat {line}")
         for line, match in found
         if match is not None
     )

@@ -14,7 +14,8 @@ class Trace:
     Attributes:
         network: The CNI network's name.
         container_id: The container ID it was made for; of ours, Docker's endpoint ID.
-        what: How an operator finds it, e.g. `/var/lib/cni/networks/lan/10.1.2.3`, or a rule as iptables-save prints it.
+        what: How an operator finds it, e.g. `/var/lib/cni/networks/lan/10.1.2.3`, or a rule with the command that would
+            make it: `iptables -t nat -A POSTROUTING …`.
         address: The address that is reserved; None for all else.
     """
 

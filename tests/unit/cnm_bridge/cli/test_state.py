@@ -92,10 +92,10 @@ def test_show_is_a_table(directory: Path) -> None:
     lines = command("show", where=directory).stdout.decode().splitlines()
     assert [line.split() for line in lines] == [
         ["NETWORK", "NAME", "CONFIGURATION"],
-        ["a" * 12, "blue", "blue,", "internal"],
+        ["a" * 12, "-", "blue,", "internal"],
         [],
         ["ENDPOINT", "NETWORK", "PHASE", "ADDRESSES", "SANDBOX"],
-        ["e" * 12, "blue", "pending", "10.1.2.3/24", "-"],
+        ["e" * 12, "a" * 12, "pending", "10.1.2.3/24", "-"],
     ]
 
 

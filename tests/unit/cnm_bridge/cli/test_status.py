@@ -50,6 +50,15 @@ def test_tables() -> None:
     ]
 
 
+def test_a_name_that_is_not_known_yet() -> None:
+    """The configuration's is not taken for it: several networks may be bound to one."""
+    lines = render_status(
+        {**STATUS, "networks": [{"id": "6f" * 32, "name": None, "configuration": "lan"}]}
+    ).splitlines()
+    assert lines[3].split() == ["6f6f6f6f6f6f", "-", "lan"]
+    assert lines[6].split()[:2] == ["777777777777", "6f6f6f6f6f6f"]
+
+
 def test_what_is_owed_and_what_belongs_to_nobody() -> None:
     """They have tables of their own, if there are any."""
     text = render_status(

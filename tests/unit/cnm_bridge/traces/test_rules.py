@@ -30,8 +30,10 @@ def test_rules_that_tell_a_container() -> None:
 
 
 def test_the_whole_rule_is_told() -> None:
-    """An operator removes it by it."""
-    rule = r'-A POSTROUTING -s 10.80.1.2/32 -m comment --comment "name: \"lan\" id: \"77ad\"" -j CNI-3f0c'
+    """With the command that would make it: an operator removes it by that, with -D for -A."""
+    rule = (
+        r'iptables -t nat -A POSTROUTING -s 10.80.1.2/32 -m comment --comment "name: \"lan\" id: \"77ad\"" -j CNI-3f0c'
+    )
     assert parse_rules(SAVED)[0] == Trace(network="lan", container_id="77ad", what=rule)
 
 
@@ -40,9 +42,9 @@ async def test_tables_that_cannot_be_read() -> None:
     assert await find_rules(["false", "/nonexistent"]) == ()
 
 
-def print_after(directory: Path, command: str) -> str:
+def print_after(directory: Path, command: str, name: str = "iptables-save") -> str:
     """Make an executable that notes its process ID, runs `command` and then is asked for no more."""
-    path = directory / "iptables-save"
+    path = directory / name
     path.write_text(f"#!/bin/sh\necho $$ > {directory}/pid\n{command}\n")
     path.chmod(0o755)
     return str(path)
@@ -76,3 +78,10 @@ async def test_a_comment_of_any_bytes(tmp_path: Path) -> None:
     ours = r'-A POSTROUTING -m comment --comment "name: \"lan\" id: \"77ad\"" -j CNI-3f0c'
     (rule,) = await find_rules([print_after(tmp_path, f"printf '{theirs}'; printf '%s\\n' '{ours}'")])
     assert (rule.network, rule.container_id) == ("lan", "77ad")
+
+
+async def test_rules_of_both_families(tmp_path: Path) -> None:
+    """They are told apart: each is removed by its own command."""
+    ours = r'-A POSTROUTING -m comment --comment "name: \"lan\" id: \"77ad\"" -j CNI-3f0c'
+    commands = [print_after(tmp_path, f"printf '%s\\n' '{ours}'", name) for name in ("iptables-save", "ip6tables-save")]
+    assert [rule.what for rule in await find_rules(commands)] == [f"iptables -t nat {ours}", f"ip6tables -t nat {ours}"]

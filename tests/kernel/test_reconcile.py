@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""One round of reconcile, with an engine that a test has made."""
+
+from pathlib import Path
+
+import pytest
+import structlog
+
+from cnm_bridge.daemon import Daemon, assemble
+from cnm_bridge.settings import Settings
+from state import NetworkId, NetworkRecord, Store
+from tests.kernel.engine import FakeEngine, network
+from tests.kernel.records import NETWORK
+
+OTHER = NetworkId("b" * 64)
+
+
+@pytest.fixture(name="engine")
+def make_engine(tmp_path: Path) -> FakeEngine:
+    """An engine that knows one network."""
+    return FakeEngine(tmp_path / "engine", networks={NETWORK: network(NETWORK)})
+
+
+@pytest.fixture(name="daemon")
+def make_daemon(store: Store, engine: FakeEngine, tmp_path: Path) -> Daemon:
+    """A daemon that is not started."""
+    settings = Settings(
+        state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=engine.host, reconcile_grace_s=0
+    )
+    return assemble(settings, store)
+
+
+async def test_the_name_of_a_network(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """One that needs no name to be bound gets it all the same: operators know it by that."""
+    record = NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options={"cni.network": "lan"})
+    await store.put_network(record)
+    async with engine.running():
+        await daemon.reconcile.once()
+    assert [(found.name, found.configuration) for found in store.networks()] == [("blue", "lan")]
+
+
+async def test_a_network_that_cannot_be_ours(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """It is said once, not in each round; the others are looked after."""
+    await store.put_engine_identity(engine.identity)
+    engine.networks[OTHER] = {**network(OTHER), "Options": {"cni.nonsense": "yes"}}
+    with structlog.testing.capture_logs() as said:
+        async with engine.running():
+            for _ in range(3):
+                await daemon.reconcile.once()
+    assert [found.id for found in store.networks()] == [NETWORK]
+    events = [line["event"] for line in said if line["log_level"] == "warning"]
+    assert events.count("network.not_rebuilt") == 1
+    assert events.count("network.rebuilt") == 1
