@@ -123,20 +123,18 @@ class OwedTearDowns:
                 await self._store.put_endpoint(replace(records[endpoint_id], phase=phase))
         return in_use
 
-    async def settle(self, record: EndpointRecord) -> None:
-        """Tear down an endpoint that nobody will delete any more, unless it is not what it was when that was found.
+    async def give_up(self, record: EndpointRecord) -> None:
+        """Owe the tear down of an endpoint that nobody will delete, unless it is not what it was when that was found.
 
-        What fails is owed.
+        From now on it is given up. Nobody waits for its plugins.
         """
-        async with self._slots, self._locks.hold(record.id):
-            if self._store.find_endpoint(record.id) != record:
-                return
-            try:
-                if await self._try(record):
-                    return
-            except Exception:  # a bug with one endpoint must not end the tear downs of others, nor go unseen
-                log.exception("endpoint.tear_down_bug", endpoint_id=record.id)
-            self.add(record.id)
+        async with self._locks.hold(record.id):
+            if self._store.find_endpoint(record.id) == record:
+                try:
+                    await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
+                except StateError as exc:  # a full disk must not keep the address and the link
+                    log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
+                self.add(record.id)
 
     async def wait_tried(self) -> None:
         """Wait until each tear down that is owed now has been tried once."""

@@ -169,11 +169,10 @@ class Reconcile:
             for endpoint_id, (record, _) in second.forgotten.items()
             if first.forgotten.get(endpoint_id, (None, ""))[0] == record
         )
-        async with asyncio.TaskGroup() as tasks:
-            for record in due:
-                _, reason = second.forgotten[record.id]
-                log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
-                tasks.create_task(self._owed.settle(record))
+        for record in due:
+            _, reason = second.forgotten[record.id]
+            log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
+            await self._owed.give_up(record)
         for network_id in second.networks & first.networks:
             log.warning("network.forgotten", network_id=network_id, reason=_FORGOTTEN)
             await self._networks.delete(NetworkReference(network_id=network_id))

@@ -19,16 +19,6 @@ BOOT = "0c1f"
 FIRST, SECOND = token_hex(32), token_hex(32)  # nobody else's: processes of the whole machine are looked at
 
 
-class Clumsy(TearDown):
-    """A tear down with a bug."""
-
-    async def __call__(self, record: EndpointRecord) -> None:
-        """Stumble over the first endpoint."""
-        if record.id == FIRST:
-            raise RuntimeError("a bug")
-        await super().__call__(record)
-
-
 class Slow(TearDown):
     """A tear down that counts how many there are at once."""
 
@@ -45,6 +35,16 @@ class Slow(TearDown):
         await self._store.remove_endpoint(record.id)
 
 
+class Clumsy(Slow):
+    """A tear down with a bug."""
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Stumble over the first endpoint."""
+        if record.id == FIRST:
+            raise RuntimeError("a bug")
+        await super().__call__(record)
+
+
 def make_owed(store: Store, kernel: Kernel, run_dir: Path, tear_down: type[TearDown] = TearDown) -> OwedTearDowns:
     """Make the object under test, without any plugin."""
     undo = tear_down(store, Runtime([], Limits()), kernel)
@@ -52,12 +52,31 @@ def make_owed(store: Store, kernel: Kernel, run_dir: Path, tear_down: type[TearD
     return OwedTearDowns(store, undo, Usage(kernel, run_dir), locks, BOOT)
 
 
-async def test_a_bug_with_one_endpoint(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It is owed, and seen; nothing is raised that would end the tear downs of others."""
-    await put(store, endpoint(FIRST))
+async def test_what_nobody_will_delete(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is given up at once, and torn down in the background; a bug with one, or a wait, is not another's."""
+    for endpoint_id in (FIRST, SECOND):
+        await put(store, endpoint(endpoint_id))
     owed = make_owed(store, kernel, tmp_path / "run", Clumsy)
-    await owed.settle(store.get_endpoint(EndpointId(FIRST)))
+    async with asyncio.timeout(20):
+        for record in store.endpoints():
+            await owed.give_up(record)
+        assert {record.phase for record in store.endpoints()} == {Phase.DELETING}
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(owed.run())
+            await owed.wait_tried()
+            running.cancel()
+    assert [record.id for record in store.endpoints()] == [FIRST]
     assert set(owed.all) == {FIRST}
+
+
+async def test_what_has_changed_since(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """Docker has joined it after all: it is not given up."""
+    await put(store, endpoint(FIRST, Phase.READY))
+    (found,) = store.endpoints()
+    await store.put_endpoint(replace(found, phase=Phase.JOINED))
+    owed = make_owed(store, kernel, tmp_path / "run")
+    await owed.give_up(found)
+    assert (owed.all, store.get_endpoint(EndpointId(FIRST)).phase) == ({}, Phase.JOINED)
 
 
 async def test_a_record_that_was_not_the_latest(
