@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds what belongs to no record: staging namespaces, links, reservations, rules.
+"""Finds what belongs to no record: staging namespaces, links, reservations, rules, what limits bandwidth.
 
 A staging namespace and a link with an alternative name of ours are ours by their names: all that was made for the same
 container ID is torn down with them. A reservation or a rule tells a container ID and nothing else; another runtime may
@@ -18,7 +18,15 @@ import structlog
 
 from cnm_bridge.kernel import Kernel, Link
 from cnm_bridge.lifecycle.naming import endpoint_of, is_endpoint_id, staging_directory
-from cnm_bridge.traces import Trace, find_reservations, find_rules
+from cnm_bridge.traces import (
+    IFB_KIND,
+    Trace,
+    find_reservations,
+    find_rules,
+    ifb_name,
+    is_ifb_name,
+    noted_ifb_names,
+)
 from spec import JsonObject, find_object, find_str, get_objects
 from state import EndpointId, EndpointRecord, Store
 
@@ -38,8 +46,8 @@ class Orphan:
     """Something that belongs to no record, and may be somebody else's.
 
     Attributes:
-        network: The CNI network's name.
-        container_id: The container ID that it was made for.
+        network: The CNI network's name, `?` where that is not to be seen.
+        container_id: The container ID that it was made for, `?` where that is not to be seen.
         what: How an operator finds it.
     """
 
@@ -97,16 +105,20 @@ class Audit:
         Raises:
             KernelError: Links or staging namespaces cannot be listed.
         """
-        links = await self._links()
+        # The records before and after all else: what is made or undone meanwhile is among them.
+        records = self._store.endpoints()
+        host_links = await self._kernel.host_links()
+        links = _by_endpoint(host_links)
         staging = {
             EndpointId(path.name) for path in self._kernel.namespaces_in(self._staging) if is_endpoint_id(path.name)
         }
-        records = self._store.endpoints()  # after what is looked at: what is made now is in both
         names = sorted({*networks, *(name for record in records if (name := _network_name(record)))})
         documents = (*configurations, *(record.attachment.configuration for record in records))
         directories = {_RESERVATIONS, *(path for document in documents for path in _data_directories(document))}
         rules = await find_rules()
         traces = (*rules, *await asyncio.to_thread(_find_reservations, sorted(directories), names))
+        files = await asyncio.to_thread(_noted_elsewhere)
+        records = (*records, *self._store.endpoints())
         known = {record.id for record in records}
         ours = (staging | links.keys()) - known
         remains = {
@@ -120,15 +132,24 @@ class Audit:
         }
         whose = known | ours
         strange = [trace for trace in traces if trace.network in names and trace.container_id not in whose]
+        limits = {
+            *(ifb_name(_network_name(record) or "", record.id) for record in records),
+            *(ifb_name(name, endpoint_id) for name in names for endpoint_id in ours),
+        }
         self._keep(
-            Orphan(network=trace.network, container_id=trace.container_id, what=trace.what)
-            for trace in (await asyncio.to_thread(_without_attached_elsewhere, strange) if strange else ())
+            (
+                *(
+                    Orphan(network=trace.network, container_id=trace.container_id, what=trace.what)
+                    for trace in strange
+                    if not _is_noted(trace, files)
+                ),
+                *(
+                    Orphan(network="?", container_id="?", what=f"link {name} (ifb)")
+                    for name in _limiting(host_links) - limits - noted_ifb_names(files)
+                ),
+            )
         )
         return remains
-
-    async def _links(self) -> Mapping[EndpointId, Link]:
-        found = ((endpoint_of(altname), link) for link in await self._kernel.host_links() for altname in link.altnames)
-        return {endpoint_id: link for endpoint_id, link in found if endpoint_id is not None}
 
     def _keep(self, orphans: Iterable[Orphan]) -> None:
         before, self._orphans = set(self._orphans), tuple(orphans)
@@ -153,16 +174,26 @@ def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -
     )
 
 
-def _without_attached_elsewhere(traces: Sequence[Trace]) -> tuple[Trace, ...]:
-    """Leave out what another runtime has noted the attachment of (libcni `libcni/api.go`, getCacheFilePath)."""
+def _by_endpoint(links: Iterable[Link]) -> Mapping[EndpointId, Link]:
+    found = ((endpoint_of(altname), link) for link in links for altname in link.altnames)
+    return {endpoint_id: link for endpoint_id, link in found if endpoint_id is not None}
+
+
+def _limiting(links: Iterable[Link]) -> frozenset[str]:
+    """Return the names of the links that `bandwidth` has made."""
+    return frozenset(link.state.name for link in links if link.state.kind == IFB_KIND and is_ifb_name(link.state.name))
+
+
+def _noted_elsewhere() -> Sequence[str]:
+    """Return the names of files in which other runtimes have noted what they have attached, in their order."""
     try:
-        files = sorted(file.name for file in _LIBCNI_RESULTS.iterdir())
-    except OSError:  # nobody has ever noted any
-        return tuple(traces)
+        return sorted(file.name for file in _LIBCNI_RESULTS.iterdir())
+    except OSError:  # nobody has ever noted anything
+        return ()
 
-    def is_attached(trace: Trace) -> bool:
-        prefix = f"{trace.network}-{trace.container_id}-"
-        place = bisect_left(files, prefix)
-        return place < len(files) and files[place].startswith(prefix)
 
-    return tuple(trace for trace in traces if not is_attached(trace))
+def _is_noted(trace: Trace, files: Sequence[str]) -> bool:
+    """Tell whether another runtime has noted the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
+    prefix = f"{trace.network}-{trace.container_id}-"
+    place = bisect_left(files, prefix)
+    return place < len(files) and files[place].startswith(prefix)

@@ -20,6 +20,7 @@ from cni_invoker import (
     Result,
     Verb,
 )
+from cnm_bridge.traces import ifb_name
 from spec import JsonObject, JsonValue
 from tests.kernel.namespace import Namespace
 from tests.lab import LabState
@@ -253,7 +254,7 @@ def assert_in_effect(network: NetworkConfigurationList, attachment: Attachment, 
     if network.plugins[0].document.get("ipMasq"):
         assert any(" nat -A POSTROUTING -s 10.99.0." in rule for rule in rules)
     if "bandwidth" in types:
-        assert any(link.startswith("bwp") for link in HOST.links())
+        assert ifb_name(network.name, attachment.container_id) in HOST.links()
     if "tuning" in types:
         assert inside(attachment).setting("net/ipv4/conf/eth0/arp_filter") == "1"
         assert inside(attachment).link("eth0")["mtu"] == 1400

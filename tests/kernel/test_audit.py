@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What belongs to no record, and whose it may be."""
 
+import asyncio
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.lifecycle import Audit
+from cnm_bridge.traces import ifb_name
 from spec import JsonObject
 from state import Store
 from tests.kernel.namespace import Namespace
@@ -81,3 +84,41 @@ async def test_names_that_are_not_endpoints(store: Store, kernel: Kernel, host: 
     remains = await Audit(store, kernel, tmp_path / "run").look([])
     assert {found.endpoint_id for found in remains.values()} == {STRANGE, OURS}
     host.ip("link del marked")
+
+
+async def test_what_limits_the_bandwidth_of_nobody(
+    store: Store, kernel: Kernel, host: Namespace, tmp_path: Path
+) -> None:
+    """Its name tells whose it is to those who know all the others: of a record, and noted by another runtime."""
+    record = endpoint(OURS)
+    await put(store, record)
+    RESULTS.mkdir()
+    (RESULTS / "lan-podman-eth0").touch()
+    names = {whose: ifb_name("lan", whose) for whose in (OURS, "podman", "nobody")}
+    host.ip(*(f"link add {name} type ifb" for name in names.values()), "link add ifb7 type ifb")
+    audit = Audit(store, kernel, tmp_path / "run")
+    await audit.look(["lan"])
+    assert [orphan.what for orphan in audit.orphans] == [f"link {names['nobody']} (ifb)"]
+    host.ip(*(f"link del {name}" for name in (*names.values(), "ifb7")))
+
+
+async def test_an_endpoint_that_is_made_meanwhile(
+    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reservation is there when the records are read for the first time, or not; it is nobody's at no time."""
+    for name in ("iptables-save", "ip6tables-save"):
+        waits = tmp_path / "bin" / name
+        waits.parent.mkdir(exist_ok=True)
+        waits.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nuntil [ -e {tmp_path}/go ]; do sleep 0.02; done\n")
+        waits.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
+    audit = Audit(store, kernel, tmp_path / "run")
+    async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
+        looking = tasks.create_task(audit.look(["lan"]))
+        while not (tmp_path / "begun").exists():  # noqa: ASYNC110  # a file is polled
+            await asyncio.sleep(0.02)
+        await put(store, endpoint(OURS))
+        reserve(RESERVATIONS / "lan", "10.1.2.3", OURS)
+        (tmp_path / "go").touch()
+        assert await looking == {}
+    assert audit.orphans == ()
