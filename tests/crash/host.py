@@ -29,6 +29,8 @@ NEIGHBOURS: Final = "neighbour"
 
 _DIRECTORY: Final = "/run/crash"
 _TRIES: Final = 100
+_START_LIMIT_S: Final = 60.0
+"""Recovery alone may take ten seconds before the first answer, and the machine may be busy."""
 
 
 class Endpoint:
@@ -174,12 +176,12 @@ class Host:
 
     def start(self) -> None:
         """Start the daemon and wait until it answers."""
-        self.lab.start_daemon(command=self._command)
+        self.lab.start_daemon(command=self._command, timeout_s=_START_LIMIT_S)
 
     def start_to_die(self) -> bool:
         """Start the daemon and tell whether it died of its order before it answered."""
         with suppress(LabError):
-            self.lab.start_daemon(command=self._command)
+            self.lab.start_daemon(command=self._command, timeout_s=_START_LIMIT_S)
             return False
         self.wait_dead()
         return True
