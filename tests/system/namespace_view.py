@@ -11,7 +11,7 @@ from typing import Final
 
 from spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
 
-__all__ = ["BY_DESIGN", "View", "view"]
+__all__ = ["BY_DESIGN", "View", "view", "view_other_end"]
 
 View = Mapping[str, object]
 """Kind of thing → what there is of it."""
@@ -59,15 +59,48 @@ def view(run: Callable[..., str], ifname: str) -> View:
         "flags": sorted(set(get_strings(link, "flags")) & {"PROMISC", "ALLMULTI", "NOARP", "UP"}),
         "addresses": sorted(_address(info) for info in get_objects(link, "addr_info") if not _is_link_local(info)),
         "routes": sorted(route for route in routes if route is not None),
-        "rules": sorted(str(rule) for family in ("-4", "-6") for rule in show(family, "rule")),
+        "rules": sorted(
+            str({key: "LINK" if value == ifname else value for key, value in rule.items()})
+            for family in ("-4", "-6")
+            for rule in show(family, "rule")
+        ),
         "neighbours": sorted(
             _plain(run("ip", *kind, "show", "dev", ifname, *only), ifname)
             for kind, only in ((("neighbour",), ("nud", "permanent")), (("neighbour",), ("proxy",)))
         ),
         "qdiscs": _plain(run("tc", "qdisc", "show", "dev", ifname), ifname),
-        "settings": _settings(run("sh", "-c", "grep -rs '' /proc/sys/net || true"), ifname),
     }
+    settings = _settings(run("sh", "-c", "grep -rs '' /proc/sys/net || true"), ifname)
+    found["settings of the link"] = {name: value for name, value in settings.items() if "/LINK/" in name}
+    found["settings of the namespace"] = {name: value for name, value in settings.items() if "/LINK/" not in name}
     return found
+
+
+def view_other_end(run: Callable[..., str], run_on_host: Callable[..., str], ifname: str) -> View:
+    """Look at the link on the host that a link in a namespace is one with: the other end of a veth, or the parent.
+
+    Args:
+        run: As for `view`.
+        run_on_host: The same for the host.
+        ifname: The link's name in the namespace.
+    """
+    number = get_int(_links(run("ip", "-json", "link", "show", "dev", ifname))[0], "link_index")
+    links = _links(run_on_host("ip", "-json", "-details", "link", "show"))
+    (end,) = (link for link in links if get_int(link, "ifindex") == number)
+    port = as_object(as_object(end.get("linkinfo", {}), "linkinfo").get("info_slave_data", {}), "info_slave_data")
+    name = get_str(end, "ifname")
+    return {
+        "master on the host": str(end.get("master")),
+        "MTU on the host": get_int(end, "mtu"),
+        "port of the bridge": {key: port.get(key) for key in ("hairpin", "isolated", "learning", "flood", "guard")},
+        "qdiscs on the host": _plain(run_on_host("tc", "qdisc", "show", "dev", name), name),
+    }
+
+
+def _links(printed: str) -> tuple[JsonObject, ...]:
+    found = parse_json(printed.encode())
+    assert isinstance(found, list)
+    return tuple(as_object(item, "ip") for item in found)
 
 
 _BEHIND: Final = 1025

@@ -22,12 +22,12 @@ PREV_RESULT: Final = "import json, sys; print(json.dumps(json.load(sys.stdin)['p
 """A program in Python that passes on the result of the plugin before, as a chained plugin must."""
 
 _numbers: Final = itertools.count(1)
-_subnets: Final = iter(range(1, 255))
+_subnets: Final = itertools.cycle(range(1, 255))  # who had one before has left nothing of it, says the guard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subnet:
-    """Addresses and names that no other test uses; `number` makes them."""
+    """Addresses and names that nothing else uses; `number` makes them."""
 
     number: int
 
@@ -130,10 +130,10 @@ class Scene:
         """Give addresses that nobody else uses."""
         return Subnet(number=next(_subnets))
 
-    def configure(self, plugins: Sequence[JsonObject], name: str | None = None) -> str:
+    def configure(self, plugins: Sequence[JsonObject], name: str | None = None, *, cni_version: str = "1.0.0") -> str:
         """Put a network configuration list on the host; give its name."""
         name = name or f"list{next(_numbers)}"
-        self.file(f"{name}.conflist", {"cniVersion": "1.0.0", "name": name, "plugins": list(plugins)})
+        self.file(f"{name}.conflist", {"cniVersion": cni_version, "name": name, "plugins": list(plugins)})
         return name
 
     def file(self, name: str, content: str | JsonObject) -> str:
@@ -166,11 +166,11 @@ class Scene:
         self.lab.docker("network", "create", "-d", "cni-bridge", "-o", f"cni.network={configuration}", *options, name)
         return name
 
-    def builtin_network(self) -> str:
+    def builtin_network(self, *options: str, name: str | None = None) -> str:
         """Make a network of Docker's own bridge driver."""
-        name = f"builtin{next(_numbers)}"
+        name = name or f"builtin{next(_numbers)}"
         self._networks.append(name)
-        self.lab.docker("network", "create", name)
+        self.lab.docker("network", "create", *options, name)
         return name
 
     def bridge_network(self, *, ipv6: bool = False) -> tuple[str, Subnet]:
@@ -224,10 +224,10 @@ class Scene:
         return said
 
 
-def reaches(container: Container, address: str) -> bool:
-    """Tell whether `address` answers a ping of the container, within five seconds."""
+def reaches(container: Container, address: str, *, seconds: int = 5) -> bool:
+    """Tell whether `address` answers a ping of the container, within some seconds."""
     try:
-        container.exec("ping", "-c", "1", "-w", "5", address)
+        container.exec("ping", "-c", "1", "-w", str(seconds), address)
     except CommandFailed:
         return False
     return True
