@@ -55,6 +55,7 @@ crashfull: setup ## the daemon killed at every pair of boundaries, half an hour 
 	CNI_BRIDGE_CRASH=full $(BIN)/pytest --numprocesses 2 tests/crash
 
 system: setup
+	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests say what they skip
 	$(BIN)/pytest --numprocesses 2 tests/system
 
 smoke: setup # what cannot be had is said at the end, and is no failure

@@ -21,6 +21,7 @@ from typing import Final
 
 from tests.lab import Engine, Plugins, known_engines, known_plugins
 from tests.lab.debian import FetchError
+from tests.lab.fetch_compose import fetch_compose, find_fetched_compose
 from tests.lab.fetch_engines import SUITES, fetch_engine, find_fetched_engine
 from tests.lab.fetch_plugins import DEFAULT_SUITE, fetch_plugins, find_fetched_plugins
 
@@ -94,6 +95,11 @@ def _fetch() -> Iterator[str]:
             fetch_plugins()
     except FetchError as exc:
         yield f"the plugins of {DEFAULT_SUITE} cannot be had: {exc}"
+    try:
+        if find_fetched_compose() is None:
+            fetch_compose()
+    except FetchError as exc:
+        yield f"docker compose cannot be had: {exc}"
 
 
 def choose_pairs(

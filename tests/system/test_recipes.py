@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The recipes, taken from the document as they stand, do what they say."""
+"""The recipes, taken from the document as they stand, do what they say; the compose file's is in test_compose.py."""
 
 import re
 from collections.abc import Iterator
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -99,21 +98,3 @@ def test_ipv6(recipes: Scene) -> None:
     assert "fd23::9" in addresses(six)
     assert len(six.endpoint("dual").addresses) == 2
     assert reaches(six, "fd23::1")
-
-
-def test_compose(recipes: Scene) -> None:
-    """What compose asks of the engine for the file: networks with these options, a container on both."""
-    text = section("Several networks with compose")
-    assert "driver_opts: { cni.ips: 10.22.0.20 }" in text
-    assert "driver_opts: { cni.network: dual }" in text
-    recipes.shell("docker network create -d cni-bridge --ipam-driver null -o cni.network=blue project_blue")
-    recipes.shell("docker network create -d cni-bridge --ipam-driver null -o cni.network=dual project_dual")
-    option = "name=project_blue,driver-opt=cni.ips=10.22.0.20"
-    recipes.shell(f"docker create --name project-web-1 --network {option} busybox sleep 3600")
-    recipes.lab.docker("network", "connect", "project_dual", "project-web-1")
-    recipes.lab.docker("start", "project-web-1")
-    web = recipes.lab.container("project-web-1")
-    found = {str(address.ip) for link in web.links() for address in link.addresses}
-    assert "10.22.0.20" in found
-    assert any(ip_address(text) in ip_network("10.23.0.0/16") for text in found)
-    assert any(ip_address(text) in ip_network("fd23::/64") for text in found)

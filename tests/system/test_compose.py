@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Compose files, brought up by docker compose itself: the recipe's, and one with all that a service's networks have."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from spec import as_object, get_str, parse_json
+from tests.lab import Container, Engine
+from tests.lab.fetch_compose import find_fetched_compose
+from tests.system.peer import ask, serving
+from tests.system.plugin_lists import PORTMAP
+from tests.system.scene import Scene, bridge, reaches
+
+RECIPES = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
+
+
+@pytest.fixture(name="program")
+def find_program() -> str:
+    """The program, which is fetched beforehand."""
+    found = find_fetched_compose()
+    if found is None:
+        pytest.skip("docker compose has not been fetched; `python -m tests.lab.fetch_compose` does it")
+    return str(found)
+
+
+@contextmanager
+def up(scene: Scene, program: str, text: str, *services: str) -> Iterator[tuple[Container, ...]]:
+    """Bring a compose file up, and down again; gives the services' containers."""
+    scene.lab.write("/run/lab/compose.yaml", text)
+    compose = (program, "--project-name", "shop", "--file", "/run/lab/compose.yaml")
+    try:
+        scene.lab.run(*compose, "up", "--detach", "--pull", "never")
+        yield tuple(scene.lab.container(f"shop-{service}-1") for service in services)
+    finally:
+        scene.lab.run(*compose, "down", "--timeout", "0", "--volumes")
+
+
+def test_the_recipe(scene: Scene, program: str) -> None:
+    """A container on both networks, with the address that it asks for."""
+    for block in re.findall(r"^```json\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL):
+        scene.file(f"{get_str(as_object(parse_json(block.encode()), 'a recipe'), 'name')}.conflist", block)
+    (recipe,) = re.findall(r"^```yaml\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL)
+    before = scene.lab.state()
+    with up(scene, program, recipe, "web") as (web,):
+        found = {str(address.ip) for link in web.links() for address in link.addresses}
+        assert "10.22.0.20" in found
+        assert any(address.startswith("10.23.") for address in found)
+        assert any(address.startswith("fd23::") for address in found)
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_all_that_a_services_network_has(scene: Scene, program: str, engine: Engine) -> None:
+    """Names and aliases, fixed addresses by Docker's IPAM, ports, a MAC, an internal network, priorities."""
+    front, back, home = scene.subnet(), scene.subnet(), scene.subnet()
+    for name, subnet in (("front", front), ("back", back), ("home", home)):
+        scene.configure([*bridge(subnet), PORTMAP], name=name)
+    mac = "mac_address: 02:11:22:33:44:66" if engine.version >= (25,) else ""
+    text = f"""
+        services:
+          web:
+            image: busybox
+            command: sleep 3600
+            ports: ["8110:80"]
+            networks:
+              front: {{ gw_priority: 1, driver_opts: {{ cni.ifname-prefix: lan }} }}
+              back: {{ aliases: [frontend] }}
+          db:
+            image: busybox
+            command: sleep 3600
+            depends_on: [web]
+            networks:
+              back: {{ aliases: [store], {mac} }}
+              home: {{ ipv4_address: 10.80.{home.number}.40 }}
+        networks:
+          front: {{ driver: cni-bridge, driver_opts: {{ cni.network: front }}, ipam: {{ driver: "null" }} }}
+          back:
+            driver: cni-bridge
+            driver_opts: {{ cni.network: back, cni.labels.tier: back }}
+            internal: true
+            ipam: {{ driver: "null" }}
+          home:
+            driver: cni-bridge
+            driver_opts: {{ cni.network: home }}
+            ipam: {{ config: [{{ subnet: {home.ipv4} }}] }}
+    """
+    if engine.version < (28,):
+        text = text.replace("gw_priority: 1, ", "")
+    before = scene.lab.state()
+    with up(scene, program, dedent(text), "web", "db") as (web, db):
+        assert reaches(web, "store")
+        assert reaches(web, "db")
+        assert reaches(db, "frontend")
+        assert [str(gateway) for gateway in web.endpoint("shop_front").gateways] == [front.gateway]
+        assert web.endpoint("shop_back").gateways == ()
+        assert sorted(re.sub(r"\d", "", link.name) for link in web.links()) == ["eth", "lan"]
+        assert [str(address) for address in db.endpoint("shop_home").addresses] == [f"10.80.{home.number}.40/24"]
+        if mac:
+            assert db.endpoint("shop_back").mac == "02:11:22:33:44:66"
+        with serving(scene.lab, web, 80):
+            assert ask(scene.lab, None, "127.0.0.1", 8110) == web.name
+    assert scene.lab.wait_clean(before) == ""

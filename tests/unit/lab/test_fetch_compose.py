@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Fetching docker compose: a program that runs here, or a clear word. The apt here is a script."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.lab.fetch_compose import FetchError, find_fetched_compose, main
+
+APT = r"""#!/bin/sh
+case "$*" in
+*indextargets*) echo http://mirror.example/debian/ ;;
+*download*)
+    plugins=package/usr/libexec/docker/cli-plugins
+    mkdir -p package/DEBIAN $plugins
+    printf '%s\n' 'Package: docker-compose' 'Version: 9.9' 'Architecture: all' 'Maintainer: x' \
+        'Description: x' >package/DEBIAN/control
+    printf '#!/bin/sh\n[ -z "$BROKEN" ] || { echo "no libc" >&2; exit 1; }\necho compose 9.9\n' >$plugins/docker-compose
+    chmod 755 $plugins/docker-compose
+    dpkg-deb --build package docker-compose_9.9_all.deb ;;
+esac
+"""
+
+
+@pytest.fixture(name="cache")
+def make_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, and a machine whose apt is `APT`."""
+    if shutil.which("dpkg-deb") is None:
+        pytest.skip("dpkg-deb is not there")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "apt-get").write_text(APT)
+    (programs / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "cni-bridge" / "compose"
+
+
+def test_what_is_fetched_is_found_again(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is asked for only once."""
+    assert find_fetched_compose() is None
+    assert main([]) == 0
+    found = find_fetched_compose()
+    assert found is not None
+    assert found.is_relative_to(cache)
+    assert f"compose 9.9: {found}\n" in capsys.readouterr().out
+    (tmp_path / "bin" / "apt-get").unlink()
+    assert main([]) == 0
+
+
+def test_one_that_does_not_run_here(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is not kept; one that stops running is an error."""
+    monkeypatch.setenv("BROKEN", "1")
+    assert main([]) == 1
+    assert "docker-compose of sid cannot be had: docker-compose: exit status 1: no libc" in capsys.readouterr().err
+    assert list(cache.iterdir()) == []
+    monkeypatch.delenv("BROKEN")
+    assert main([]) == 0
+    monkeypatch.setenv("BROKEN", "1")
+    with pytest.raises(FetchError, match="no libc"):
+        find_fetched_compose()
