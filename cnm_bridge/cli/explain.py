@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cnm_bridge.cli.options import DIRECTORIES, with_settings
+from cnm_bridge.cli.options import DIRECTORIES, DOCKER_HOST, SOCKET, with_settings
 from cnm_bridge.errors import BridgeError
+from cnm_bridge.settings import Settings
 
 if TYPE_CHECKING:  # plugins and schemas take a while to import, which `serve` does not have
     from cnm_bridge.lifecycle.explanation import Explanation
@@ -49,7 +50,7 @@ class _Interface(click.ParamType[Any]):
 
 
 @click.command()
-@with_settings(*DIRECTORIES)
+@with_settings(*DIRECTORIES, DOCKER_HOST, SOCKET)
 @click.option(
     "-o",
     "--option",
@@ -69,6 +70,8 @@ def explain(
     cni_conf_dirs: tuple[Path, ...],
     cni_bin_dirs: tuple[Path, ...],
     run_dir: Path,
+    docker_host: str,
+    socket: Path,
     options: tuple[str, ...],
     ip: IPv4Interface | None,
     ip6: IPv6Interface | None,
@@ -77,18 +80,25 @@ def explain(
     as_json: bool,
     network: str,
 ) -> None:
-    """Show what a container on the CNI configuration NETWORK would get; plugins are asked for their versions only."""
+    """Show what a container on NETWORK would get; plugins are asked for their versions only.
+
+    NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration.
+    """
     from cni_invoker import CniError  # noqa: PLC0415
     from spec import render_json  # noqa: PLC0415
     from state import RequestedInterface  # noqa: PLC0415
 
     requested = RequestedInterface(address=ip, address_ipv6=ip6, mac=mac_address)
     given = dict(_split(option) for option in options)
-    given.setdefault("cni.network", network)
+    settings = Settings(
+        cni_conf_dirs=cni_conf_dirs,
+        cni_bin_dirs=cni_bin_dirs,
+        run_dir=run_dir.absolute(),
+        docker_host=docker_host,
+        socket=socket,
+    )
     try:
-        found = asyncio.run(
-            _explain(cni_conf_dirs, cni_bin_dirs, run_dir.absolute(), given, requested, internal=internal)
-        )
+        found = asyncio.run(_explain(settings, network, given, requested, internal=internal))
     except (BridgeError, CniError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         sys.exit(1)
@@ -96,37 +106,43 @@ def explain(
 
 
 async def _explain(
-    conf_dirs: tuple[Path, ...],
-    bin_dirs: tuple[Path, ...],
-    run_dir: Path,
-    options: dict[str, str],
+    settings: Settings,
+    name: str,
+    given: dict[str, str],
     requested: "RequestedInterface",
     *,
     internal: bool,
 ) -> "Explanation":
     from dataclasses import replace  # noqa: PLC0415
 
-    from cni_invoker import Attachment, ConfigurationDirectories, Limits, Runtime  # noqa: PLC0415
+    from cni_invoker import Attachment, Limits, Runtime  # noqa: PLC0415
+    from cnm_bridge.cli.explained_network import find_explained_network  # noqa: PLC0415
+    from cnm_bridge.engine import Engine  # noqa: PLC0415
     from cnm_bridge.lifecycle.explanation import explain as explain_plan  # noqa: PLC0415
     from cnm_bridge.lifecycle.naming import STAGING_IFNAME, staging_path  # noqa: PLC0415
-    from cnm_bridge.lifecycle.options import parse_options  # noqa: PLC0415
     from cnm_bridge.lifecycle.plan import plan_attachment  # noqa: PLC0415
     from state import EndpointId  # noqa: PLC0415
 
-    parsed = parse_options(options)
-    configuration = ConfigurationDirectories(conf_dirs).index().find(parsed.configuration or "")
-    plan = plan_attachment(configuration, parsed, requested, (), internal=internal)
-    runtime = Runtime(bin_dirs, Limits())
+    engine = Engine(settings.docker_host, settings.engine_timeout_s)
+    network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.socket.stem)
+    if network.doubt is not None:
+        click.echo(f"cni-bridge: {network.doubt}", err=True)
+    docker = network.docker
+    pools = () if docker is None else docker.pools
+    internal = internal or (docker is not None and docker.internal)
+    plan = plan_attachment(network.configuration, network.options, requested, pools, internal=internal)
+    runtime = Runtime(settings.cni_bin_dirs, Limits())
     plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
     attachment = Attachment(
         container_id=_ENDPOINT_ID,
         ifname=STAGING_IFNAME,
-        netns=str(staging_path(run_dir, EndpointId(_ENDPOINT_ID))),
+        netns=str(staging_path(settings.run_dir, EndpointId(_ENDPOINT_ID))),
         args=plan.args,
         capability_args=plan.capability_args,
     )
     paths = {plugin.type: runtime.find_plugin(plugin.type) for plugin in plan.configuration.plugins}
-    return explain_plan(plan, runtime.requests_for_add(plan.configuration, attachment), paths)
+    requests = runtime.requests_for_add(plan.configuration, attachment)
+    return explain_plan(plan, requests, paths, docker_network=None if docker is None else docker.name)
 
 
 def _split(option: str) -> tuple[str, str]:

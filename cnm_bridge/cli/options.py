@@ -20,7 +20,7 @@ from cnm_bridge.cli.types import Directory, EngineAddress, File, Seconds
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import LogFormat, LogLevel, Settings
 
-__all__ = ["DIRECTORIES", "SETTINGS", "SOCKET", "STATE_DIR", "Setting", "with_settings"]
+__all__ = ["DIRECTORIES", "DOCKER_HOST", "SETTINGS", "SOCKET", "STATE_DIR", "Setting", "with_settings"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -87,6 +87,15 @@ SOCKET: Final = Setting(
     help="The plugin socket; its name is the driver's in Docker.",
 )
 
+DOCKER_HOST: Final = Setting(
+    name="docker-host",
+    parameter="docker_host",
+    type=EngineAddress(),
+    fallback="DOCKER_HOST",
+    default=_DEFAULTS.docker_host,
+    help="The Docker Engine API, asked for what Docker has.",
+)
+
 SETTINGS: Final = (
     SOCKET,
     Setting(
@@ -113,14 +122,7 @@ SETTINGS: Final = (
         default=_DEFAULTS.run_dir,
         help="Directory of the staging namespaces; may be lost at a reboot.",
     ),
-    Setting(
-        name="docker-host",
-        parameter="docker_host",
-        type=EngineAddress(),
-        fallback="DOCKER_HOST",
-        default=_DEFAULTS.docker_host,
-        help="The Docker Engine API, asked in the background what Docker still has.",
-    ),
+    DOCKER_HOST,
     Setting(
         name="plugin-timeout",
         parameter="plugin_timeout_s",

@@ -2,15 +2,16 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What would be done for an endpoint, told before it is done; pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cni_invoker import Request
+from cni_invoker import PluginConfiguration, Request
 from cnm_bridge.lifecycle.plan import Plan
 from cnm_bridge.lifecycle.ports import CAPABILITY
-from spec import JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
+from spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 
 __all__ = ["Explanation", "explain", "foresee_settling"]
 
@@ -28,17 +29,20 @@ class Explanation:
         requests: What the plugins would be given at ADD, in their order.
         paths: Their executables.
         settling: What would have to be done in the sandbox after Docker has put the link there, in words.
+        docker_network: Name of the Docker network, None where it is about a configuration alone.
     """
 
     plan: Plan
     requests: tuple[Request, ...]
     paths: Mapping[str, Path] = field(hash=False)
     settling: tuple[str, ...]
+    docker_network: str | None = None
 
     def render_json(self) -> JsonObject:
         """Return it as JSON; what plugins are given is whole, but for `prevResult`."""
         configuration = self.plan.configuration
         return {
+            "dockerNetwork": self.docker_network,
             "name": configuration.name,
             "source": None if configuration.source is None else str(configuration.source),
             "cniVersion": configuration.cni_version,
@@ -66,6 +70,8 @@ class Explanation:
             f"CNI version    {configuration.cni_version}",
             f"link           {self.plan.ifname_prefix}N in the container",
         ]
+        if self.docker_network is not None:
+            lines.insert(0, f"Docker network {self.docker_network}, whose options are the defaults")
         if self.plan.addresses:
             lines.append(f"addresses      {', '.join(map(str, self.plan.addresses))}; others are refused")
         if self.plan.requested.mac:
@@ -88,29 +94,41 @@ class Explanation:
         return tuple(index > 0 and CAPABILITY in plugin.capabilities for index, plugin in enumerate(plugins))
 
 
-def explain(plan: Plan, requests: Sequence[Request], paths: Mapping[str, Path]) -> Explanation:
+def explain(
+    plan: Plan, requests: Sequence[Request], paths: Mapping[str, Path], *, docker_network: str | None = None
+) -> Explanation:
     """Return the explanation of a plan whose list is in the version that its plugins speak."""
-    return Explanation(plan=plan, requests=tuple(requests), paths=paths, settling=foresee_settling(plan))
+    return Explanation(
+        plan=plan,
+        requests=tuple(requests),
+        paths=paths,
+        settling=foresee_settling(plan),
+        docker_network=docker_network,
+    )
 
 
 def foresee_settling(plan: Plan) -> tuple[str, ...]:
     """Return, in words, what Docker cannot be told, as far as the list shows it; a plugin may do more when it runs."""
     found: list[str] = []
     for plugin in plan.configuration.plugins:
-        document = plugin.document
-        sysctls = find_object(document, "sysctl") or {}
-        if plugin.type == "tuning" and sysctls:
-            found.append(f"sysctls of tuning: {', '.join(sysctls)}")
-        if plugin.type == "sbr":
-            found.append("policy rules and routing tables of sbr")
-        for route in get_objects(find_object(document, "ipam") or {}, "routes"):
-            further = sorted(set(route) - {"dst", "gw"})
-            if further:
-                found.append(f"route to {get_str(route, 'dst')}: its {', '.join(further)}")
+        with suppress(JsonError):  # what is malformed there is the plugin's to refuse, or to let pass
+            found += _foresee_plugin(plugin)
     for version in (4, 6):
         further_addresses = [str(address) for address in plan.addresses if address.version == version][1:]
         found += [f"further address {address}" for address in further_addresses]
     return tuple(found)
+
+
+def _foresee_plugin(plugin: PluginConfiguration) -> Iterator[str]:
+    sysctls = find_object(plugin.document, "sysctl") or {}
+    if plugin.type == "tuning" and sysctls:
+        yield f"sysctls of tuning: {', '.join(sysctls)}"
+    if plugin.type == "sbr":
+        yield "policy rules and routing tables of sbr"
+    for route in get_objects(find_object(plugin.document, "ipam") or {}, "routes"):
+        further = sorted(set(route) - {"dst", "gw"})
+        if further:
+            yield f"route to {get_str(route, 'dst')}: its {', '.join(further)}"
 
 
 def _environment(request: Request) -> dict[str, str]:

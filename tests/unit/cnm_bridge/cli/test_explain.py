@@ -39,7 +39,12 @@ def plugins(tmp_path: Path) -> FakePlugins:
 
 def explain(tmp_path: Path, *arguments: str) -> Result:
     """Run the command."""
-    places = (f"--cni-conf-dir={tmp_path}/conf", f"--cni-bin-dir={tmp_path}/bin", "--run-dir=/run/x")
+    places = (
+        f"--cni-conf-dir={tmp_path}/conf",
+        f"--cni-bin-dir={tmp_path}/bin",
+        "--run-dir=/run/x",
+        f"--docker-host=unix://{tmp_path}/none",
+    )
     return CliRunner().invoke(main, ["explain", *places, *arguments])
 
 
@@ -48,7 +53,7 @@ def test_what_plugins_would_be_given(tmp_path: Path, plugins: FakePlugins) -> No
     options = ("-o", "cni.ips=10.1.0.9", "-o", "cni.args.A=1", "--mac-address=02:11:22:33:44:55", "--json")
     done = explain(tmp_path, *options, "blue")
     assert done.exit_code == 0, done.output
-    found = json.loads(done.output)
+    found = json.loads(done.stdout)
     assert (found["name"], found["cniVersion"], found["addresses"]) == ("blue", "1.0.0", ["10.1.0.9"])
     bridge, tuning, portmap = found["plugins"]
     assert bridge["stdin"]["args"] == {"cni": {"ips": ["10.1.0.9"]}}
@@ -70,12 +75,32 @@ def test_for_a_reader(tmp_path: Path, plugins: FakePlugins) -> None:
     """The same in text."""
     done = explain(tmp_path, "-o", "cni.ifname-prefix=lan", "--mac-address=02:11:22:33:44:55", "blue")
     assert plugins.commands
+    assert (
+        f"cni-bridge: whether there is a Docker network 'blue' is not known: Docker Engine at unix://{tmp_path}/none"
+        in (done.output)
+    )
     assert f"configuration  blue ({tmp_path}/conf/blue.conflist)" in done.output
     assert "link           lanN in the container" in done.output
     assert "MAC            02:11:22:33:44:55, set by the plugins" in done.output
     assert f"3. portmap ({tmp_path}/bin/portmap)" in done.output
     assert '   "cniVersion": "1.0.0"' in done.output
     assert "run again with the ports to publish" in done.output
+
+
+def test_a_malformed_list(tmp_path: Path, plugins: FakePlugins) -> None:
+    """What only a plugin reads is the plugin's to refuse; what is well-formed beside it is foreseen."""
+    ipam = {"type": "host-local", "subnet": "10.1.0.0/24", "routes": "none"}
+    tuning = {"type": "tuning", "sysctl": ["net.core.somaxconn"]}
+    document = {
+        "cniVersion": "1.0.0",
+        "name": "odd",
+        "plugins": [{"type": "bridge", "ipam": ipam}, tuning, {"type": "sbr"}],
+    }
+    (tmp_path / "conf" / "odd.conflist").write_text(json.dumps(document))
+    plugins.install("sbr")
+    done = explain(tmp_path, "--json", "odd")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["settling"] == ["policy rules and routing tables of sbr"]
 
 
 @pytest.mark.parametrize(

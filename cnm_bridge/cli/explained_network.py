@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the name that `cni-bridge explain` is given stands for: a Docker network, or a CNI configuration."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cni_invoker import ConfigurationDirectories, ConfigurationNotFound, NetworkConfigurationList
+from cnm_bridge.engine import Engine, EngineNetwork
+from cnm_bridge.errors import EngineUnavailable, Refused
+from cnm_bridge.lifecycle.options import Options, merge_options, parse_options
+
+__all__ = ["ExplainedNetwork", "find_explained_network"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedNetwork:
+    """What a name stands for.
+
+    Attributes:
+        configuration: The CNI configuration, as it is on the disk.
+        options: Those that were given, over those of the Docker network.
+        docker: The Docker network, None if there is none of that name.
+        doubt: Why it is not known whether there is one, None if it is.
+    """
+
+    configuration: NetworkConfigurationList
+    options: Options
+    docker: EngineNetwork | None
+    doubt: str | None
+
+
+async def find_explained_network(
+    name: str, given: Mapping[str, str], conf_dirs: Sequence[Path], engine: Engine, driver: str
+) -> ExplainedNetwork:
+    """Find what a name stands for; a Docker network comes before a CNI configuration of the same name.
+
+    Args:
+        name: The name, or an ID of Docker's.
+        given: Options.
+        conf_dirs: Directories of CNI configurations.
+        engine: It knows Docker's networks; one that does not answer is done without.
+        driver: The name of this driver in Docker.
+
+    Raises:
+        BadOption: An option is unknown, or its value cannot be.
+        Refused: There is neither of that name.
+        CniError: The configuration that the options name is not there.
+    """
+    parse_options(given)  # by itself: what is wrong in it was given now
+    docker, doubt = None, None
+    try:
+        docker = await engine.find_network(name)
+    except EngineUnavailable as exc:
+        doubt = f"whether there is a Docker network {name!r} is not known: {exc}"
+    ours = docker if docker is not None and docker.driver == driver else None
+    options = parse_options(merge_options(ours.options if ours else {}, given))
+    index = ConfigurationDirectories(conf_dirs).index()
+    wanted = options.configuration or (ours.name if ours else name)
+    try:
+        configuration = index.find(wanted)
+    except ConfigurationNotFound as exc:
+        if options.configuration is not None:
+            raise
+        if ours is not None:
+            raise Refused(f"Docker network {ours.name} was made without -o cni.network, and there is {exc}") from exc
+        other = f"Docker network {name} is of driver {docker.driver}, not of {driver}" if docker else None
+        raise Refused(f"{exc}; {other or doubt or f'and there is no Docker network {name!r}'}") from exc
+    return ExplainedNetwork(configuration=configuration, options=options, docker=ours, doubt=doubt)

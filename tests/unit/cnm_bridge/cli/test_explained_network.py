@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What a name stands for: a Docker network of ours with its options, else a CNI configuration; or neither."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from cni_invoker import ConfigurationNotFound
+from cnm_bridge.cli.explained_network import ExplainedNetwork, find_explained_network
+from cnm_bridge.engine import Engine
+from cnm_bridge.errors import BadOption, Refused
+from spec import JsonObject
+
+DOCKER: Mapping[str, JsonObject] = {
+    "by-option": {"Options": {"cni.network": "blue", "cni.ips": "10.1.0.9", "cni.args.A": "1"}, "Internal": True},
+    "green": {"Options": {}},
+    "blue": {"Options": {"cni.network": "green"}},
+    "nameless": {"Options": {}},
+    "dangling": {"Options": {"cni.network": "gone"}},
+    "foreign": {"Driver": "bridge", "Options": {"com.docker.network.bridge.name": "br0"}},
+    "red": {"Driver": "bridge"},
+}
+
+
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    """An engine with these networks."""
+
+    async def version(request: web.Request) -> web.Response:  # noqa: ARG001
+        return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
+
+    async def network(request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in DOCKER:
+            return web.json_response({"message": f"network {name} not found"}, status=404)
+        document = {"Id": f"id-{name}", "Name": name, "Driver": "cni-bridge", "IPAM": {"Config": []}}
+        return web.json_response({**document, **DOCKER[name]})
+
+    app = web.Application()
+    app.router.add_get("/version", version)
+    app.router.add_get("/{api}/networks/{name}", network)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, tmp_path / "engine").start()
+    yield Engine(f"unix://{tmp_path}/engine", 5)
+    await runner.cleanup()
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    """A directory with the configurations blue, green and red."""
+    for name in ("blue", "green", "red"):
+        document = {"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "bridge"}]}
+        (tmp_path / f"{name}.conflist").write_text(json.dumps(document))
+    return tmp_path
+
+
+async def find(conf: Path, engine: Engine, name: str, **given: str) -> ExplainedNetwork:
+    """Find what a name stands for."""
+    options = {f"cni.{key}": value for key, value in given.items()}
+    return await find_explained_network(name, options, [conf], engine, "cni-bridge")
+
+
+async def test_a_docker_network(conf: Path, engine: Engine) -> None:
+    """Its options are the defaults of those that are given, and bind it; without, its name does."""
+    found = await find(conf, engine, "by-option", ips="10.1.0.10")
+    assert found.configuration.name == "blue"
+    assert [str(address) for address in found.options.ips] == ["10.1.0.10"]
+    assert found.options.args == (("A", "1"),)
+    assert found.docker is not None
+    assert found.docker.internal
+    found = await find(conf, engine, "green")
+    assert (found.configuration.name, found.docker is None) == ("green", False)
+
+
+async def test_it_comes_before_a_configuration(conf: Path, engine: Engine) -> None:
+    """What a container on the Docker network would get is what is asked; an option still has its way."""
+    assert (await find(conf, engine, "blue")).configuration.name == "green"
+    assert (await find(conf, engine, "blue", network="red")).configuration.name == "red"
+
+
+async def test_a_configuration(conf: Path, engine: Engine) -> None:
+    """Docker's network of another driver is not meant."""
+    found = await find(conf, engine, "red")
+    assert (found.configuration.name, found.docker, found.doubt) == ("red", None, None)
+
+
+async def test_an_engine_that_does_not_answer(conf: Path, tmp_path: Path) -> None:
+    """A configuration is explained all the same, and it is said."""
+    found = await find(conf, Engine(f"unix://{tmp_path}/none", 1), "blue")
+    assert found.configuration.name == "blue"
+    assert "Docker network 'blue' is not known: Docker Engine at unix:" in str(found.doubt)
+    with pytest.raises(Refused, match=r"no network configuration named 'pink'.*; whether there is a Docker network"):
+        await find(conf, Engine(f"unix://{tmp_path}/none", 1), "pink")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pink", r"no network configuration named 'pink'.*; and there is no Docker network 'pink'"),
+        ("foreign", r"no network configuration named 'foreign'.*; Docker network foreign is of driver bridge, not of"),
+        ("nameless", r"nameless was made without -o cni\.network, and there is no network configuration named 'nam"),
+    ],
+)
+async def test_neither(conf: Path, engine: Engine, name: str, said: str) -> None:
+    """The error says what was looked for, and where."""
+    with pytest.raises(Refused, match=said):
+        await find(conf, engine, name)
+
+
+async def test_a_configuration_that_is_gone(conf: Path, engine: Engine) -> None:
+    """What an option names must be there; a slip in an option is found."""
+    with pytest.raises(ConfigurationNotFound, match="'gone'"):
+        await find(conf, engine, "dangling")
+    with pytest.raises(BadOption, match=r"did you mean cni\.ips"):
+        await find(conf, engine, "by-option", ipz="1")
