@@ -10,7 +10,7 @@ from typing import Final
 from spec.jsontypes import get_object, get_str
 from tests.lab import Container, Lab, LabError, wait_until
 
-__all__ = ["HOST_IP", "OUTSIDE_IP", "ask", "outside", "serving"]
+__all__ = ["HOST_IP", "OUTSIDE_IP", "ask", "outside", "serving", "time_to_send"]
 
 HOST_IP: Final = "198.51.100.1"
 OUTSIDE_IP: Final = "198.51.100.2"
@@ -47,6 +47,21 @@ if protocol == "udp":
     sock.send(b"hello")
 print(sock.recv(100).decode())
 """
+_RECEIVER: Final = """
+import socket, sys, time
+listening = socket.create_server(("0.0.0.0", int(sys.argv[1])))
+print("listening", flush=True)
+connection, _ = listening.accept()
+begun = time.monotonic()
+while connection.recv(65536):
+    pass
+print("seconds", time.monotonic() - begun, flush=True)
+"""
+_SENDER: Final = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30) as connection:
+    connection.sendall(bytes(int(sys.argv[3])))
+"""
 
 
 @contextmanager
@@ -72,6 +87,21 @@ def ask(
     prefix = _into(where) if isinstance(where, Container) or where is None else tuple(where)
     done = lab.run(*prefix, sys.executable, "-c", _CLIENT, protocol, address, str(port), check=False)
     return done.stdout.strip() or None
+
+
+def time_to_send(
+    lab: Lab, sender: Container | None, receiver: Container | None, *, address: str, port: int, size: int
+) -> float:
+    """Send so many bytes by TCP from a container, or the host (None), to another; give the seconds it takes."""
+    process = lab.spawn(*_into(receiver), sys.executable, "-c", _RECEIVER, str(port))
+    try:
+        wait_until(lambda: "listening" in process.tail(), f"receiver on {port}", 10.0)
+        lab.run(*_into(sender), sys.executable, "-c", _SENDER, address, str(port), str(size))
+        wait_until(lambda: "seconds" in process.tail(), "the last byte", 30.0)
+        return float(process.tail().split()[-1])
+    finally:
+        process.kill()
+        process.wait()
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Addresses and MACs that are asked for: the container has them, Docker shows them, or nothing starts."""
+"""Addresses that are asked for: the container has them, Docker shows them, or nothing starts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_interface, ip_network
@@ -8,10 +8,8 @@ from ipaddress import ip_interface, ip_network
 import pytest
 
 from spec import JsonObject
-from tests.lab import Container
-from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, reaches
-
-MAC = "02:11:22:33:44:55"
+from tests.lab import Container, Engine
+from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches
 
 
 def host_local(subnet: Subnet, *, ipv4: bool = True, ipv6: bool = False) -> JsonObject:
@@ -129,6 +127,37 @@ def test_dockers_own_ipam_with_both_families(scene: Scene) -> None:
     assert len(container.endpoint(network).addresses) == 2
 
 
+def test_a_network_that_comes_later(scene: Scene) -> None:
+    """`docker network connect` takes the same wishes: `--ip`, `--ip6`, and `--driver-opt`."""
+    container = scene.run(scene.bridge_network()[0])
+    subnet = scene.subnet()
+    pools = (f"--subnet={subnet.ipv4}", "--ipv6", f"--subnet={subnet.ipv6}")
+    dockers = scene.docker_network(scene.configure(bridge(subnet, ipv6=True)), *pools)
+    ipv4, ipv6 = f"10.80.{subnet.number}.98", f"fd80:{subnet.number}::98"
+    scene.lab.docker("network", "connect", "--ip", ipv4, "--ip6", ipv6, dockers, container.name)
+    assert sorted(map(str, container.endpoint(dockers).addresses)) == [f"{ipv4}/24", f"{ipv6}/64"]
+    other = scene.subnet()
+    plugins = scene.network(scene.configure(bridge(other, ipv6=True)))
+    ipv4, ipv6 = f"10.80.{other.number}.97", f"fd80:{other.number}::97"
+    scene.lab.docker("network", "connect", "--driver-opt", f'"cni.ips={ipv4},{ipv6}"', plugins, container.name)
+    assert sorted(map(str, container.endpoint(plugins).addresses)) == [f"{ipv4}/24", f"{ipv6}/64"]
+    has = {str(address) for link in container.links() for address in link.addresses}
+    assert has >= {f"{ipv4}/24", f"{ipv6}/64", *map(str, container.endpoint(dockers).addresses)}
+
+
+def test_several_networks_at_once(scene: Scene, engine: Engine) -> None:
+    """`--network name=N,ip=…,ip6=…`: each network has its own wishes."""
+    if engine.version < (25,):
+        pytest.skip(f"engine {engine.name} takes one network at the start; 25 is the first that takes more")
+    subnets = [scene.subnet(), scene.subnet()]
+    networks = [scene.docker_network(scene.configure(bridge(subnet)), f"--subnet={subnet.ipv4}") for subnet in subnets]
+    wishes = [f"name={network},ip=10.80.{s.number}.96" for network, s in zip(networks, subnets, strict=True)]
+    container = scene.run(wishes[0], "--network", wishes[1])
+    for network, subnet in zip(networks, subnets, strict=True):
+        assert [str(address) for address in container.endpoint(network).addresses] == [f"10.80.{subnet.number}.96/24"]
+    assert len(container.links()) == 2
+
+
 def test_dockers_ipam_must_mean_the_same(scene: Scene) -> None:
     """A pool or a gateway that is not the list's is refused when the network is made."""
     subnet = scene.subnet()
@@ -193,54 +222,3 @@ def test_a_prefix_that_nobody_knows(scene: Scene) -> None:
     name = scene.configure(WAYS["no IPAM plugin"](scene.subnet()))
     said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", "cni.ips=10.1.0.9")
     assert "cni.ips=10.1.0.9/24" in said
-
-
-MAC_WAYS: Mapping[str, Callable[[Subnet], Sequence[JsonObject]]] = {
-    "capability": lambda subnet: list_of(subnet, host_local(subnet), capabilities={"mac": True}),
-    "bridge": bridge,
-    "macvlan": macvlan,
-    "ptp": ptp,
-}
-
-
-@pytest.mark.parametrize("way", MAC_WAYS)
-def test_a_mac(scene: Scene, way: str) -> None:
-    """`--mac-address` is the link's, whether a plugin takes it or Docker gives it."""
-    subnet = scene.subnet()
-    network = scene.network(scene.configure(MAC_WAYS[way](subnet)))
-    container = scene.run(network, "--mac-address", MAC)
-    assert container.link().mac == MAC
-    assert container.endpoint(network).mac == MAC
-    if way != "macvlan":
-        assert reaches(container, subnet.gateway)
-
-
-def test_plugins_see_the_mac(scene: Scene) -> None:
-    """A plugin that pins what it sees, as MAC spoofing checks do, sees the one that was asked for."""
-    subnet = scene.subnet()
-    scene.plugin(
-        "witness",
-        'input=$(cat); [ "$CNI_COMMAND" = ADD ] && { nsenter --net="$CNI_NETNS" ip link show eth0 >/run/witnessed; '
-        f'printf \'%s\' "$input" | python3 -c "{PREV_RESULT}"; }}; exit 0',
-    )
-    network = scene.network(scene.configure([*bridge(subnet), {"type": "witness"}]))
-    scene.run(network, "--mac-address", MAC)
-    assert MAC in scene.lab.read("/run/witnessed")
-
-
-def test_a_groups_mac(scene: Scene) -> None:
-    """A multicast address is no link's."""
-    network, _ = scene.bridge_network()
-    before = scene.lab.state()
-    assert "is a group's" in scene.run_refusal(network, "--mac-address", "03:11:22:33:44:55")
-    assert scene.lab.wait_clean(before) == ""
-
-
-def test_a_plugin_that_ignores_the_mac(scene: Scene) -> None:
-    """It declared that it would take it: an error, not a silence."""
-    subnet = scene.subnet()
-    scene.plugin("bridge", 'unset CNI_ARGS; sed \'s/"runtimeConfig"/"ignored"/\' | exec /usr/lib/cni/bridge')
-    network = scene.network(scene.configure(MAC_WAYS["capability"](subnet)))
-    before = scene.lab.state()
-    assert "ignored it" in scene.run_refusal(network, "--mac-address", MAC)
-    assert scene.lab.wait_clean(before) == ""

@@ -83,7 +83,7 @@ def has_sctp(scene: Scene) -> bool:
 
 
 def test_ipv6(scene: Scene) -> None:
-    """A port is published for both families where the container has both."""
+    """A port is published for both families where the container has both, or on one address of IPv6."""
     network, _ = port_network(scene, ipv6=True)
     with outside(scene.lab) as there:
         scene.lab.run("ip", "address", "add", "2001:db8::1/64", "dev", "wire0", "nodad")
@@ -92,6 +92,10 @@ def test_ipv6(scene: Scene) -> None:
         with serving(scene.lab, container, 82, ipv6=True):
             assert ask(scene.lab, there, "2001:db8::1", 8082) == container.name
             assert ask(scene.lab, there, HOST_IP, 8082) == container.name
+        other = scene.run(network, "-p", "[2001:db8::1]:8111:82")
+        with serving(scene.lab, other, 82, ipv6=True):
+            assert ask(scene.lab, there, "2001:db8::1", 8111) == other.name
+            assert ask(scene.lab, there, HOST_IP, 8111) is None
 
 
 def test_a_host_address(scene: Scene) -> None:
