@@ -31,7 +31,6 @@ BY_DESIGN: Final[Mapping[str, str]] = {
   libnetwork would add the route again,
 * link-local addresses and routes of IPv6: there are none where Docker switches IPv6 off,
 * a route of IPv6 to the own address, which comes with that of a single host,
-* a route to a gateway that is on no network: libnetwork refuses a gateway without it,
 * the metric of the default route of an IPv6-only network: before Engine 28 libnetwork does not make it, and the one
   that we make stands behind any that libnetwork makes later.
 """
