@@ -8,7 +8,7 @@ whatever Docker calls it; a link that has neither that name nor, in the host nam
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from errno import EEXIST
@@ -17,6 +17,7 @@ from pathlib import Path
 from cnm_bridge.kernel.addresses import add_addresses, remove_addresses
 from cnm_bridge.kernel.capture import capture
 from cnm_bridge.kernel.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken, attempt
+from cnm_bridge.kernel.inhabited import inhabited_namespaces
 from cnm_bridge.kernel.links import (
     Link,
     add_altname,
@@ -129,6 +130,8 @@ class Journey:
             return Whereabouts.SANDBOX
         if find_link(staging, self.ifname) is not None:  # it never left, or this is the veth of an earlier call
             return Whereabouts.STAGING
+        if sandbox is not None and self._fetch_from_processes(staging, staging_fd):
+            return Whereabouts.SANDBOX
         make_veth(staging, self.ifname)
         return Whereabouts.GONE
 
@@ -155,6 +158,18 @@ class Journey:
             return False
         finally:
             enter(staging_fd, host=self.host)
+
+    def _fetch_from_processes(self, staging: Netlink, staging_fd: int) -> bool:
+        """Do the same from whichever namespace a process keeps alive, and return to staging.
+
+        A dockerd that was killed may have lost a container that runs on, and its sandbox is mounted nowhere any more.
+        Its link must not stay where it is: its address is about to be another's.
+        """
+        for path in inhabited_namespaces(besides=frozenset({self.host, namespace_id(staging_fd)})):
+            with suppress(ProcessLookupError, PermissionError):  # it has ended between two looks
+                if self._fetch_from(path, staging, staging_fd):
+                    return True
+        return False
 
     @contextmanager
     def _at_home(self) -> Iterator[int]:

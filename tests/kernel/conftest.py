@@ -27,6 +27,7 @@ __all__ = [
     "executed",
     "host",
     "host_with_uplink",
+    "inhabited",
     "kernel",
     "nothing_left_in_network",
     "plugins",
@@ -159,3 +160,15 @@ def _mounted_namespaces() -> set[str]:
 
 def _links() -> set[str]:
     return {f"link {path.name}" for path in Path("/sys/class/net").iterdir()}
+
+
+@pytest.fixture
+def inhabited() -> Iterator[Namespace]:
+    """A namespace that only a process keeps alive."""
+    with subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # from here on it lives there
+        try:
+            yield Namespace(Path(f"/proc/{process.pid}/ns/net"))
+        finally:
+            process.kill()

@@ -89,6 +89,16 @@ async def test_from_the_sandbox(kernel: Kernel, host: Namespace, taken_out: Name
     assert sandbox.links() == set()
 
 
+async def test_from_a_sandbox_that_is_mounted_nowhere(
+    kernel: Kernel, host: Namespace, taken_out: Namespace, inhabited: Namespace, tmp_path: Path
+) -> None:
+    """A container that Docker has lost runs on; nothing but its processes leads to its link."""
+    host.ip(f"link set {HOST_NAME} netns {inhabited.path} name eth0")
+    assert await bring_back(kernel, taken_out, tmp_path / "unmounted") is Whereabouts.SANDBOX
+    assert_back(host, taken_out)
+    assert inhabited.links() == set()
+
+
 async def test_from_staging_which_it_never_left(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
     """ADD failed, or the daemon died before the move; other addresses make room."""
     veth.ip(
