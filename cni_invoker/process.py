@@ -66,8 +66,8 @@ async def run_program(
     """Run a program in a session of its own until it has ended and its output is read.
 
     At the deadline its process group gets SIGTERM, and SIGKILL when the program has ended or the grace is over. The
-    group gets SIGKILL as well if the program ended in time, but something it left behind keeps the output open for
-    longer than the grace.
+    group gets SIGKILL as well if a signal has ended the program, or if it ended in time, but something it left behind
+    keeps the output open for longer than the grace.
 
     Cancellation kills the group, waits for the end of the program, no longer than the grace, and goes on.
 
@@ -106,6 +106,8 @@ async def run_program(
             if not await _happens(child.ended, grace_s):
                 child.send(signal.SIGKILL)
                 await _happens(child.ended, grace_s)
+        if child.was_killed:  # by others; what it had iptables do, for one, must not go on while it is undone
+            child.send(signal.SIGKILL)
         if not await _happens(child.drained, grace_s) or timed_out:
             child.send(signal.SIGKILL)
     except asyncio.CancelledError:
@@ -176,6 +178,14 @@ class _Child:
         self._write()
         if not self._stdin.closed:
             self._loop.add_writer(self._stdin, self._write)
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal has ended it; it is not reaped by this. No, if others have reaped it."""
+        with suppress(ChildProcessError):
+            found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            return found is not None and found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
+        return False
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to its process group, which stays its own until `close`."""

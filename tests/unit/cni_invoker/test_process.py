@@ -219,6 +219,14 @@ async def test_a_quiet_daemon_is_left_alone(tmp_path: Path) -> None:
     await wait_until_gone(pid)
 
 
+async def test_what_it_leaves_behind_when_it_is_killed(tmp_path: Path) -> None:
+    """Work that it had begun must not go on while it is undone, however quiet it is."""
+    file = tmp_path / "pid"
+    ended = await run(script(tmp_path, "sleep 60 <&- >&- 2>&- &", f"echo $! > {file}", "kill -KILL $$"))
+    assert ended.status == -signal.SIGKILL
+    await wait_until_gone(written_pid(file))
+
+
 async def test_cancellation(tmp_path: Path) -> None:
     """A cancelled run kills the program and what it started, reaps it, and is cancelled."""
     program = script(
