@@ -2,13 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What is there of ours: links in the host namespace and in sandboxes, staging namespaces."""
 
-import os
 import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from cnm_bridge.kernel.errors import NamespaceMissing, attempt
+from cnm_bridge.kernel.inhabited import PROCESSES, altnames_inside, inhabited_namespaces
 from cnm_bridge.kernel.links import Link, delete_link, find_link, find_link_by_altname, list_links, remove_altname
 from cnm_bridge.kernel.netlink import Netlink
 from cnm_bridge.kernel.netns import NamespaceId, enter, namespace_id, open_namespace
@@ -64,7 +64,7 @@ def find_link_in(sandbox: Path, altname: str, *, host: NamespaceId, reply_limit_
 
 
 def altnames_in_use(
-    staging: Path, *, host: NamespaceId, reply_limit_s: float, processes: Path = Path("/proc")
+    staging: Path, *, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES
 ) -> frozenset[str]:
     """Give the alternative names of all links in namespaces in which processes live, but the host's.
 
@@ -73,24 +73,12 @@ def altnames_in_use(
     namespaces may be that of a process, but those below `staging`. Moves the calling thread there.
     """
     found: set[str] = set()
-    seen = {host}
-    is_all = True
     with attempt("look at", str(processes)):
-        for process in processes.iterdir():
-            if process.name.isdigit():
-                path = process / "ns/net"
-                try:
-                    home = os.stat(path)  # noqa: PTH116  # there are thousands
-                    identity = NamespaceId(device=home.st_dev, inode=home.st_ino)
-                    if identity not in seen:
-                        found |= _altnames_in(path, host=host, reply_limit_s=reply_limit_s)
-                        seen.add(identity)
-                except PermissionError:
-                    is_all = False
-                except (FileNotFoundError, ProcessLookupError, NamespaceMissing):  # it has ended meanwhile
-                    continue
-    if not is_all:
-        found |= altnames_mounted(staging, host=host, reply_limit_s=reply_limit_s)
+        try:
+            for _, fd in inhabited_namespaces(besides=frozenset({host}), strict=True, processes=processes):
+                found |= altnames_inside(fd, host=host, reply_limit_s=reply_limit_s)
+        except PermissionError:
+            found |= altnames_mounted(staging, host=host, reply_limit_s=reply_limit_s)
     return frozenset(found)
 
 
@@ -119,9 +107,7 @@ def _altnames_in(path: Path, *, host: NamespaceId, reply_limit_s: float) -> froz
     with attempt("look into", str(path)), open_namespace(path) as fd:
         if namespace_id(fd) == host:
             return frozenset()
-        enter(fd, host=host)
-        with Netlink(reply_limit_s=reply_limit_s) as netlink:
-            return frozenset(altname for link in list_links(netlink) for altname in link.altnames)
+        return altnames_inside(fd, host=host, reply_limit_s=reply_limit_s)
 
 
 def list_namespaces(directory: Path) -> tuple[Path, ...]:

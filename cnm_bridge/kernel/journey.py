@@ -8,7 +8,7 @@ whatever Docker calls it; a link that has neither that name nor, in the host nam
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from errno import EEXIST
@@ -148,14 +148,17 @@ class Journey:
     def _fetch_from(self, sandbox: Path, staging: Netlink, staging_fd: int) -> bool:
         """Do the same from the namespace at `sandbox`, if there is one, and return to staging."""
         try:
-            with open_namespace(sandbox) as sandbox_fd:
-                if namespace_id(sandbox_fd) == self.host:  # a container on the host's network
-                    return False
-                enter(sandbox_fd, host=self.host)
-                with self._netlink() as inside:
-                    return self._fetch(inside, find_link_by_altname(inside, self.altname), staging, staging_fd)
+            with open_namespace(sandbox) as fd:
+                is_own = namespace_id(fd) != self.host  # a container may be on the host's network
+                return is_own and self._fetch_inside(fd, staging, staging_fd)
         except NamespaceMissing:
             return False
+
+    def _fetch_inside(self, sandbox_fd: int, staging: Netlink, staging_fd: int) -> bool:
+        try:
+            enter(sandbox_fd, host=self.host)
+            with self._netlink() as inside:
+                return self._fetch(inside, find_link_by_altname(inside, self.altname), staging, staging_fd)
         finally:
             enter(staging_fd, host=self.host)
 
@@ -165,11 +168,8 @@ class Journey:
         A dockerd that was killed may have lost a container that runs on, and its sandbox is mounted nowhere any more.
         Its link must not stay where it is: its address is about to be another's.
         """
-        for path in inhabited_namespaces(besides=frozenset({self.host, namespace_id(staging_fd)})):
-            with suppress(ProcessLookupError, PermissionError):  # it has ended between two looks
-                if self._fetch_from(path, staging, staging_fd):
-                    return True
-        return False
+        inhabited = inhabited_namespaces(besides=frozenset({self.host, namespace_id(staging_fd)}))
+        return any(self._fetch_inside(fd, staging, staging_fd) for _, fd in inhabited)
 
     @contextmanager
     def _at_home(self) -> Iterator[int]:

@@ -18,6 +18,7 @@ from cnm_bridge.kernel.census import (
 )
 from cnm_bridge.kernel.departures import Departures
 from cnm_bridge.kernel.errors import attempt
+from cnm_bridge.kernel.inhabited import PROCESSES, Inhabited, find_inhabited
 from cnm_bridge.kernel.journey import Journey, Whereabouts
 from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.netns import (
@@ -50,10 +51,12 @@ class Kernel:
 
     Args:
         reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+        processes: Where processes are looked for.
     """
 
-    def __init__(self, *, reply_limit_s: float) -> None:
+    def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
         self._reply_limit_s = reply_limit_s
+        self._processes = processes
         with current_namespace() as fd:
             self._host = namespace_id(fd)
         self._departures = Departures(reply_limit_s=reply_limit_s)
@@ -259,7 +262,13 @@ class Kernel:
         Raises:
             KernelError: The kernel refused; there may be more.
         """
-        look = partial(altnames_in_use, staging, host=self._host, reply_limit_s=self._reply_limit_s)
+        look = partial(
+            altnames_in_use,
+            staging,
+            host=self._host,
+            reply_limit_s=self._reply_limit_s,
+            processes=self._processes,
+        )
         return await run_in_thread(look)
 
     async def altnames_mounted(self, staging: Path) -> frozenset[str]:
@@ -272,6 +281,15 @@ class Kernel:
             KernelError: The kernel refused; there may be more.
         """
         look = partial(altnames_mounted, staging, host=self._host, reply_limit_s=self._reply_limit_s)
+        return await run_in_thread(look)
+
+    async def find_inhabited(self) -> Inhabited:
+        """Look into all namespaces in which processes live, but the host's.
+
+        Raises:
+            KernelError: The kernel refused, or does not let us look at all processes.
+        """
+        look = partial(find_inhabited, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes)
         return await run_in_thread(look)
 
     def sandbox_is_gone(self, sandbox: Path) -> bool:

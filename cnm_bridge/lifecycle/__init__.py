@@ -16,6 +16,7 @@ from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.reconcile import Reconcile
 from cnm_bridge.lifecycle.remains import RemoveRemains
+from cnm_bridge.lifecycle.room import MakeRoom
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.status import Status
 from cnm_bridge.lifecycle.teardown import TearDown
@@ -28,6 +29,7 @@ __all__ = [
     "Endpoints",
     "KeyedLocks",
     "LostNetworks",
+    "MakeRoom",
     "Networks",
     "OwedTearDowns",
     "PluginGarbage",

@@ -20,6 +20,7 @@ from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.plan import Plan, refuse_ignored
 from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
+from cnm_bridge.lifecycle.room import MakeRoom
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable
 from cnm_bridge.lifecycle.teardown import TearDown
@@ -55,6 +56,7 @@ class Endpoints:
         tear_down: The one undo.
         settling: Brings into sandboxes what Docker cannot be told.
         owed: Takes over what could not be torn down.
+        room: Tears down dead endpoints that are in the way.
         rebuild: Finds endpoints whose records were lost.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
@@ -72,6 +74,7 @@ class Endpoints:
         tear_down: TearDown,
         settling: Settling,
         owed: OwedTearDowns,
+        room: MakeRoom,
         rebuild: RebuildEndpoint,
         locks: KeyedLocks[EndpointId],
         run_dir: Path,
@@ -85,6 +88,7 @@ class Endpoints:
         self._tear_down = tear_down
         self._settling = settling
         self._owed = owed
+        self._room = room
         self._rebuild = rebuild
         self._locks = locks
         self._run_dir = run_dir
@@ -107,8 +111,7 @@ class Endpoints:
                 # Nothing is stored or done before this: what it finds wrong changes nothing.
                 network, plan = await self._networks.plan(request)
                 record = self._intend(request, network, plan)
-                await self._store.put_endpoint(record)
-                snapshot = await self._attach_or_undo(record, plan)
+                snapshot = await self._attach_with_room(record, plan)
             else:
                 snapshot = _made_before(record, request)
             return choose_interface(snapshot, record.requested)
@@ -145,11 +148,12 @@ class Endpoints:
         await self._settling.settle(request.endpoint_id)
         if not request.ports:
             return
-        async with self._locks.hold(request.endpoint_id):
-            record = self._store.get_endpoint(request.endpoint_id)
-            if record.phase not in _ATTACHED:
-                raise WrongPhase(record.id, record.phase, Phase.JOINED)
-            await self._publishing.publish(record, request.ports)
+        try:
+            await self._publish(request)
+        except Refused:
+            if not await self._room.of(self._publishing.find_owners(request.endpoint_id, request.ports)):
+                raise
+            await self._publish(request)
 
     async def disconnect_outside(self, request: EndpointReference) -> None:
         """Let another endpoint be the container's way to the outside, or none; an unknown one is none already.
@@ -218,7 +222,26 @@ class Endpoints:
             ifname_prefix=plan.ifname_prefix,
         )
 
+    async def _publish(self, request: ProgramExternalConnectivity) -> None:
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.get_endpoint(request.endpoint_id)
+            if record.phase not in _ATTACHED:
+                raise WrongPhase(record.id, record.phase, Phase.JOINED)
+            await self._publishing.publish(record, request.ports)
+
+    async def _attach_with_room(self, record: EndpointRecord, plan: Plan) -> Snapshot:
+        """Attach an endpoint, and once more if a dead one had what it needs."""
+        try:
+            return await self._attach_or_undo(record, plan)
+        except CniError:
+            if self._store.find_endpoint(record.id) is not None or not await self._room.on_network(
+                plan.configuration.name
+            ):
+                raise
+            return await self._attach_or_undo(record, plan)
+
     async def _attach_or_undo(self, record: EndpointRecord, plan: Plan) -> Snapshot:
+        await self._store.put_endpoint(record)
         try:
             return await self._attach(record, plan)
         except Exception:

@@ -136,9 +136,9 @@ class OwedTearDowns:
                     log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
                 self.add(record.id)
 
-    async def wait_tried(self) -> None:
-        """Wait until each tear down that is owed now has been tried once."""
-        await self._retries.wait_tried()
+    async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
+        """Wait until each tear down that is owed now, or those of some endpoints, has been tried once."""
+        await self._retries.wait_tried(endpoints)
 
     async def run(self) -> None:
         """Tear down for as long as it is not cancelled."""

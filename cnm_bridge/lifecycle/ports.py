@@ -82,6 +82,14 @@ class PortMapping:
             self.host_ip, other.host_ip
         )
 
+    def may_serve(self, request: PortRequest) -> bool:
+        """Tell whether it is on one of the ports that a request names."""
+        return (
+            self.protocol == _PROTOCOLS.get(request.protocol)
+            and request.host_port <= self.host_port <= request.host_port_end
+            and _meet(self.host_ip, request.host_ip)
+        )
+
 
 def parse_mappings(capability_args: JsonObject) -> tuple[PortMapping, ...]:
     """Return the ports that capability arguments have."""

@@ -99,6 +99,15 @@ class Publishing:
         log.info("endpoint.ports_revoked")
         return record
 
+    def find_owners(self, endpoint_id: EndpointId, requests: Sequence[PortRequest]) -> tuple[EndpointRecord, ...]:
+        """Return the other endpoints that have a port which is asked for by its number."""
+        found = (
+            self._store.find_endpoint(other)
+            for other, claimed in self._claims.items()
+            if other != endpoint_id and any(mapping.may_serve(asked) for mapping in claimed for asked in requests)
+        )
+        return tuple(record for record in found if record is not None)
+
     def _claim(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> tuple[PortMapping, ...]:
         """Choose ports and make them the endpoint's; without waiting, so that nobody comes between."""
 

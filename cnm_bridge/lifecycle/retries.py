@@ -3,7 +3,7 @@
 """Does something for each of many keys until it succeeds, with longer and longer pauses between."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 import structlog
@@ -64,9 +64,10 @@ class Retries(Generic[K]):
         if key in self._progress:
             await self._progress[key].done.wait()
 
-    async def wait_tried(self) -> None:
-        """Wait until each key that is wanted now has been tried once."""
-        for progress in tuple(self._progress.values()):
+    async def wait_tried(self, keys: Iterable[K] | None = None) -> None:
+        """Wait until each of some keys, or each that is wanted now, has been tried once."""
+        wanted = tuple(self._progress) if keys is None else tuple(keys)
+        for progress in [self._progress[key] for key in wanted if key in self._progress]:
             await progress.tried.wait()
 
     async def run(self) -> None:

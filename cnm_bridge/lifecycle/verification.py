@@ -10,7 +10,7 @@ from cnm_bridge.lifecycle.judgement import ATTACHED
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
 from state import EndpointRecord, Phase
 
-__all__ = ["find_dead", "find_without_link"]
+__all__ = ["find_abandoned", "find_dead", "find_without_link"]
 
 
 async def find_dead(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
@@ -31,6 +31,31 @@ async def find_dead(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tupl
         for record in suspects
         if at_home.isdisjoint({host_link_name(record.id), alternative_name(record.id)})
         and _has_no_sandbox(kernel, record)
+    )
+
+
+async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+    """Return the joined endpoints without a process in their sandbox whose link is in no other container either.
+
+    A dockerd that was killed leaves the sandboxes of its containers mounted, and the next one removes them within a
+    minute. No sandbox is without a process as long as its container starts or runs: runc's is there before libnetwork
+    moves the first link in.
+
+    Raises:
+        KernelError: Links or processes cannot be looked at.
+    """
+    suspects = [record for record in endpoints if record.phase is Phase.JOINED]
+    if not suspects:
+        return ()
+    before = await kernel.find_inhabited()
+    at_home = {name for link in await kernel.host_links() for name in (link.state.name, *link.altnames)}
+    after = await kernel.find_inhabited()  # no link is missed on its way
+    in_use = before.altnames | after.altnames | at_home
+    return tuple(
+        record
+        for record in suspects
+        if in_use.isdisjoint({host_link_name(record.id), alternative_name(record.id)})
+        and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
     )
 
 

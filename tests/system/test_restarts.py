@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from spec import JsonObject
 from tests.lab import Lab
 from tests.lab.waiting import wait_until
 from tests.system.scene import Scene, bridge, reaches
@@ -146,6 +147,30 @@ def test_reboot(private_scene: Scene) -> None:
     assert reaches(stays_down, subnet.gateway)
     lab.docker("rm", "-f", comes_back.name, stays_down.name)
     assert lab.wait_clean(before) == ""
+
+
+@pytest.mark.parametrize("wish", ["a port", "an address", "the last address"])
+def test_containers_come_back_after_a_crash_of_docker(private_scene: Scene, wish: str) -> None:
+    """A restart policy starts them at once, with what the endpoints still have that Docker has forgotten."""
+    lab = private_scene.lab
+    subnet = private_scene.subnet()
+    plugins: list[JsonObject] = [*bridge(subnet), {"type": "portmap", "capabilities": {"portMappings": True}}]
+    if wish == "the last address":
+        start, end = (f"10.80.{subnet.number}.{last}" for last in (9, 9))
+        ranges = [[{"subnet": subnet.ipv4, "rangeStart": start, "rangeEnd": end}]]
+        plugins[0] = {**plugins[0], "ipam": {"type": "host-local", "ranges": ranges}}
+    network = private_scene.network(private_scene.configure(plugins))
+    before = lab.state()
+    asked = f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.77" if wish == "an address" else network
+    ports = ("-p", "8080:80") if wish == "a port" else ()
+    container = private_scene.run(asked, "--restart", "always", *ports)
+    addresses = container.link().addresses
+    lab.restart_dockerd(signal.SIGKILL)
+    wait_until(lambda: is_running(lab, container.name), "the container is running again", timeout_s=20)
+    if wish != "a port":
+        assert container.link().addresses == addresses
+    lab.docker("rm", "-f", container.name)
+    assert lab.wait_clean(before, timeout_s=20) == ""
 
 
 def test_a_plugin_that_hangs_keeps_no_other_network_down(private_scene: Scene) -> None:

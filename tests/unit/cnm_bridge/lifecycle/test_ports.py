@@ -167,3 +167,20 @@ def test_a_result_without_addresses() -> None:
     """`portmap` would publish nothing, and say nothing."""
     with pytest.raises(Refused, match="pass on the result"):
         refuse_other_families([wish(8080)], [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "serves"),
+    [
+        (wish(8080), True),
+        (wish(8000, 8100), True),
+        (wish(8081, 8100), False),
+        (wish(8080, protocol=17), False),
+        (wish(8080, host_ip="10.0.0.1"), True),
+        (wish(8080, host_ip="10.0.0.2"), False),
+        (wish(), False),
+    ],
+)
+def test_may_serve(asked: PortRequest, *, serves: bool) -> None:
+    """A port is in the way of those who name it; who takes any port takes another."""
+    assert mapping(8080, host_ip="10.0.0.1").may_serve(asked) is serves

@@ -83,3 +83,22 @@ async def test_a_key_under_way_is_not_doubled() -> None:
         await retries.wait_done("a")
         await asyncio.sleep(0.01)
     assert attempts == 1
+
+
+async def test_some_of_them_are_waited_for() -> None:
+    """One that hangs keeps nobody waiting who did not ask for it; one that is not wanted is not waited for either."""
+    hanging = asyncio.Event()
+
+    async def attempt(key: str) -> bool:
+        if key == "hangs":
+            await hanging.wait()
+        return key != "fails"
+
+    async with running(attempt) as retries:
+        for key in ("hangs", "fails", "works"):
+            retries.want(key)
+        await retries.wait_tried(["fails", "works", "unknown"])
+        assert retries.attempts.keys() == {"hangs", "fails"}
+        hanging.set()
+        await retries.wait_tried(["hangs"])
+        assert retries.attempts.keys() == {"fails"}

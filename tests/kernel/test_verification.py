@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which endpoints' containers are not there any more, as far as the kernel knows."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
+from cnm_bridge.lifecycle.verification import find_abandoned
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface
+from tests.kernel.namespace import Namespace
+
+RECORD = EndpointRecord(
+    id=EndpointId("e" * 64),
+    network_id=NetworkId("a" * 64),
+    phase=Phase.JOINED,
+    boot_id="0c1f",
+    internal=False,
+    requested=RequestedInterface(),
+    attachment=AttachmentRecord(
+        ifname="eth0",
+        netns="/run/cni-bridge/netns/e",
+        configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]},
+        cni_version="1.0.0",
+        args=(),
+        capability_args={},
+    ),
+)
+NAME, ALTNAME = host_link_name(RECORD.id), alternative_name(RECORD.id)
+
+
+@pytest.fixture
+def processes(tmp_path: Path, inhabited: Namespace) -> Path:
+    """A directory like /proc with our own process and that of `inhabited`; not every machine shows all of its own."""
+    for process in ("self", inhabited.path.parts[2]):
+        (tmp_path / Path("/proc", process).resolve().name).symlink_to(Path("/proc", process).resolve())
+    return tmp_path
+
+
+@pytest.fixture(name="kernel")
+def make_kernel(processes: Path) -> Kernel:
+    """One that sees only these."""
+    return Kernel(reply_limit_s=5.0, processes=processes)
+
+
+def add_link(namespace: Namespace) -> None:
+    """Make the endpoint's link."""
+    namespace.ip(f"link add {NAME} type veth peer name peer", f"link property add dev {NAME} altname {ALTNAME}")
+
+
+async def is_abandoned(kernel: Kernel, record: EndpointRecord = RECORD) -> bool:
+    """Tell what is said of the endpoint."""
+    return await find_abandoned(kernel, [record]) == (record,)
+
+
+async def test_in_the_sandbox_of_a_container_that_runs(kernel: Kernel, inhabited: Namespace) -> None:
+    """A process lives there, mounted or not."""
+    add_link(inhabited)
+    assert not await is_abandoned(kernel)
+
+
+async def test_without_a_link_in_a_container_that_runs(kernel: Kernel, inhabited: Namespace) -> None:
+    """Somebody has deleted it; the container is none the less there."""
+    assert not await is_abandoned(kernel, replace(RECORD, sandbox_key=str(inhabited.path)))
+
+
+async def test_in_a_sandbox_without_a_process(kernel: Kernel, sandbox: Namespace) -> None:
+    """A dockerd that was killed has left it mounted."""
+    add_link(sandbox)
+    assert await is_abandoned(kernel, replace(RECORD, sandbox_key=str(sandbox.path)))
+    sandbox.ip(f"link delete {NAME}")
+
+
+async def test_in_the_host_namespace(kernel: Kernel, host: Namespace) -> None:
+    """Docker is about to move it, or has taken it back."""
+    add_link(host)
+    assert not await is_abandoned(kernel)
+    host.ip(f"link delete {NAME}")
+
+
+async def test_nowhere(kernel: Kernel, host: Namespace) -> None:
+    """It has died with its container."""
+    assert host.links() == set()
+    assert await is_abandoned(kernel)
+
+
+async def test_a_process_that_is_not_to_be_looked_at(kernel: Kernel, processes: Path) -> None:
+    """The link may be where it lives."""
+    (processes / "1" / "ns").mkdir(parents=True)
+    (processes / "1" / "ns" / "net").symlink_to("net")  # a loop: root is denied little else
+    with pytest.raises(KernelError, match="processes"):
+        await find_abandoned(kernel, [RECORD])
+
+
+async def test_not_yet_joined(kernel: Kernel) -> None:
+    """Of any other phase nothing is concluded."""
+    for phase in set(Phase) - {Phase.JOINED}:
+        assert not await is_abandoned(kernel, replace(RECORD, phase=phase))
