@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 python3-venv
 READY := $(VENV)/.ready
 
-.PHONY: help setup venv demo check fmt lint types imports fast test kernel crash crashfull system smoke test-engines bench clean
+.PHONY: help setup venv demo check fmt lint types imports fast test kernel crash crashfull shortsoak soak system smoke test-engines bench clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ crash: setup
 crashfull: setup ## the daemon killed at every pair of boundaries, half an hour (needs root)
 	CNI_BRIDGE_CRASH=full $(BIN)/pytest --numprocesses 2 tests/crash
 
+shortsoak: setup
+	$(BIN)/pytest tests/soak
+
+soak: setup ## N=1000 random operations and kills on a Docker host, against a model; SEED= repeats (needs root)
+	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED))
+
 system: setup
 	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests say what they skip
 	$(BIN)/pytest --numprocesses 2 tests/system
@@ -61,7 +67,7 @@ system: setup
 smoke: setup # what cannot be had is said at the end, and is no failure
 	$(BIN)/python -m tests.system.matrix --smoke
 
-test: setup check kernel crash system smoke ## everything on this engine, a handful on others: what .ci/run runs (needs root)
+test: setup check kernel crash system shortsoak smoke ## everything on this engine, a handful on others: what .ci/run runs (needs root)
 
 test-engines: setup ## all system tests on every engine with every set of plugins (needs root and a Debian mirror)
 	$(BIN)/python -m tests.system.matrix --numprocesses 2

@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.lab.state import LabState
 
-__all__ = ["leftovers"]
+__all__ = ["leftovers", "temporary_rules"]
 
 # Rules and chains as `LabState.rules` has them. Never among them: a container's own chain (`CNI-` and 24 hexadecimal
 # digits, `CNI-DN-…`), a jump to one, a rule for one address (`-s 10.1.0.2/32`, `-d fd00::2/128`).
@@ -42,7 +42,7 @@ def leftovers(before: LabState, after: LabState) -> str:
         "Docker networks": _more(before.networks, after.networks),
         "network namespaces": _more(before.namespaces, after.namespaces),
         "links": (line for line in _more(before.links, after.links) if not _PERMANENT_LINK.fullmatch(line)),
-        "iptables": _more_rules(before.rules, after.rules),
+        "iptables": temporary_rules(before, after),
         "address reservations": _more(before.reservations, after.reservations),
         "run-time files": _more(before.files, after.files),
         "running CNI plugins": _more(before.plugins, after.plugins),
@@ -50,12 +50,13 @@ def leftovers(before: LabState, after: LabState) -> str:
     return "\n".join(f"{what}: {line}" for what, lines in parts.items() for line in lines)
 
 
+def temporary_rules(before: LabState, after: LabState) -> Iterator[str]:
+    """Give the rules that `after` has beyond `before` and that go with what they were made for."""
+    # A shared rule may be there once; twice, it is the trace of two plugins that made it at the same time.
+    allowed = Counter(before.rules) | Counter({rule: 1 for rule in after.rules if _PERMANENT_RULE.fullmatch(rule)})
+    more = sorted((Counter(after.rules) - allowed).elements())
+    return (rule for rule in more if not _DOCKERS_RULE.fullmatch(rule))
+
+
 def _more(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[str]:
     return iter(sorted((Counter(after) - Counter(before)).elements()))
-
-
-def _more_rules(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[str]:
-    # A shared rule may be there once; twice, it is the trace of two plugins that made it at the same time.
-    allowed = Counter(before) | Counter({rule: 1 for rule in after if _PERMANENT_RULE.fullmatch(rule)})
-    more = sorted((Counter(after) - allowed).elements())
-    return (rule for rule in more if not _DOCKERS_RULE.fullmatch(rule))

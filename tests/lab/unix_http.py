@@ -22,7 +22,8 @@ def request(
     """
     connection = _UnixConnection(path, timeout_s)
     try:
-        connection.request(method, target, None if body is None else render_json(body))
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        connection.request(method, target, None if body is None else render_json(body), headers)
         response = connection.getresponse()
         data = response.read()
     finally:

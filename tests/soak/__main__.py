@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`python -m tests.soak --operations N --seed S`: a soak on a lab, with progress; status 1 where anything differs."""
+
+import argparse
+import os
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.lab import Lab, find_engine, find_plugins
+from tests.soak.generator import Generator
+from tests.soak.lists import LISTS, PUBLISHING
+from tests.soak.machine import Machine
+from tests.soak.soak import Soak
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a soak; print checkpoints and figures, and at a difference the whole log, the seed and what differs."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--operations", type=int, default=1000, help="how many at least; default: %(default)s")
+    parser.add_argument("--seed", type=int, help="of an earlier run, to do the same again; default: a new one")
+    parser.add_argument("--kills", type=float, default=0.35, help="share of rounds with a kill; default: %(default)s")
+    parser.add_argument("--engine", metavar="VERSION", help="another Docker engine than the machine's, e.g. 28.5")
+    parser.add_argument("--plugins", metavar="VERSION", help="other CNI plugins than the machine's, e.g. 1.9")
+    parser.add_argument("--logs", type=Path, help="a directory for the logs of dockerd and the daemon")
+    parser.add_argument("--verbose", action="store_true", help="print every operation")
+    options = parser.parse_args(arguments)
+    if os.geteuid() != 0:
+        parser.error("a lab needs root")
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    engine = find_engine(options.engine) if options.engine else None
+    plugins = find_plugins(options.plugins) if options.plugins else None
+    log: list[str] = []
+
+    def say(line: str) -> None:
+        log.append(line)
+        if options.verbose or "checkpoint" in line:
+            print(line, flush=True)
+
+    print(f"seed {seed}: {options.operations} operations, a kill in {options.kills:.0%} of the rounds", flush=True)
+    with Lab(engine=engine, plugins=plugins) as lab:
+        machine = Machine(lab)
+        figures = Soak(machine, Generator(seed, tuple(LISTS), PUBLISHING, options.kills), say).run(options.operations)
+        if options.logs is not None:
+            machine.save_logs(options.logs)
+    if figures.differences:
+        print("\nthe log:", *(() if options.verbose else log), "\nwhat differs:", *figures.differences, sep="\n")
+    print(f"\nseed {seed}", figures, sep="\n")
+    return 1 if figures.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The machine held against the model; pure. Each difference is a line that a person can read."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tests.soak.docker_view import DockerContainer, DockerView
+from tests.soak.model import Container, World
+from tests.soak.traces import Attachment, Traces, parse_addresses
+
+__all__ = ["MachineView", "Reservation", "Sandbox", "compare", "compare_docker"]
+
+JOINED: Final = "joined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Reservation:
+    """An address that host-local keeps for an attachment."""
+
+    list: str
+    address: str
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """The inside of a running container.
+
+    Attributes:
+        links: The addresses of each link, without `lo` and without link-local ones.
+        unreachable: Gateways that do not answer.
+        answer: The name of the container that answers at the port that it publishes; None where it publishes none.
+    """
+
+    links: Mapping[str, tuple[str, ...]]
+    unreachable: tuple[str, ...]
+    answer: str | None = None
+
+    @property
+    def addresses(self) -> Counter[str]:
+        """The addresses of all links."""
+        return Counter(address for addresses in self.links.values() for address in addresses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineView:
+    """What is on the machine.
+
+    Attributes:
+        sandboxes: Those of Docker's running containers, by the container's name.
+        reservations: host-local's.
+        rules: Of iptables, without what plugins share and never remove.
+        links: In the host namespace, by kind, as far as attachments make them.
+        staging: The endpoints' IDs whose staging namespace is there.
+        leftovers: What nobody may leave, whatever exists: other namespaces, files, plugins at work.
+        network_records: The IDs of the daemon's networks.
+        endpoint_records: The phases of the daemon's endpoints, by ID.
+    """
+
+    sandboxes: Mapping[str, Sandbox]
+    reservations: tuple[Reservation, ...]
+    rules: Counter[str]
+    links: Counter[str]
+    staging: frozenset[str]
+    leftovers: tuple[str, ...]
+    network_records: frozenset[str]
+    endpoint_records: Mapping[str, str]
+
+
+def compare_docker(world: World, docker: DockerView, touched: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Give how Docker differs from the model, but for what is in `touched`."""
+    lines = [
+        *_missing("network", set(world.networks) - touched, set(docker.networks) - touched),
+        *_missing("container", set(world.containers) - touched, set(docker.containers) - touched),
+    ]
+    for name, wanted in sorted(world.containers.items()):
+        found = docker.containers.get(name)
+        if found is not None and name not in touched:
+            lines += _compare_container(name, wanted, found)
+    return tuple(lines)
+
+
+def compare(world: World, docker: DockerView, machine: MachineView, traces: Mapping[str, Traces]) -> tuple[str, ...]:
+    """Give how machine and Docker differ from the model, and the machine from Docker; nothing where all is well."""
+    lines = list(compare_docker(world, docker))
+    networks = {name: network for name, network in docker.networks.items() if name in world.networks}
+    attachments: list[Attachment] = []
+    for name, wanted in sorted(world.containers.items()):
+        container, sandbox = docker.containers.get(name), machine.sandboxes.get(name)
+        if not wanted.running or container is None:
+            continue
+        if sandbox is None:
+            lines.append(f"container {name}: has no sandbox")
+            continue
+        found = tuple(_attachments(world, name, container, machine.reservations))
+        lines += _compare_sandbox(name, wanted, container, sandbox, found)
+        attachments += found
+    wanted_ids = docker.endpoints
+    listed = {endpoint for network in networks.values() for endpoint in network.endpoints}
+    lines += _missing("endpoint of Docker's network", wanted_ids, listed)
+    lines += _missing(
+        "record of network", {network.id for network in docker.networks.values()}, machine.network_records
+    )
+    lines += _missing("staging namespace", wanted_ids, machine.staging)
+    lines += _missing("record of endpoint", wanted_ids, set(machine.endpoint_records))
+    lines += [
+        f"record of endpoint {endpoint}: phase {phase} instead of {JOINED}"
+        for endpoint, phase in sorted(machine.endpoint_records.items())
+        if endpoint in wanted_ids and phase != JOINED
+    ]
+    lines += _compare_reservations(attachments, machine, traces)
+    rules = sum((traces[found.list].rules_of(found) for found in attachments), Counter[str]())
+    links = Counter(link for found in attachments for link in traces[found.list].links)
+    lines += _differing("rule", rules, machine.rules)
+    lines += _differing("link", links, machine.links)
+    lines += [f"left: {line}" for line in machine.leftovers]
+    return tuple(lines)
+
+
+def _compare_container(name: str, wanted: Container, found: DockerContainer) -> Iterator[str]:
+    if wanted.running != (found.runs):
+        yield f"container {name}: should {'' if wanted.running else 'not '}run, and is {found.state}"
+    yield from (f"container {name}: {line}" for line in _missing("network", wanted.networks, set(found.endpoints)))
+    if wanted.running and found.runs:
+        for network, endpoint in sorted(found.endpoints.items()):
+            if not endpoint:
+                yield f"container {name}: has no endpoint on network {network}"
+
+
+def _compare_sandbox(
+    name: str, wanted: Container, container: DockerContainer, sandbox: Sandbox, attachments: Iterable[Attachment]
+) -> Iterator[str]:
+    if len(sandbox.links) != len(wanted.networks):
+        yield f"container {name}: has links {sorted(sandbox.links)} on networks {sorted(wanted.networks)}"
+    reserved = Counter(str(address) for attachment in attachments for address in attachment.addresses)
+    yield from _differing(f"container {name}: address in it", reserved, sandbox.addresses)
+    yield from _differing(f"container {name}: address at Docker", reserved, Counter(container.addresses))
+    yield from (f"container {name}: gateway {address} does not answer" for address in sandbox.unreachable)
+    if wanted.port is not None and sandbox.answer != name:
+        yield f"container {name}: at its port {wanted.port} answers {sandbox.answer or 'nobody'}"
+
+
+def _attachments(
+    world: World, name: str, container: DockerContainer, reservations: Iterable[Reservation]
+) -> Iterator[Attachment]:
+    gateway = world.gateway_of(name)
+    for network, endpoint in container.endpoints.items():
+        if endpoint and network in world.networks:
+            addresses = (found.address for found in reservations if found.endpoint == endpoint)
+            yield Attachment(
+                endpoint=endpoint,
+                list=world.networks[network],
+                addresses=parse_addresses(addresses),
+                port=world.containers[name].port if network == gateway else None,
+            )
+
+
+def _compare_reservations(
+    attachments: Iterable[Attachment], machine: MachineView, traces: Mapping[str, Traces]
+) -> Iterator[str]:
+    known = {}
+    for found in attachments:
+        known[found.list, found.endpoint] = found
+        families = [address.version for address in found.addresses]
+        if len(families) != traces[found.list].families or len(set(families)) != len(families):
+            yield f"endpoint {found.endpoint} on {found.list}: reserved addresses {[*map(str, found.addresses)]}"
+    for reservation in sorted(machine.reservations):
+        if (reservation.list, reservation.endpoint) not in known:
+            yield f"too much: {reservation}"
+
+
+def _missing(what: str, wanted: Iterable[str], found: Iterable[str]) -> Iterator[str]:
+    yield from (f"missing: {what} {name}" for name in sorted(set(wanted) - set(found)))
+    yield from (f"too much: {what} {name}" for name in sorted(set(found) - set(wanted)))
+
+
+def _differing(what: str, wanted: Counter[str], found: Counter[str]) -> Iterator[str]:
+    yield from (f"missing: {what} {line}" for line in sorted((wanted - found).elements()))
+    yield from (f"too much: {what} {line}" for line in sorted((found - wanted).elements()))

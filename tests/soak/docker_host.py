@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker as the soak uses it: through its API, which is some fifty milliseconds faster per call than its command."""
+
+import http.client
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from spec import JsonObject, JsonValue, as_object, find_str, get_object, get_objects, get_str
+from spec.jsontypes import get_int
+from tests.lab import unix_http
+from tests.soak.docker_view import DockerView
+from tests.soak.operations import Kind, Operation
+
+__all__ = ["SERVER", "DockerHost", "Outcome"]
+
+DRIVER: Final = "cni-bridge"
+_LIMIT_S: Final = 120.0
+"""dockerd looks for a plugin that is away for some fifteen seconds, and several times in one operation."""
+
+_CRASH_S: Final = 3.0
+"""How long a container with a restart policy may be down before it counts as not started again; Docker waits 100 ms."""
+
+SERVER: Final = (b"httpd", b"-f", b"-p", b"80", b"-h", b"/tmp")
+"""What containers run: who asks their port 80 for /name is told it."""
+
+_SERVE: Final = f'echo "$0" > /tmp/name; exec {b" ".join(SERVER).decode()}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How an operation ended.
+
+    Attributes:
+        status: What Docker answered, None where the connection broke.
+        text: Docker's message, or the error.
+    """
+
+    status: int | None
+    text: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it came to its end; 304: it was so already."""
+        return self.status is not None and (self.status < HTTPStatus.MULTIPLE_CHOICES or self.status == 304)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether Docker does not want it."""
+        return self.status == HTTPStatus.FORBIDDEN
+
+    def __str__(self) -> str:
+        if self.is_done:
+            return "done"
+        return f"{'broken off' if self.status is None else self.status}: {self.text}"
+
+
+class DockerHost:
+    """Docker's API on a socket.
+
+    Args:
+        socket: Where it is.
+        kill_process: Sends SIGKILL to a process that Docker tells of.
+    """
+
+    def __init__(self, socket: Path, kill_process: Callable[[int], None]) -> None:
+        self._socket = socket
+        self._kill_process = kill_process
+
+    def perform(self, operation: Operation) -> Outcome:
+        """Do an operation, whole; any number of threads may do so."""
+        try:
+            return self._perform(operation)
+        except (OSError, http.client.HTTPException) as exc:
+            return Outcome(status=None, text=f"{type(exc).__name__}: {exc}")
+
+    def look(self) -> DockerView:
+        """Give what Docker has; an object that goes while this looks is left out.
+
+        Raises:
+            OSError, http.client.HTTPException: dockerd does not answer.
+        """
+        filters = quote(json.dumps({"driver": [DRIVER]}))
+        # one by one: the lists do not have what half failed
+        return DockerView.from_documents(
+            self._each("/containers/json?all=1", "/containers/{}/json", "State"),
+            self._each(f"/networks?filters={filters}", "/networks/{}", "Scope"),
+        )
+
+    def sandbox(self, container: str) -> str | None:
+        """Give the path of a running container's network namespace."""
+        found = self._get(f"/containers/{container}/json")
+        settings = found.get("NetworkSettings") if isinstance(found, Mapping) else None
+        return find_str(as_object(settings, "settings"), "SandboxKey") or None if settings else None
+
+    def heal(self, container: str) -> Outcome:
+        """Remove a container that is half of something, as an operator would."""
+        return self.perform(Operation(kind=Kind.REMOVE, container=container))
+
+    def detach(self, network: str, container: str) -> Outcome:
+        """Make Docker forget an endpoint of a container that is not there."""
+        body: JsonObject = {"Container": container, "Force": True}
+        return self._request("POST", f"/networks/{network}/disconnect", body)
+
+    def _perform(self, operation: Operation) -> Outcome:
+        match operation.kind:
+            case Kind.CRASH:
+                return self._crash(operation.writes)
+            case Kind.RUN:
+                outcome = self._request(*_call(replace(operation, kind=Kind.CREATE)))
+                return self._request(*_call(replace(operation, kind=Kind.START))) if outcome.is_done else outcome
+        return self._request(*_call(operation))
+
+    def _crash(self, container: str) -> Outcome:
+        """Let a container's process end, and wait until Docker has drawn its conclusions."""
+        before = self._process(container)
+        if not before.process:
+            return Outcome(status=None, text="it does not run")
+        self._kill_process(before.process)
+        deadline = time.monotonic() + _LIMIT_S
+        down_since: float | None = None
+        while time.monotonic() < deadline:
+            now = self._process(container)
+            if now.process and now.process != before.process:
+                return Outcome(status=HTTPStatus.OK)
+            if now.process or now.state == "restarting":
+                down_since = None
+            elif not before.restarts:
+                return Outcome(status=HTTPStatus.OK)
+            else:
+                down_since = down_since or time.monotonic()
+                if time.monotonic() - down_since > _CRASH_S:
+                    return Outcome(status=HTTPStatus.INTERNAL_SERVER_ERROR, text=f"it stays {now.state}")
+            time.sleep(0.05)
+        return Outcome(status=HTTPStatus.GATEWAY_TIMEOUT, text="Docker has not noticed")
+
+    def _process(self, container: str) -> "_Process":
+        found = as_object(self._get(f"/containers/{container}/json"), "the container")
+        if "State" not in found:
+            return _Process(state="gone", process=0, restarts=False)
+        state = get_object(found, "State")
+        policy = get_str(get_object(get_object(found, "HostConfig"), "RestartPolicy"), "Name")
+        status = get_str(state, "Status")
+        process = get_int(state, "Pid") if status == "running" else 0
+        return _Process(state=status, process=process, restarts=policy != "no")
+
+    def _each(self, listed: str, target: str, key: str) -> Iterator[JsonObject]:
+        """Give the documents of all that a list has, but for what has just gone: its document lacks the key."""
+        for item in get_objects({"listed": self._get(listed)}, "listed"):
+            found = self._get(target.format(get_str(item, "Id")))
+            if isinstance(found, Mapping) and key in found:
+                yield found
+
+    def _get(self, target: str) -> JsonValue:
+        return unix_http.request(self._socket, "GET", target, timeout_s=_LIMIT_S)[1]
+
+    def _request(self, method: str, target: str, body: JsonValue = None) -> Outcome:
+        status, answer = unix_http.request(self._socket, method, target, body, timeout_s=_LIMIT_S)
+        text = find_str(answer, "message") if isinstance(answer, Mapping) else None
+        return Outcome(status=status, text=text or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Process:
+    """A container's first process, 0 where it does not run, and whether Docker starts it again."""
+
+    state: str
+    process: int
+    restarts: bool
+
+
+def _call(operation: Operation) -> tuple[str, str, JsonValue]:
+    """Give method, path and body of the one request that an operation is."""
+    subject, network = operation.writes, operation.network
+    match operation.kind:
+        case Kind.CREATE:
+            return "POST", f"/containers/create?name={subject}", _new_container(operation)
+        case Kind.REMOVE:
+            return "DELETE", f"/containers/{subject}?force=1&v=1", None
+        case Kind.CONNECT | Kind.DISCONNECT:
+            return "POST", f"/networks/{network}/{operation.kind.value}", {"Container": subject}
+        case Kind.CREATE_NETWORK:
+            body: JsonObject = {
+                "Name": subject,
+                "CheckDuplicate": True,
+                "Driver": DRIVER,
+                "IPAM": {"Driver": "null"},
+                "Options": {"cni.network": operation.list},
+            }
+            return "POST", "/networks/create", body
+        case Kind.REMOVE_NETWORK:
+            return "DELETE", f"/networks/{subject}", None
+    query = "" if operation.kind in (Kind.START, Kind.KILL) else "?t=5"
+    return "POST", f"/containers/{subject}/{operation.kind.value}{query}", None
+
+
+def _new_container(operation: Operation) -> JsonObject:
+    # not `unless-stopped`: what 20.10 ends because its former life was killed counts as stopped by the user
+    policy = "always" if operation.restarts else "no"
+    return {
+        "Image": "busybox",
+        "Cmd": ["sh", "-c", _SERVE, operation.writes],
+        "StopSignal": "SIGKILL",  # process 1 ignores others, and dockerd would wait
+        "ExposedPorts": {"80/tcp": {}},
+        "HostConfig": {
+            "NetworkMode": operation.network,
+            "RestartPolicy": {"Name": policy},
+            "PortBindings": {"80/tcp": [{"HostPort": str(operation.port)}]} if operation.port else {},
+        },
+    }

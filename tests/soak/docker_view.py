@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What Docker has, as far as it is ours; read from the documents of its API."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from spec import JsonObject, get_int, get_object, get_str
+
+__all__ = ["DockerContainer", "DockerNetwork", "DockerView"]
+
+_HALF_MADE: Final = ("removing", "dead", "restarting", "paused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerContainer:
+    """A container as Docker has it.
+
+    Attributes:
+        state: `created`, `running`, `exited`, …
+        endpoints: The endpoint's ID on each network that it is connected to; empty where it has none. Of one that
+            does not run they may be those of its former life.
+        addresses: Those that Docker shows, on all networks.
+        process: Its first process, 0 where it does not run.
+    """
+
+    state: str
+    endpoints: Mapping[str, str]
+    addresses: frozenset[str] = frozenset()
+    process: int = 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs."""
+        return self.state == "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerNetwork:
+    """A network of ours as Docker has it.
+
+    Attributes:
+        id: Its ID.
+        endpoints: The container's name for each endpoint's ID.
+    """
+
+    id: str
+    endpoints: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerView:
+    """What Docker has.
+
+    Attributes:
+        containers: All, by name.
+        networks: Those of our driver, by name.
+    """
+
+    containers: Mapping[str, DockerContainer]
+    networks: Mapping[str, DockerNetwork]
+
+    @property
+    def endpoints(self) -> frozenset[str]:
+        """The IDs of the endpoints of all running containers."""
+        running = (found for found in self.containers.values() if found.runs)
+        return frozenset(endpoint for found in running for endpoint in found.endpoints.values() if endpoint)
+
+    def shape(self, name: str) -> frozenset[str] | None:
+        """Give a container's networks, or a network itself; None where there is neither of that name."""
+        if name in self.containers:
+            return frozenset(self.containers[name].endpoints)
+        return frozenset({name}) if name in self.networks else None
+
+    def is_half_of_something(self, container: str, *, restarts: bool) -> bool:
+        """Tell whether an operation that was broken off has left a container so that Docker itself would not go on.
+
+        One that runs then has a network whose endpoint is none of the network's: `docker network connect` has failed
+        and is seen until dockerd ends. Of one with a restart policy that does not run nobody can say whether Docker
+        will start it with its next life: that depends on how far its last operation came.
+        """
+        found = self.containers.get(container)
+        if found is None:
+            return False
+        if not found.runs:
+            return found.state in _HALF_MADE or restarts
+        listed = {endpoint for network in self.networks.values() for endpoint in network.endpoints}
+        return not set(found.endpoints.values()) <= listed
+
+    @classmethod
+    def from_documents(cls, containers: Iterable[JsonObject], networks: Iterable[JsonObject]) -> Self:
+        """Read what `GET /containers/{id}/json` and `GET /networks/{id}` gave."""
+        return cls(
+            containers={get_str(item, "Name").removeprefix("/"): _container(item) for item in containers},
+            networks={get_str(item, "Name"): _network(item) for item in networks},
+        )
+
+
+def _container(document: JsonObject) -> DockerContainer:
+    networks = get_object(get_object(document, "NetworkSettings"), "Networks")
+    found = {name: get_object(networks, name) for name in networks}
+    addresses = (get_str(settings, key) for settings in found.values() for key in ("IPAddress", "GlobalIPv6Address"))
+    state = get_object(document, "State")
+    return DockerContainer(
+        state=get_str(state, "Status"),
+        endpoints={name: get_str(settings, "EndpointID") for name, settings in found.items()},
+        addresses=frozenset(address for address in addresses if address),
+        process=get_int(state, "Pid"),
+    )
+
+
+def _network(document: JsonObject) -> DockerNetwork:
+    containers = get_object(document, "Containers")
+    found = [get_object(containers, key) for key in containers]
+    endpoints = {get_str(item, "EndpointID"): get_str(item, "Name") for item in found}
+    return DockerNetwork(id=get_str(document, "Id"), endpoints=endpoints)

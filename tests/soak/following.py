@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Carries the model along. Where something was killed, Docker says how far an operation came.
+
+The model says how far it can have come.
+
+Docker 20.10 itself forgets things when it is killed, and no driver can change that. What it is then left with is
+removed as an operator would remove it, and counted (`Figures.helped`):
+
+* A container whose operation was broken off may be half of something: `removing`, `dead`, running and said to be on a
+  network where its `connect` has failed, or not running in spite of its restart policy
+  (`DockerView.is_half_of_something`).
+* A container that dockerd was just starting when it was killed may live on as a task of containerd, of which dockerd
+  knows nothing: its process is ended. Each later start says `task …: already exists`, for ever: it is removed.
+* An endpoint that dockerd was just making or removing stays in its list of a network, with no sandbox. It makes the
+  network's removal fail (`has active endpoints`), and `docker network disconnect --force` is the way out.
+"""
+
+import http.client
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final
+
+from tests.soak.comparison import compare_docker
+from tests.soak.docker_host import Outcome
+from tests.soak.docker_view import DockerView
+from tests.soak.figures import Figures
+from tests.soak.machine import Machine
+from tests.soak.model import World
+from tests.soak.operations import Kill, Kind, Operation
+
+__all__ = ["CONVERGENCE_S", "Following"]
+
+CONVERGENCE_S: Final = 60.0
+"""How long machine and model may differ: Docker starts again what it has a policy for, and the daemon reconciles."""
+
+_HALF_S: Final = 5.0
+"""How long a container may be half of something before it is helped."""
+
+_STALE_S: Final = 10.0
+"""How long Docker may list endpoints of containers that do not run, before it is helped."""
+
+_CERTAIN: Final = (None, Kill.DAEMON, Kill.PLUGIN)
+"""What may be killed so that what Docker says it has done is done for good."""
+
+_SPOILED: Final = re.compile(r"\btask [0-9a-f]{64}: already exists")
+
+_PAUSE_S: Final = 0.2
+
+
+class Following:
+    """Keeps the model as it should be.
+
+    Args:
+        machine: What operations are done on.
+        figures: Takes how often Docker was helped, and what is impossible.
+        say: Takes each line of the log.
+    """
+
+    def __init__(self, machine: Machine, figures: Figures, say: Callable[[str], None]) -> None:
+        self._machine = machine
+        self._docker = machine.docker
+        self._figures = figures
+        self._say = say
+        self.world = World()
+
+    def follow(self, outcomes: Mapping[Operation, Outcome], kill: Kill | None) -> None:
+        """Bring the model up to date after a round, and wait until Docker agrees with it."""
+        spoiled = {operation for operation, outcome in outcomes.items() if self._is_spoiled(outcome)}
+        if kill is None:
+            self.expect({operation: outcome for operation, outcome in outcomes.items() if operation not in spoiled})
+        before = self.world
+        certain = [
+            operation
+            for operation, outcome in outcomes.items()
+            if kill in _CERTAIN and (outcome.is_done or before.is_refused(operation))
+        ]
+        for operation in certain:
+            self.world = self.world.after(operation)
+        broken_off = [operation for operation in outcomes if operation not in certain]
+        if kill in (Kill.DOCKERD, Kill.BOTH):
+            self.world = self.world.after_restart_of_docker()
+        docker = self._wait(frozenset(operation.writes for operation in broken_off))
+        for operation in broken_off:
+            docker = self._adopt(operation, before, docker)
+        if kill in (Kill.DOCKERD, Kill.BOTH):
+            self._help_networks()
+            self._end_lost_containers()
+        if broken_off:
+            self._wait(frozenset())
+        for operation in spoiled:
+            self._remove_spoiled(operation.writes)
+
+    def expect(self, outcomes: Mapping[Operation, Outcome]) -> None:
+        """Nothing was killed: each operation must have ended as the model says."""
+        for operation, outcome in outcomes.items():
+            is_refused = self.world.is_refused(operation)
+            if (outcome.is_refused if is_refused else outcome.is_done) is False:
+                wanted = "refused" if is_refused else "done"
+                self._figures.differences += (f"{operation}: should be {wanted}, and is {outcome}",)
+
+    def look(self) -> DockerView:
+        """Give what Docker has, as soon as it answers."""
+        while True:
+            try:
+                return self._docker.look()
+            except (OSError, http.client.HTTPException) as exc:
+                self._say(f"Docker does not answer: {exc}")
+                time.sleep(_PAUSE_S)
+
+    def _wait(self, touched: frozenset[str]) -> DockerView:
+        """Wait until Docker agrees with the model, but for what is in `touched`."""
+        deadline = time.monotonic() + CONVERGENCE_S
+        while True:
+            docker = self.look()
+            found = compare_docker(self.world, docker, touched)
+            if not found:
+                return docker
+            if time.monotonic() > deadline:
+                self._figures.differences += found
+                return docker
+            time.sleep(_PAUSE_S)
+
+    def _adopt(self, operation: Operation, before: World, docker: DockerView) -> DockerView:
+        """Take over what Docker has, if it can have come of the operation; return what Docker has then."""
+        name, after = operation.writes, before.after(operation)
+        known = before.containers.get(name) or after.containers.get(name)
+        deadline = time.monotonic() + _HALF_S
+        while known and docker.is_half_of_something(name, restarts=known.restarts) and time.monotonic() < deadline:
+            time.sleep(_PAUSE_S)
+            docker = self.look()
+        impossible = before.why_impossible(operation, docker.shape(name))
+        if impossible:
+            self._figures.differences += (f"{operation}: {impossible}",)
+        if known is None:
+            list_name = before.networks.get(name) or after.networks.get(name)
+            self.world = self.world.with_network(name, list_name if name in docker.networks else None)
+        elif name not in docker.containers:
+            self.world = self.world.with_container(name, None)
+        elif docker.is_half_of_something(name, restarts=known.restarts):
+            self._help_container(name, docker.containers[name].state)
+            self.world = self.world.with_container(name, None)
+        else:
+            container = docker.containers[name]
+            found = replace(known, networks=frozenset(container.endpoints), running=container.runs)
+            self.world = self.world.with_container(name, found)
+        return docker
+
+    def _is_spoiled(self, outcome: Outcome) -> bool:
+        """Tell whether containerd has what dockerd, killed at some time, knows nothing of."""
+        was_killed = any(self._figures.kills[kill] for kill in (Kill.DOCKERD, Kill.BOTH))
+        return was_killed and _SPOILED.search(outcome.text) is not None
+
+    def _remove_spoiled(self, name: str) -> None:
+        """Remove a container that containerd keeps from starting for ever."""
+        if name in self.world.containers:
+            self._help_container(name, "that containerd does not let start")
+            self.world = self.world.with_container(name, None)
+            self._wait(frozenset())
+
+    def _help_container(self, name: str, state: str) -> None:
+        """Remove a container that is half of something."""
+        self._figures.helped[f"container {state}"] += 1
+        deadline = time.monotonic() + CONVERGENCE_S
+        while True:
+            outcome = self._docker.perform(Operation(kind=Kind.REMOVE, container=name))
+            self._say(f"half made, {state}: rm {name}: {outcome}")
+            if outcome.is_done or outcome.status == HTTPStatus.NOT_FOUND:
+                return
+            if time.monotonic() > deadline:
+                self._figures.differences += (f"container {name} cannot be removed: {outcome}",)
+                return
+            time.sleep(_PAUSE_S)
+
+    def _end_lost_containers(self) -> None:
+        """End containers that run on and that Docker has lost, if it does not find them after a while."""
+        deadline = time.monotonic() + _HALF_S
+        while lost := self._machine.lost_containers(self.look()):
+            if time.monotonic() > deadline:
+                self._figures.helped["lost container"] += len(lost)
+                self._say(f"lost: processes {sorted(lost)} of containers")
+                self._machine.end(lost)
+                return
+            time.sleep(_PAUSE_S)
+
+    def _help_networks(self) -> None:
+        """Make Docker forget endpoints of containers that do not run, if it has not after a while."""
+        deadline = time.monotonic() + _STALE_S
+        while True:
+            docker = self.look()
+            stale = [
+                (network, container)
+                for network, found in docker.networks.items()
+                for endpoint, container in found.endpoints.items()
+                if endpoint not in docker.endpoints
+            ]
+            if not stale:
+                return
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_PAUSE_S)
+        for network, container in stale:
+            self._figures.helped["stale endpoint"] += 1
+            self._say(f"stale: {container} on {network}: {self._docker.detach(network, container)}")

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Random rounds from a seed; pure. What a round may do depends on the world, and on nothing else."""
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tests.soak.model import Container, World
+from tests.soak.operations import Kill, Kind, Operation, Round
+
+__all__ = ["Generator"]
+
+_MOST_CONTAINERS: Final = 8
+_MOST_NETWORKS: Final = 7
+_MOST_AT_ONCE: Final = 4
+_LONGEST_DELAY_S: Final = 0.6
+_MOST_PLUGINS: Final = 8
+"""Which plugin of a round is killed is chosen among so many; the first ones more often, for many rounds have few."""
+
+_FIRST_PORT: Final = 20_000
+_PORTS: Final = 10_000
+"""Below those that the kernel gives to programs, and enough that none is given again soon."""
+
+_WEIGHTS: Final[Mapping[Kind, int]] = {
+    Kind.RUN: 9,
+    Kind.CREATE: 2,
+    Kind.START: 6,
+    Kind.STOP: 4,
+    Kind.RESTART: 4,
+    Kind.KILL: 2,
+    Kind.CRASH: 3,
+    Kind.REMOVE: 5,
+    Kind.CONNECT: 9,
+    Kind.DISCONNECT: 6,
+    Kind.CREATE_NETWORK: 4,
+    Kind.REMOVE_NETWORK: 4,
+}
+_KILLS: Final[Mapping[Kill, int]] = {Kill.DAEMON: 5, Kill.PLUGIN: 5, Kill.DOCKERD: 3, Kill.BOTH: 1}
+
+
+class Generator:
+    """Makes rounds.
+
+    Each round has its own random numbers, so that a round whose world came out differently does not change all that
+    follow.
+
+    Args:
+        seed: What the random numbers are made of.
+        lists: The network configuration lists there are.
+        publishing: Those of them that can publish ports.
+        kill_share: The share of rounds in which something is killed, 0 to 1.
+    """
+
+    def __init__(self, seed: int, lists: Sequence[str], publishing: Collection[str], kill_share: float) -> None:
+        self._seed = seed
+        self._lists = tuple(lists)
+        self._publishing = publishing
+        self._kill_share = kill_share
+
+    def next(self, number: int, world: World) -> Round:
+        """Give the round of this number, for a world as it is before it."""
+        rng = random.Random(f"{self._seed}/{number}")  # noqa: S311  # to be repeated, not to be secret
+        operations: list[Operation] = []
+        names: set[str] = set()
+        for position in range(rng.choice((1, 1, 2, 2, 3, _MOST_AT_ONCE))):
+            operation = _choose(rng, self._scope(world, names, number, position))
+            if operation is not None:
+                operations.append(operation)
+                names.add(operation.writes)
+        kill = rng.choices(list(_KILLS), list(_KILLS.values()))[0] if rng.random() < self._kill_share else None
+        return Round(
+            operations=tuple(operations),
+            kill=kill,
+            delay_s=rng.uniform(0, _LONGEST_DELAY_S),
+            plugin=min(rng.randrange(_MOST_PLUGINS), rng.randrange(_MOST_PLUGINS)),
+        )
+
+    def _scope(self, world: World, taken: set[str], number: int, position: int) -> "_Scope":
+        return _Scope(
+            world=world,
+            containers={name: found for name, found in sorted(world.containers.items()) if name not in taken},
+            networks={name: found for name, found in sorted(world.networks.items()) if name not in taken},
+            taken=frozenset(taken),
+            lists=self._lists,
+            publishing=self._publishing,
+            new=f"{number}{'abcd'[position]}",
+            port=_FIRST_PORT + (number * _MOST_AT_ONCE + position) % _PORTS,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scope:
+    """What the next operation of a round may be about: nothing that the others change, and nothing that they need.
+
+    Attributes:
+        world: All that there is before the round.
+        containers: Those that no other operation changes.
+        networks: Likewise, the list of each.
+        taken: What other operations change.
+        lists: The lists there are.
+        publishing: Those of them that can publish ports.
+        new: What a new container or network may be called, after one letter.
+        port: A port that nobody else publishes.
+    """
+
+    world: World
+    containers: Mapping[str, Container]
+    networks: Mapping[str, str]
+    taken: frozenset[str]
+    lists: Sequence[str]
+    publishing: Collection[str]
+    new: str
+    port: int
+
+
+_Found = Iterator[Operation]
+
+
+def _choose(rng: random.Random, scope: _Scope) -> Operation | None:
+    kinds = list(_WEIGHTS)
+    while kinds:
+        kind = rng.choices(kinds, [_WEIGHTS[kind] for kind in kinds])[0]
+        possible = list(_POSSIBLE[kind](scope))
+        if possible:
+            return rng.choice(possible)
+        kinds.remove(kind)
+    return None
+
+
+def _run(kind: Kind) -> Callable[[_Scope], _Found]:
+    def find(scope: _Scope) -> _Found:
+        if len(scope.world.containers) >= _MOST_CONTAINERS:
+            return
+        for network, list_name in scope.networks.items():
+            ports = (None, scope.port) if list_name in scope.publishing else (None,)
+            for port in ports:
+                for restarts in (False, True) if kind is Kind.RUN else (False,):
+                    yield Operation(kind=kind, container=f"c{scope.new}", network=network, restarts=restarts, port=port)
+
+    return find
+
+
+def _of_containers(kind: Kind, *, running: bool | None) -> Callable[[_Scope], _Found]:
+    def find(scope: _Scope) -> _Found:
+        for name, found in scope.containers.items():
+            # a start needs all networks of the container
+            if (running is None or found.running == running) and _needs(found) <= set(scope.networks):
+                yield Operation(kind=kind, container=name)
+
+    return find
+
+
+def _connect(scope: _Scope) -> _Found:
+    for name, found in scope.containers.items():
+        lists = scope.world.lists_of(name)  # twice on a list, a container has two links in one subnet
+        for network, list_name in scope.networks.items():
+            if list_name not in lists and (found.port is None or list_name in scope.publishing):
+                yield Operation(kind=Kind.CONNECT, container=name, network=network)
+
+
+def _disconnect(scope: _Scope) -> _Found:
+    for name, found in scope.containers.items():
+        for network in sorted(found.networks & set(scope.networks)):
+            if len(found.networks) > 1:  # without any, Docker gives it the one that it was made on
+                yield Operation(kind=Kind.DISCONNECT, container=name, network=network)
+
+
+def _create_network(scope: _Scope) -> _Found:
+    if len(scope.world.networks) < _MOST_NETWORKS:
+        for list_name in scope.lists:
+            yield Operation(kind=Kind.CREATE_NETWORK, network=f"n{scope.new}", list=list_name)
+
+
+def _remove_network(scope: _Scope) -> _Found:
+    # another operation of the round may bring a container to a network, or from it
+    if any(name in scope.world.containers or name.startswith("c") for name in scope.taken):
+        return
+    for network in scope.networks:
+        needed = any(network in _needs(found) for found in scope.world.containers.values())
+        if not needed or scope.world.running_on(network):
+            yield Operation(kind=Kind.REMOVE_NETWORK, network=network)
+
+
+def _needs(container: Container) -> frozenset[str]:
+    """Give the networks without which a container does not start."""
+    return container.networks | {container.home}
+
+
+_POSSIBLE: Final[Mapping[Kind, Callable[[_Scope], _Found]]] = {
+    Kind.RUN: _run(Kind.RUN),
+    Kind.CREATE: _run(Kind.CREATE),
+    Kind.START: _of_containers(Kind.START, running=False),
+    Kind.STOP: _of_containers(Kind.STOP, running=True),
+    Kind.RESTART: _of_containers(Kind.RESTART, running=True),
+    Kind.KILL: _of_containers(Kind.KILL, running=True),
+    Kind.CRASH: _of_containers(Kind.CRASH, running=True),
+    Kind.REMOVE: _of_containers(Kind.REMOVE, running=None),
+    Kind.CONNECT: _connect,
+    Kind.DISCONNECT: _disconnect,
+    Kind.CREATE_NETWORK: _create_network,
+    Kind.REMOVE_NETWORK: _remove_network,
+}

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What should exist: containers and networks, and what each operation changes; pure.
+
+Docker is the authority where an operation was under way when something was killed: such an operation may have come to
+its end or not. What it was to change is then read from Docker (`World.with_container`, `with_network`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tests.soak.lists import families
+from tests.soak.operations import Kind, Operation
+
+__all__ = ["Container", "World"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container as it should be.
+
+    Attributes:
+        home: The network that it was made on, which Docker looks for at every start.
+        networks: Those that it is connected to; while it runs it has an endpoint on each.
+        running: Whether it runs.
+        restarts: Whether Docker starts it again when it ends by itself, and whenever Docker itself starts.
+        port: The port of the host that it publishes, if any.
+    """
+
+    home: str
+    networks: frozenset[str]
+    running: bool
+    restarts: bool = False
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """All that should exist.
+
+    Attributes:
+        containers: By name.
+        networks: The network configuration list of each, by the network's name.
+    """
+
+    containers: Mapping[str, Container] = field(default_factory=dict)
+    networks: Mapping[str, str] = field(default_factory=dict)
+
+    def is_refused(self, operation: Operation) -> bool:
+        """Tell whether Docker must refuse: a network cannot be removed while running containers are on it."""
+        return operation.kind is Kind.REMOVE_NETWORK and bool(self.running_on(operation.writes))
+
+    def running_on(self, network: str) -> frozenset[str]:
+        """Give the containers that have an endpoint on a network."""
+        return frozenset(name for name, found in self.containers.items() if found.running and network in found.networks)
+
+    def lists_of(self, container: str) -> frozenset[str]:
+        """Give the lists of the networks that a container is connected to."""
+        return frozenset(self.networks[network] for network in self.containers[container].networks)
+
+    def gateway_of(self, container: str) -> str | None:
+        """Give the network through which a container's answers leave, where its ports are published.
+
+        It is libnetwork's choice (`Endpoint.Less`): one with gateways of both families first, then by name.
+        """
+        networks = self.containers[container].networks
+        return min(networks, key=lambda name: (-families(self.networks[name]), name), default=None)
+
+    def after(self, operation: Operation) -> "World":
+        """Give the world after an operation that came to its end; one that is refused changes nothing."""
+        if self.is_refused(operation):
+            return self
+        match operation.kind:
+            case Kind.CREATE_NETWORK:
+                assert operation.list is not None
+                return self.with_network(operation.writes, operation.list)
+            case Kind.REMOVE_NETWORK:
+                return self.with_network(operation.writes, None)
+        return self.with_container(operation.writes, self._container_after(operation))
+
+    def why_impossible(self, operation: Operation, shape: frozenset[str] | None) -> str | None:
+        """Tell why Docker cannot have come to what it has; None: it can.
+
+        An operation that was broken off may have come to its end or not, and nothing else may have happened: what it
+        was to change is as before or as after it, but for whether a container runs.
+
+        Args:
+            operation: What was begun in this world.
+            shape: The networks of the container that it was about, or the network itself; None where Docker has it not.
+        """
+        possible = [world._shape(operation.writes) for world in (self, self.after(operation))]
+        if shape in possible:
+            return None
+        wanted = " or ".join("nothing" if one is None else f"{sorted(one)}" for one in possible)
+        return f"Docker has {'nothing' if shape is None else sorted(shape)} instead of {wanted}"
+
+    def after_restart_of_docker(self) -> "World":
+        """Give the world after dockerd was killed and started: containers end, those with a policy start.
+
+        With the policy `always` they start also where they had been stopped.
+        """
+        containers = {name: replace(found, running=found.restarts) for name, found in self._items()}
+        return replace(self, containers=containers)
+
+    def with_container(self, name: str, container: Container | None) -> "World":
+        """Give the world with a container as it is told, None: without it."""
+        containers = {other: found for other, found in self._items() if other != name}
+        return replace(self, containers=containers if container is None else {**containers, name: container})
+
+    def with_network(self, name: str, list_name: str | None) -> "World":
+        """Give the world with a network of that list, None: without the network."""
+        networks = {other: found for other, found in self.networks.items() if other != name}
+        return replace(self, networks=networks if list_name is None else {**networks, name: list_name})
+
+    def _shape(self, name: str) -> frozenset[str] | None:
+        if name in self.containers:
+            return self.containers[name].networks
+        return frozenset({name}) if name in self.networks else None
+
+    def _container_after(self, operation: Operation) -> Container | None:
+        network = operation.network
+        if operation.kind in (Kind.RUN, Kind.CREATE):
+            assert network is not None
+            return Container(
+                home=network,
+                networks=frozenset({network}),
+                running=operation.kind is Kind.RUN,
+                restarts=operation.restarts,
+                port=operation.port,
+            )
+        found = self.containers[operation.writes]
+        running, networks = found.running, found.networks
+        match operation.kind:
+            case Kind.REMOVE:
+                return None
+            case Kind.START | Kind.RESTART:
+                running = True
+            case Kind.STOP | Kind.KILL:
+                running = False
+            case Kind.CRASH:
+                running = found.restarts
+            case Kind.CONNECT if network is not None:
+                networks |= {network}
+            case Kind.DISCONNECT:
+                networks -= {network}
+        return replace(found, running=running, networks=networks)
+
+    def _items(self) -> tuple[tuple[str, Container], ...]:
+        return tuple(self.containers.items())

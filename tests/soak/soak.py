@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The soak itself: rounds of operations and kills, the model carried along, and the machine held against it."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from tests.soak.comparison import compare
+from tests.soak.docker_host import Outcome
+from tests.soak.figures import Figures
+from tests.soak.following import CONVERGENCE_S, Following
+from tests.soak.generator import Generator
+from tests.soak.machine import Machine
+from tests.soak.operations import Kind, Operation, Round
+
+__all__ = ["Soak"]
+
+_CHECK_EVERY: Final = 10
+"""How many rounds there are between two comparisons of the whole machine."""
+
+_PAUSE_S: Final = 0.2
+
+
+class Soak:
+    """Random rounds on a machine.
+
+    Args:
+        machine: What it is done to.
+        generator: Where the rounds come from.
+        say: Takes each line of the log.
+    """
+
+    def __init__(self, machine: Machine, generator: Generator, say: Callable[[str], None]) -> None:
+        self._machine = machine
+        self._generator = generator
+        self._say = say
+        self._started = time.monotonic()
+        self.figures = Figures()
+        self._following = Following(machine, self.figures, self._log)
+
+    def run(self, operations: int) -> Figures:
+        """Do at least so many operations, remove all, and compare; ends early at the first difference."""
+        number = 0
+        with ThreadPoolExecutor() as threads:
+            while self.figures.operations.total() < operations and not self.figures.differences:
+                number += 1
+                self._do(number, self._generator.next(number, self._following.world), threads)
+                if number % _CHECK_EVERY == 0 and not self.figures.differences:
+                    self._check()
+        for after in (self._check, self._remove_all, self._check):
+            if not self.figures.differences:
+                after()
+        self.figures.differences += self._machine.complaints()
+        self.figures.duration_s = time.monotonic() - self._started
+        return self.figures
+
+    def _do(self, number: int, round_: Round, threads: ThreadPoolExecutor) -> None:
+        """Do one round, and bring the model up to date."""
+        for operation in round_.operations:
+            self._log(f"{number}: {operation}")
+        running = {
+            operation: threads.submit(self._machine.docker.perform, operation) for operation in round_.operations
+        }
+        kill = round_.kill
+        if kill is not None:
+            time.sleep(round_.delay_s)
+            if self._machine.kill(round_, lambda: all(done.done() for done in running.values())):
+                self.figures.kills[kill] += 1
+                self._log(f"{number}: killed: {kill}, {round_.delay_s:.2f} s after the beginning")
+            else:
+                kill = None
+        outcomes = {operation: done.result() for operation, done in running.items()}
+        for operation, outcome in outcomes.items():
+            self._log(f"{number}: {operation}: {outcome}")
+        self._count(outcomes)
+        self._following.follow(outcomes, kill)
+
+    def _count(self, outcomes: Mapping[Operation, Outcome]) -> None:
+        for operation, outcome in outcomes.items():
+            self.figures.operations[operation.kind] += 1
+            word = "done" if outcome.is_done else "refused" if outcome.is_refused else "failed"
+            self.figures.outcomes[word] += 1
+
+    def _remove_all(self) -> None:
+        """Remove all containers and networks."""
+        for name in sorted(self._following.world.containers):
+            self._do_now(Operation(kind=Kind.REMOVE, container=name))
+        for name in sorted(self._following.world.networks):
+            self._do_now(Operation(kind=Kind.REMOVE_NETWORK, network=name))
+
+    def _do_now(self, operation: Operation) -> None:
+        outcome = self._machine.docker.perform(operation)
+        self._log(f"end: {operation}: {outcome}")
+        self._count({operation: outcome})
+        self._following.follow({operation: outcome}, None)
+
+    def _check(self) -> None:
+        """Wait until the whole machine agrees with the model; keep what does not."""
+        began = time.monotonic()
+        while True:
+            docker = self._following.look()
+            found = compare(
+                self._following.world, docker, self._machine.look(self._following.world, docker), self._machine.traces
+            )
+            took = time.monotonic() - began
+            if not found or took > CONVERGENCE_S:
+                break
+            time.sleep(_PAUSE_S)
+        self.figures.checkpoints += 1
+        self.figures.slowest_s = max(self.figures.slowest_s, took)
+        self.figures.differences += found
+        containers = Counter(
+            "running" if found.running else "not" for found in self._following.world.containers.values()
+        )
+        self._log(
+            f"checkpoint {self.figures.checkpoints}: {self.figures.operations.total()} operations, "
+            f"{self.figures.kills.total()} kills; {containers['running']} containers running, {containers['not']} not, "
+            f"{len(self._following.world.networks)} networks; {len(found)} differences after {took:.1f} s"
+        )
+
+    def _log(self, line: str) -> None:
+        self._say(f"{time.monotonic() - self._started:7.1f} {line}")

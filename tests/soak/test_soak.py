@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A short soak, the same each time; `make soak` runs long ones, with seeds of their own."""
+
+import os
+
+import pytest
+
+from tests.lab import Lab
+from tests.soak.generator import Generator
+from tests.soak.lists import LISTS, PUBLISHING
+from tests.soak.machine import Machine
+from tests.soak.operations import Kill
+from tests.soak.soak import Soak
+
+SEED = 39
+OPERATIONS = 30
+
+
+@pytest.mark.timeout(600)  # 20 s on a quiet machine
+def test_a_short_soak() -> None:
+    """Operations and kills of every kind, and the machine is what the model says."""
+    if os.geteuid() != 0:
+        pytest.skip("a lab needs root")
+    log: list[str] = []
+    with Lab() as lab:
+        figures = Soak(Machine(lab), Generator(SEED, tuple(LISTS), PUBLISHING, 0.4), log.append).run(OPERATIONS)
+    told = "\n".join((*log, *figures.differences, str(figures)))
+    assert not figures.differences, told
+    assert figures.operations.total() >= OPERATIONS
+    assert {Kill.DAEMON, Kill.DOCKERD} <= set(figures.kills), told

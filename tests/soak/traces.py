@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What one attachment of a list leaves on the host, in general form; pure.
+
+It is not written down here but learnt: once, undisturbed, from one container on each list (`machine.py`). From then on
+each endpoint must have exactly that, with its own ID and its own addresses in it.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+
+__all__ = ["Attachment", "Traces", "generalise", "kind_of_link"]
+
+_ID: Final = "ENDPOINT"
+_CHAIN: Final = "CNI-OF-ENDPOINT"
+_PORTS_CHAIN: Final = "CNI-DN-OF-ENDPOINT"
+_PORT: Final = " PORT "
+_ADDRESSES: Final = {4: "ADDRESS-4", 6: "ADDRESS-6"}
+_UNKNOWN_CHAIN: Final = re.compile(r"CNI-(DN-)?[0-9a-f]{20,24}\b")
+_PERMANENT_LINK: Final = re.compile(r"\S+ \(bridge\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """One endpoint on the host.
+
+    Attributes:
+        endpoint: Its ID, which is the container ID that plugins are told.
+        list: The network configuration list.
+        addresses: One of each family at most.
+        port: The port of the host that is published here, None where none is.
+    """
+
+    endpoint: str
+    list: str
+    addresses: tuple[IPv4Address | IPv6Address, ...]
+    port: int | None = None
+
+    @property
+    def chain(self) -> str:
+        """The chain of its masquerading (plugins `pkg/utils/utils.go`, FormatChainName)."""
+        return f"CNI-{self._hash[:24]}"
+
+    @property
+    def ports_chain(self) -> str:
+        """The chain of its published ports (likewise, FormatChainNameWithPrefix: 28 characters at most)."""
+        return f"CNI-DN-{self._hash[:21]}"
+
+    @property
+    def _hash(self) -> str:
+        return hashlib.sha512(f"{self.list}{self.endpoint}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """What one attachment of a list leaves.
+
+    Attributes:
+        rules: Of iptables, with placeholders.
+        published: The rules of one that publishes a port, all of them; none for a list that cannot.
+        links: In the host namespace, without their names.
+        families: How many addresses it gives.
+    """
+
+    rules: tuple[str, ...]
+    published: tuple[str, ...] = ()
+    links: tuple[str, ...]
+    families: int
+
+    def rules_of(self, attachment: Attachment) -> Counter[str]:
+        """Give the rules that an attachment must have."""
+        words = {_CHAIN: attachment.chain, _PORTS_CHAIN: attachment.ports_chain, _ID: attachment.endpoint}
+        words |= {_ADDRESSES[address.version]: str(address) for address in attachment.addresses}
+        if attachment.port is None:
+            return Counter(_replace(rule, words) for rule in self.rules)
+        words[_PORT] = f" {attachment.port} "
+        return Counter(_replace(rule, words) for rule in self.published)
+
+
+def generalise(attachment: Attachment, rules: Iterable[str], links: Sequence[str]) -> Traces:
+    """Give the general form of what an attachment has left.
+
+    Raises:
+        ValueError: A rule speaks of something that only this attachment has, and that is not known here.
+    """
+    words = {attachment.chain: _CHAIN, attachment.ports_chain: _PORTS_CHAIN, attachment.endpoint: _ID}
+    for address in attachment.addresses:
+        place = _ADDRESSES[address.version]
+        words |= {f"{address}/": f"{place}/", f"{address}:": f"{place}:", f"[{address}]": f"[{place}]"}
+    if attachment.port is not None:
+        words[f" {attachment.port} "] = _PORT
+    general = tuple(sorted(_replace(rule, words) for rule in rules))
+    for rule in general:
+        if _UNKNOWN_CHAIN.search(rule):
+            raise ValueError(f"a rule of list {attachment.list} with a chain of unknown origin: {rule}")
+    return Traces(rules=general, links=tuple(sorted(links)), families=len(attachment.addresses))
+
+
+def kind_of_link(line: str) -> str | None:
+    """Give `veth, master cni0` for `vethc0ffee (veth, master cni0)`; None for a bridge, which plugins never remove."""
+    return None if _PERMANENT_LINK.fullmatch(line) else line.partition(" (")[2].removesuffix(")")
+
+
+def parse_addresses(texts: Iterable[str]) -> tuple[IPv4Address | IPv6Address, ...]:
+    """Give addresses, IPv4 first."""
+    return tuple(sorted((ip_address(text) for text in texts), key=lambda address: address.version))
+
+
+def _replace(text: str, words: dict[str, str]) -> str:
+    for old, new in words.items():
+        text = text.replace(old, new)
+    return text

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The comparison of model, Docker and machine: silent where all agrees, and never where one thing differs."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.soak.comparison import MachineView, Reservation, Sandbox, compare, compare_docker
+from tests.soak.docker_view import DockerContainer, DockerNetwork, DockerView
+from tests.soak.model import Container, World
+from tests.soak.traces import Attachment, Traces, parse_addresses
+
+ENDPOINT = "e" * 64
+ADDRESSES = ("10.82.1.2", "fd82:1::2")
+TRACES = {
+    "lan6": Traces(
+        rules=("ip nat :CNI-OF-ENDPOINT", "ip filter -A CNI-FORWARD -s ADDRESS-4/32 -j ACCEPT"),
+        published=("ip nat :CNI-OF-ENDPOINT", "ip nat -A CNI-DN-OF-ENDPOINT --dport PORT -j DNAT"),
+        links=("veth, master cni0",),
+        families=2,
+    )
+}
+WORLD = World(
+    containers={
+        "c1": Container(home="n1", networks=frozenset({"n1"}), running=True, port=20_001),
+        "c2": Container(home="n1", networks=frozenset({"n1"}), running=False),
+    },
+    networks={"n1": "lan6"},
+)
+DOCKER = DockerView(
+    containers={
+        "c1": DockerContainer(state="running", endpoints={"n1": ENDPOINT}, addresses=frozenset(ADDRESSES), process=7),
+        "c2": DockerContainer(state="exited", endpoints={"n1": "f" * 64}),
+    },
+    networks={"n1": DockerNetwork(id="1" * 64, endpoints={ENDPOINT: "c1"})},
+)
+_ATTACHMENT = Attachment(endpoint=ENDPOINT, list="lan6", addresses=parse_addresses(ADDRESSES), port=20_001)
+SANDBOX = Sandbox(links={"eth0": ADDRESSES}, unreachable=(), answer="c1")
+MACHINE = MachineView(
+    sandboxes={"c1": SANDBOX},
+    reservations=tuple(Reservation(list="lan6", address=address, endpoint=ENDPOINT) for address in ADDRESSES),
+    rules=TRACES["lan6"].rules_of(_ATTACHMENT),
+    links=Counter(TRACES["lan6"].links),
+    staging=frozenset({ENDPOINT}),
+    leftovers=(),
+    network_records=frozenset({"1" * 64}),
+    endpoint_records={ENDPOINT: "joined"},
+)
+
+
+def test_all_agrees() -> None:
+    """Then there is nothing to say."""
+    assert compare(WORLD, DOCKER, MACHINE, TRACES) == ()
+
+
+def without_one(counter: Counter[str]) -> Counter[str]:
+    """Give a counter with one element less."""
+    return counter - Counter([next(iter(counter))])
+
+
+STRAY = Reservation(list="lan6", address="10.82.1.9", endpoint="9" * 64)
+
+DIFFERENCES: dict[str, tuple[Callable[[MachineView], MachineView], str]] = {
+    "a rule is missing": (lambda view: replace(view, rules=without_one(view.rules)), "missing: rule "),
+    "a rule is there twice": (lambda view: replace(view, rules=view.rules + view.rules), "too much: rule "),
+    "a link is missing": (lambda view: replace(view, links=Counter()), "missing: link veth, master cni0"),
+    "a link is left": (lambda view: replace(view, links=view.links + Counter(["ifb"])), "too much: link ifb"),
+    "an address is reserved for nobody": (
+        lambda view: replace(view, reservations=(*view.reservations, STRAY)),
+        "too much: Reservation",
+    ),
+    "an address is not reserved": (
+        lambda view: replace(view, reservations=view.reservations[:1]),
+        f"endpoint {ENDPOINT} on lan6: reserved addresses ['10.82.1.2']",
+    ),
+    "a staging namespace is missing": (lambda view: replace(view, staging=frozenset()), "missing: staging namespace"),
+    "a staging namespace is left": (
+        lambda view: replace(view, staging=view.staging | {"9" * 64}),
+        "too much: staging namespace",
+    ),
+    "a file is left": (lambda view: replace(view, leftovers=("/run/cni/x",)), "left: /run/cni/x"),
+    "a record of a network is missing": (
+        lambda view: replace(view, network_records=frozenset()),
+        "missing: record of network",
+    ),
+    "a record is left": (
+        lambda view: replace(view, endpoint_records={**view.endpoint_records, "9" * 64: "deleting"}),
+        "too much: record of endpoint",
+    ),
+    "a record is in another phase": (
+        lambda view: replace(view, endpoint_records={ENDPOINT: "ready"}),
+        f"record of endpoint {ENDPOINT}: phase ready instead of joined",
+    ),
+    "the container has another address": (
+        lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, links={"eth0": ("10.82.1.3", ADDRESSES[1])})}),
+        "too much: container c1: address in it 10.82.1.3",
+    ),
+    "the container has a link too many": (
+        lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, links={"eth0": ADDRESSES, "eth1": ()})}),
+        "container c1: has links ['eth0', 'eth1'] on networks ['n1']",
+    ),
+    "the gateway is silent": (
+        lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, unreachable=("10.82.1.1",))}),
+        "container c1: gateway 10.82.1.1 does not answer",
+    ),
+    "nobody answers at the port": (
+        lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, answer="")}),
+        "container c1: at its port 20001 answers nobody",
+    ),
+    "another answers at the port": (
+        lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, answer="c2")}),
+        "container c1: at its port 20001 answers c2",
+    ),
+    "a running container has no sandbox": (lambda view: replace(view, sandboxes={}), "container c1: has no sandbox"),
+}
+
+
+@pytest.mark.parametrize("what", DIFFERENCES)
+def test_the_machine_differs(what: str) -> None:
+    """Each thing is seen, and named."""
+    change, said = DIFFERENCES[what]
+    found = compare(WORLD, DOCKER, change(MACHINE), TRACES)
+    assert any(line.startswith(said) for line in found), found
+
+
+def changed(name: str, **changes: object) -> DockerView:
+    """Give Docker with one container changed."""
+    container = replace(DOCKER.containers[name], **changes)  # type: ignore[arg-type]  # names its fields
+    return replace(DOCKER, containers={**DOCKER.containers, name: container})
+
+
+@pytest.mark.parametrize(
+    ("docker", "said"),
+    [
+        (changed("c1", state="exited"), "container c1: should run, and is exited"),
+        (changed("c2", state="running"), "container c2: should not run, and is running"),
+        (changed("c1", endpoints={"n1": ""}), "container c1: has no endpoint on network n1"),
+        (changed("c2", endpoints={}), "container c2: missing: network n1"),
+        (replace(DOCKER, containers={"c1": DOCKER.containers["c1"]}), "missing: container c2"),
+        (replace(DOCKER, networks={}), "missing: network n1"),
+    ],
+)
+def test_docker_differs(docker: DockerView, said: str) -> None:
+    """So it is with what Docker says it has."""
+    assert said in compare_docker(WORLD, docker)
+    assert said in compare(WORLD, docker, MACHINE, TRACES)
+
+
+def test_docker_shows_another_address() -> None:
+    """What it shows is what is reserved."""
+    docker = changed("c1", addresses=frozenset({ADDRESSES[0]}))
+    assert compare(WORLD, docker, MACHINE, TRACES) == (f"missing: container c1: address at Docker {ADDRESSES[1]}",)
+
+
+def test_docker_lists_an_endpoint_of_nobody() -> None:
+    """A network with it cannot be removed."""
+    network = DockerNetwork(id="1" * 64, endpoints={ENDPOINT: "c1", "9" * 64: "c2"})
+    found = compare(WORLD, replace(DOCKER, networks={"n1": network}), MACHINE, TRACES)
+    assert found == (f"too much: endpoint of Docker's network {'9' * 64}",)
+
+
+def test_what_is_under_way_is_not_compared() -> None:
+    """Docker is asked about it, and nothing is concluded."""
+    docker = changed("c1", state="exited")
+    assert compare_docker(WORLD, docker, frozenset({"c1"})) == ()
+    assert compare_docker(WORLD, docker, frozenset({"c2"})) != ()
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "restarts", "is_half"),
+    [
+        ("c1", {}, False, False),
+        ("c1", {}, True, False),
+        ("c2", {}, False, False),
+        ("c2", {}, True, True),
+        ("c2", {"state": "removing"}, False, True),
+        ("c1", {"endpoints": {"n1": ""}}, False, True),
+        ("c1", {"endpoints": {"n1": ENDPOINT, "n2": "9" * 64}}, False, True),
+    ],
+)
+def test_half_of_something(name: str, changes: dict[str, object], *, restarts: bool, is_half: bool) -> None:
+    """What an operation that broke off may have left, which Docker itself cannot go on with."""
+    assert changed(name, **changes).is_half_of_something(name, restarts=restarts) is is_half

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Rounds from a seed: the same again, all kinds, and nothing that is bound to go wrong by itself."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.soak.generator import Generator
+from tests.soak.lists import LISTS, PUBLISHING
+from tests.soak.model import World
+from tests.soak.operations import Kill, Kind, Round
+
+ROUNDS = 600
+
+
+def rounds(seed: int) -> Iterator[tuple[World, Round]]:
+    """Give rounds, each with the world before it, as if none of them was disturbed."""
+    generator = Generator(seed, tuple(LISTS), PUBLISHING, 0.4)
+    world = World()
+    for number in range(1, ROUNDS):
+        round_ = generator.next(number, world)
+        yield world, round_
+        for operation in round_.operations:
+            world = world.after(operation)
+
+
+def test_a_seed_gives_the_same_again() -> None:
+    """Operations, kills, and moments."""
+    assert list(rounds(7)) == list(rounds(7))
+    assert list(rounds(7)) != list(rounds(8))
+
+
+def test_a_round_depends_on_its_world_and_number_alone() -> None:
+    """What came before changes nothing else, so that a seed leads to the same place again after a kill."""
+    *_, (world, last) = rounds(7)
+    assert Generator(7, tuple(LISTS), PUBLISHING, 0.4).next(ROUNDS - 1, world) == last
+
+
+def test_everything_happens() -> None:
+    """Every operation, every kill, every list, published ports, networks in use that are to be removed."""
+    found = [*rounds(7), *rounds(8), *rounds(9)]
+    operations = [operation for _, round_ in found for operation in round_.operations]
+    assert {operation.kind for operation in operations} == set(Kind)
+    assert {round_.kill for _, round_ in found} == {None, *Kill}
+    assert {operation.list for operation in operations} == {None, *LISTS}
+    assert {operation.port is None for operation in operations if operation.kind is Kind.RUN} == {True, False}
+    refused = [operation for world, round_ in found for operation in round_.operations if world.is_refused(operation)]
+    assert 0 < len(refused) < len(operations) / 20
+    kills = sum(round_.kill is not None for _, round_ in found)
+    assert 0.3 < kills / len(found) < 0.5
+
+
+def test_operations_of_a_round_do_not_depend_on_each_other() -> None:
+    """None changes what another changes or needs: then their order does not matter, and the model can tell the end."""
+    for world, round_ in rounds(7):
+        changed = Counter(operation.writes for operation in round_.operations)
+        assert set(changed.values()) <= {1}
+        for operation in round_.operations:
+            container = world.containers.get(operation.container or "")
+            needed = {operation.network}
+            if container and operation.kind not in (Kind.CONNECT, Kind.DISCONNECT):  # they need no other network
+                needed |= container.networks | {container.home}
+            others = set(changed) - {operation.writes}
+            assert not needed & others
+
+
+def test_what_a_container_that_publishes_is_on_can_publish() -> None:
+    """Docker would refuse to start it; and no two publish the same port."""
+    for world, _ in rounds(7):
+        ports = [found.port for found in world.containers.values() if found.port is not None]
+        assert len(ports) == len(set(ports))
+        for name, found in world.containers.items():
+            lists = world.lists_of(name)
+            assert len(lists) == len(found.networks)  # twice on a list, it has two links in one subnet
+            assert found.port is None or lists <= PUBLISHING

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What one attachment leaves, learnt from one and expected of another."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.soak.traces import Attachment, generalise, kind_of_link, parse_addresses
+
+ONE = Attachment(endpoint="1" * 64, list="lan", addresses=parse_addresses(["fd82::2", "10.82.1.2"]), port=20_001)
+OTHER = Attachment(endpoint="2" * 64, list="lan", addresses=parse_addresses(["10.82.1.23", "fd82::23"]), port=20_002)
+
+
+def rules(attachment: Attachment) -> list[str]:
+    """Give rules as plugins make them, shared subnets included."""
+    ipv4, ipv6 = attachment.addresses
+    chain, ports = attachment.chain, attachment.ports_chain
+    return [
+        f"ip nat :{chain}",
+        f'ip nat -A POSTROUTING -s {ipv4}/32 -m comment --comment "name: lan id: {attachment.endpoint}" -j {chain}',
+        f"ip nat -A {chain} -d 10.82.1.0/24 -j ACCEPT",
+        f"ip6 filter -A CNI-FORWARD -d {ipv6}/128 -j ACCEPT",
+        f"ip nat :{ports}",
+        f"ip nat -A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports {attachment.port} -j {ports}",
+        f"ip nat -A {ports} -p tcp --dport {attachment.port} -j DNAT --to-destination {ipv4}:80",
+        f"ip6 nat -A {ports} -p tcp --dport {attachment.port} -j DNAT --to-destination [{ipv6}]:80",
+    ]
+
+
+def test_what_one_has_another_must_have() -> None:
+    """With its own ID, addresses, chains and port."""
+    traces = generalise(ONE, rules(ONE), ["veth, master cni0"])
+    traces = replace(traces, published=traces.rules)
+    assert traces.rules_of(OTHER) == Counter(rules(OTHER))
+    assert traces.rules_of(ONE) == Counter(rules(ONE))
+    assert (traces.families, traces.links) == (2, ("veth, master cni0",))
+
+
+def test_a_port_has_rules_of_its_own() -> None:
+    """An attachment without one has the others."""
+    few, all_ = rules(ONE)[:4], rules(ONE)
+    traces = replace(generalise(replace(ONE, port=None), few, []), published=generalise(ONE, all_, []).rules)
+    assert traces.rules_of(replace(OTHER, port=None)) == Counter(rules(OTHER)[:4])
+    assert traces.rules_of(OTHER) == Counter(rules(OTHER))
+
+
+def test_a_chain_of_unknown_origin() -> None:
+    """What cannot be foreseen for another attachment cannot be compared."""
+    with pytest.raises(ValueError, match="CNI-0123456789abcdef01234567"):
+        generalise(ONE, ["ip nat :CNI-0123456789abcdef01234567"], [])
+
+
+def test_links() -> None:
+    """Names are random, kinds and masters are not; a bridge stays for ever."""
+    assert kind_of_link("vethc0ffee (veth, master cni0)") == "veth, master cni0"
+    assert kind_of_link("bwpc0ffee (ifb)") == "ifb"
+    assert kind_of_link("cni0 (bridge)") is None
