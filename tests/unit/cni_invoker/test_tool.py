@@ -144,6 +144,16 @@ def test_status_and_version(host: Host) -> None:
     assert (error["code"], error["msg"]) == (50, "not yet")
 
 
+def test_an_interruption_that_is_ignored(host: Host) -> None:
+    """`nohup` means what it says."""
+    host.plugins.install("first", ADD={"sleep_s": 1, "result": RESULT})
+    with host.running("add", "blue", NETNS, ignoring="HUP") as adding:
+        host.wait_for("ADD")
+        adding.send_signal(signal.SIGHUP)
+        output, _ = adding.communicate(timeout=LIMIT_S)
+        assert (adding.returncode, json.loads(output)["ips"]) == (0, RESULT["ips"])
+
+
 def test_a_parent_that_ignores_its_children(host: Host) -> None:
     """The disposition that makes the kernel forget how children ended is inherited, and does not get to the tool."""
     ignoring = "import os, sys; from signal import *; signal(SIGCHLD, SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"

@@ -81,10 +81,14 @@ class Host:
         return as_object(parse_json(done.stdout.encode()), "the error"), done.stderr
 
     @contextmanager
-    def running(self, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-        """Run the tool beside the test."""
+    def running(self, *arguments: str, ignoring: str = "") -> Iterator["subprocess.Popen[str]"]:
+        """Run the tool beside the test; it ignores what is said, whatever the tests themselves ignore."""
         with subprocess.Popen(
-            self.command(*arguments), env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            ["env", "--default-signal", f"--ignore-signal={ignoring}", *self.command(*arguments)],
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as process:
             try:
                 yield process
