@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +107,7 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
                 recovered = tasks.create_task(daemon.owed.wait_tried())
                 await _either(recovered, tasks.create_task(stop.wait()), settings.recovery_timeout_s)
             if not stop.is_set():
-                async with _answering(daemon.methods, sock, settings.drain_timeout_s):
+                async with _answering(daemon, sock, settings.drain_timeout_s):
                     log.info("daemon.ready", version=__version__, socket=sock.getsockname())
                     notify("READY=1")
                     await stop.wait()
@@ -126,6 +126,7 @@ class Daemon:
 
     Attributes:
         methods: The calls it answers.
+        connections: Those to the plugin socket.
         binder: Learns names in the background.
         owed: Tears down in the background what could not be at once.
         reconcile: Makes records, engine and kernel agree, in the background.
@@ -136,6 +137,7 @@ class Daemon:
     """
 
     methods: tuple[Method, ...]
+    connections: Connections
     binder: Binder
     owed: OwedTearDowns
     reconcile: Reconcile
@@ -218,6 +220,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     status = Status(store, owed, reconcile, audit)
     return Daemon(
         methods=(*network_driver(networks, endpoints), status_method(status)),
+        connections=Connections(on_hidden=kernel.distrust_processes),
         binder=binder,
         owed=owed,
         reconcile=reconcile,
@@ -247,15 +250,14 @@ async def _either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]]
 
 
 @asynccontextmanager
-async def _answering(methods: Iterable[Method], sock: socket.socket, drain_timeout_s: float) -> AsyncIterator[None]:
-    """Answer `methods` on `sock`; in the end take no new calls and let those under way end.
+async def _answering(daemon: Daemon, sock: socket.socket, drain_timeout_s: float) -> AsyncIterator[None]:
+    """Answer the daemon's calls on `sock`; in the end take no new calls and let those under way end.
 
     A call that is not done after `drain_timeout_s` is cancelled, and said; its endpoint is undone at the next start.
     """
     calls = CallsUnderWay()
-    connections = Connections()
     runner = web.AppRunner(
-        make_app(methods, calls, connections),
+        make_app(daemon.methods, calls, daemon.connections),
         access_log=None,
         shutdown_timeout=_CUT_OFF_S,
         handler_cancellation=False,
@@ -265,7 +267,7 @@ async def _answering(methods: Iterable[Method], sock: socket.socket, drain_timeo
     assert runner.server is not None  # noqa: S101  # it is set up
     try:
         server = await asyncio.get_running_loop().create_unix_server(
-            connections.guarded(runner.server), sock=sock, backlog=_ACCEPT_AT_ONCE
+            daemon.connections.guarded(runner.server), sock=sock, backlog=_ACCEPT_AT_ONCE
         )
         sock.listen(BACKLOG)  # the event loop has set both to what it accepts at once
         yield

@@ -7,14 +7,22 @@ only connects, or sends a byte a minute, would keep Docker out.
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
 from typing import Final
 
+import structlog
+
 __all__ = ["Connections"]
+
+log = structlog.get_logger()
 
 _REQUEST_LIMIT_S: Final = 20.0
 _WAITING: Final = 512
 """Half of the 1024 descriptors that a process usually may have. dockerd sends its request as it connects."""
+_HIDDEN: Final = "it is not known which containers run; run cni-bridge in the PID namespace of dockerd"
+_UCRED: Final = struct.Struct("=iII")  # unix(7): PID, UID, GID
 
 
 class Connections:
@@ -23,11 +31,20 @@ class Connections:
     Args:
         limit_s: How long a request may take to come, in seconds from the beginning of its connection.
         waiting: How many connections are waited for at the same time; the one that has waited longest is ended then.
+        on_hidden: Called once a caller is in a PID namespace that this process does not see into.
     """
 
-    def __init__(self, *, limit_s: float = _REQUEST_LIMIT_S, waiting: int = _WAITING) -> None:
+    def __init__(
+        self,
+        *,
+        limit_s: float = _REQUEST_LIMIT_S,
+        waiting: int = _WAITING,
+        on_hidden: Callable[[], None] = lambda: None,
+    ) -> None:
         self._limit_s = limit_s
         self._limit = waiting
+        self._on_hidden = on_hidden
+        self._has_said = False
         self._deadlines: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
 
     def guarded(self, make_protocol: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
@@ -38,6 +55,13 @@ class Connections:
         """Wait no longer for a connection's request: it is there, or the connection has ended."""
         if transport is not None and transport in self._deadlines:
             self._deadlines.pop(transport).cancel()
+
+    def note_caller(self, transport: asyncio.BaseTransport | None) -> None:
+        """See whether the process that makes a call can be seen."""
+        if not self._has_said and transport is not None and _is_hidden(transport):
+            self._has_said = True
+            log.warning("caller.hidden", consequence=_HIDDEN)
+            self._on_hidden()
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the request of a new connection."""
@@ -50,6 +74,15 @@ class Connections:
         self.arrived(transport)
         if isinstance(transport, asyncio.WriteTransport):
             transport.abort()
+
+
+def _is_hidden(transport: asyncio.BaseTransport) -> bool:
+    """Tell whether the kernel has no number for the process that has connected (net/core/sock.c, `cred_to_ucred`)."""
+    connection = transport.get_extra_info("socket")
+    if connection is None or connection.family != socket.AF_UNIX:
+        return False
+    pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return bool(pid == 0)
 
 
 class _Guarded(asyncio.Protocol):

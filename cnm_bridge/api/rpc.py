@@ -128,6 +128,8 @@ async def _answer(
         data = await _read(method, request) if validate else b""
         connections.arrived(request.transport)
         body = _parse(method, validate, data) if validate else {}
+        if validate:  # anybody may ask how things stand
+            connections.note_caller(request.transport)
         ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
         known = {name: value for name, value in ids.items() if value}
         structlog.contextvars.bind_contextvars(**known)

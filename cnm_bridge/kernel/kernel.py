@@ -17,7 +17,7 @@ from cnm_bridge.kernel.census import (
     sandbox_is_gone,
 )
 from cnm_bridge.kernel.departures import Departures
-from cnm_bridge.kernel.errors import attempt
+from cnm_bridge.kernel.errors import KernelError, attempt
 from cnm_bridge.kernel.inhabited import PROCESSES, Inhabited, find_inhabited
 from cnm_bridge.kernel.journey import Journey, Whereabouts
 from cnm_bridge.kernel.links import Link
@@ -57,6 +57,7 @@ class Kernel:
     def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
         self._reply_limit_s = reply_limit_s
         self._processes = processes
+        self._sees_processes = True
         with current_namespace() as fd:
             self._host = namespace_id(fd)
         self._departures = Departures(reply_limit_s=reply_limit_s)
@@ -251,6 +252,14 @@ class Kernel:
         look = partial(find_link_in, sandbox, altname, host=self._host, reply_limit_s=self._reply_limit_s)
         return await run_in_thread(look)
 
+    def distrust_processes(self) -> None:
+        """Conclude nothing any more from a process that is not seen: there are others than `/proc` shows.
+
+        So it is for a daemon in a PID namespace of its own. `altnames_in_use` gives those of all mounted namespaces
+        then, and `find_inhabited` is refused.
+        """
+        self._sees_processes = False
+
     async def altnames_in_use(self, staging: Path) -> frozenset[str]:
         """Give the alternative names of all links in namespaces in which processes live, but the host's.
 
@@ -269,7 +278,8 @@ class Kernel:
             reply_limit_s=self._reply_limit_s,
             processes=self._processes,
         )
-        return await run_in_thread(look)
+        found = await run_in_thread(look)
+        return found if self._sees_processes else found | await self.altnames_mounted(staging)
 
     async def altnames_mounted(self, staging: Path) -> frozenset[str]:
         """Give the alternative names of all links in mounted namespaces, but the host's and those of staging.
@@ -289,6 +299,8 @@ class Kernel:
         Raises:
             KernelError: The kernel refused, or does not let us look at all processes.
         """
+        if not self._sees_processes:
+            raise KernelError("look at", "processes", "Docker's are in a PID namespace that this one does not see into")
         look = partial(find_inhabited, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes)
         return await run_in_thread(look)
 

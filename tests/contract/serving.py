@@ -80,7 +80,7 @@ async def serving(directory: Path) -> AsyncIterator[Served]:
     try:
         daemon = assemble(settings, store)
         with listening(directory / "s") as sock:
-            async with _answering(daemon.methods, sock, 5.0):
+            async with _answering(daemon, sock, 5.0):
                 yield Served(socket=directory / "s", store=store)
     finally:
         store.close()

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.kernel.census import altnames_in_use, mounted_namespaces
 from cnm_bridge.kernel.netns import current_namespace, namespace_id
 from cnm_bridge.kernel.threads import run_in_thread
@@ -85,6 +85,19 @@ async def test_a_process_that_is_not_to_be_looked_at(sandbox: Namespace, staging
     assert await in_use(staging.path.parent, processes, first=lose_rights_to_files) == {ALTNAME}
     sandbox.ip("link del marked")
     staging.ip("link del marked")
+
+
+async def test_processes_that_are_not_to_be_trusted(sandbox: Namespace, tmp_path: Path) -> None:
+    """Where others are than are seen, a link in a namespace that is mounted is in use, and nothing else is said."""
+    show(tmp_path / "proc", os.getpid())
+    kernel = Kernel(reply_limit_s=5.0, processes=tmp_path / "proc")
+    add_marked_link(sandbox)
+    assert ALTNAME not in await kernel.altnames_in_use(tmp_path)
+    kernel.distrust_processes()
+    assert ALTNAME in await kernel.altnames_in_use(tmp_path)
+    with pytest.raises(KernelError, match="PID namespace"):
+        await kernel.find_inhabited()
+    sandbox.ip("link del marked")
 
 
 async def test_a_namespace_that_is_mounted_nowhere(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:

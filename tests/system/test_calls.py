@@ -227,6 +227,18 @@ def test_only_root_can_connect(lab: Lab) -> None:
     assert "PermissionError" in done.stderr
 
 
+def test_a_caller_that_is_not_to_be_seen(fresh_lab: Lab) -> None:
+    """The tests are in another PID namespace than the lab's daemon, and dockerd in the same: the kernel knows."""
+    lab = fresh_lab
+    assert lab.daemon is not None
+    lab.run("docker", "network", "create", "-d", "cni-bridge", "unknown", check=False)
+    assert "rpc.refused" in lab.daemon.log()
+    assert "caller.hidden" not in lab.daemon.log()
+    for _ in range(2):
+        call(lab, "Leave", BOTH)
+    assert lab.daemon.log().count("caller.hidden") == 1
+
+
 def test_a_second_daemon_is_refused(lab: Lab) -> None:
     """The state directory of a running daemon is not shared; the first one goes on."""
     done = lab.run(*DAEMON_COMMAND, "--socket", "/run/other.sock", check=False)
