@@ -132,6 +132,8 @@ class Host:
         for sandbox in (SANDBOX, NEIGHBOURS):
             lab.run("ip", "netns", "add", sandbox)
             lab.run("ip", "-n", sandbox, "link", "set", "lo", "up")
+            # a container that starts or runs has a process there
+            lab.run("sh", "-c", f"nsenter --net=/run/netns/{sandbox} busybox sleep 86400 >/dev/null 2>&1 </dev/null &")
         lab.write(f"/etc/cni/net.d/{LIST}.conflist", {"cniVersion": "1.0.0", "name": LIST, "plugins": list(plugins)})
         self.start()
         options = {"com.docker.network.generic": {"cni.network": LIST}}
