@@ -65,7 +65,7 @@ system: setup
 	$(BIN)/pytest --numprocesses 2 tests/system
 
 smoke: setup # what cannot be had is said at the end, and is no failure
-	$(BIN)/python -m tests.system.matrix --smoke
+	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 2
 
 test: setup check kernel crash system shortsoak smoke ## everything on this engine, a handful on others: what .ci/run runs (needs root)
 
