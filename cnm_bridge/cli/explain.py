@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge explain`: what would be done for a container, without doing it."""
 
-import asyncio
 import sys
 from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
@@ -84,6 +83,8 @@ def explain(
 
     NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration.
     """
+    import asyncio  # noqa: PLC0415
+
     from cni_invoker import CniError  # noqa: PLC0415
     from spec import render_json  # noqa: PLC0415
     from state import RequestedInterface  # noqa: PLC0415

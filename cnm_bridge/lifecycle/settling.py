@@ -115,8 +115,10 @@ class Settling:
         What another endpoint of the sandbox wants as well stays. Errors are logged: nothing keeps an endpoint. The
         caller holds the endpoint's lock, and the link is still inside.
         """
+        if not (record.snapshot and record.snapshot.get("rules")):  # it costs a millisecond to read all of it
+            return
         leaving = _Joined.of(record)
-        if leaving is None or not leaving.settlement.rules:
+        if leaving is None:
             return
         wanted = {rule for other in self._beside(leaving) for rule in other.settlement.rules}
         settlement = leaving.settlement
