@@ -8,6 +8,7 @@ The guard looks after that: what Docker was told to remove must be gone, down to
 import itertools
 import json
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Final, Self
 from spec import JsonObject
 from tests.lab import CommandFailed, Container, Lab
 
-__all__ = ["LISTS", "PREV_RESULT", "Scene", "Subnet"]
+__all__ = ["LISTS", "PREV_RESULT", "Scene", "Subnet", "wait_said"]
 
 PREV_RESULT: Final = "import json, sys; print(json.dumps(json.load(sys.stdin)['prevResult']))"
 """A program in Python that passes on the result of the plugin before, as a chained plugin must."""
@@ -231,3 +232,15 @@ def reaches(container: Container, address: str, *, seconds: int = 5) -> bool:
     except CommandFailed:
         return False
     return True
+
+
+def wait_said(lab: Lab, event: str, timeout_s: float = 30) -> str:
+    """Wait for a line of the daemon's log that has this in it, and give it."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        assert lab.daemon is not None
+        for line in lab.daemon.log().splitlines():
+            if event in line:
+                return line
+        time.sleep(0.1)
+    raise AssertionError(f"the daemon did not say {event}")

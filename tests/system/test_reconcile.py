@@ -7,12 +7,10 @@ import signal
 import sys
 import time
 
-import pytest
-
 from spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab
 from tests.lab.unix_http import request
-from tests.system.scene import Scene, bridge, reaches
+from tests.system.scene import Scene, bridge, reaches, wait_said
 
 OFTEN = ("--reconcile-interval", "1")
 ENDPOINT = "e" * 64
@@ -53,18 +51,6 @@ def create_unknown_to_docker(lab: Lab, network: str) -> None:
     body: JsonObject = {"NetworkID": network_id, "EndpointID": ENDPOINT, "Interface": {}, "Options": {}}
     _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/NetworkDriver.CreateEndpoint", body)
     assert get_object(as_object(answer, "answer"), "Interface")
-
-
-def wait_said(lab: Lab, event: str, timeout_s: float = 20) -> str:
-    """Wait for a line of the daemon's log."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        assert lab.daemon is not None
-        for line in lab.daemon.log().splitlines():
-            if event in line:
-                return line
-        time.sleep(0.1)
-    pytest.fail(f"the daemon did not say {event}")
 
 
 def test_endpoints_lost_in_a_crash_of_docker(private_scene: Scene) -> None:

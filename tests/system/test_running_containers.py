@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.lab import Lab
-from tests.system.scene import Scene, reaches
+from tests.system.scene import Scene, reaches, wait_said
 
 OFTEN = ("--reconcile-interval", "1")
 BACKUP = "/run/backup.json"
@@ -38,18 +38,6 @@ class Engine(BaseHTTPRequestHandler):
 socketserver.ThreadingUnixStreamServer("/run/forgetful.sock", Engine).serve_forever()
 """
 """Docker's own engine, but no network has an endpoint: so dockerd answers when it cannot read its own store."""
-
-
-def wait_said(lab: Lab, event: str, timeout_s: float = 30) -> str:
-    """Wait for a line of the daemon's log."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        assert lab.daemon is not None
-        for line in lab.daemon.log().splitlines():
-            if event in line:
-                return line
-        time.sleep(0.1)
-    pytest.fail(f"the daemon did not say {event}")
 
 
 def change_records(lab: Lab, **changes: object) -> None:
