@@ -194,7 +194,7 @@ class Reconcile:
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
         try:
-            view = await self._view(networks)
+            view = await self._view(networks, endpoints)
         except EngineUnavailable as exc:
             log.info("reconcile.engine_unread", error=str(exc))
             view = None
@@ -214,11 +214,16 @@ class Reconcile:
             without_link=without_link,
         )
 
-    async def _view(self, networks: tuple[NetworkRecord, ...]) -> EngineView | None:
-        """Ask the engine for our networks; None if it is not the one that calls us, as far as is known."""
+    async def _view(
+        self, networks: tuple[NetworkRecord, ...], endpoints: tuple[EndpointRecord, ...]
+    ) -> EngineView | None:
+        """Ask the engine for our networks; None if it is not the one that calls us, as far as is known.
+
+        A network that Docker has removed may have had an endpoint that Docker had lost.
+        """
         identity = await self._engine.identity()
         is_ours = identity == self._store.engine_identity()
-        ids = {record.id for record in networks}
+        ids = {record.id for record in networks} | {record.network_id for record in endpoints}
         if is_ours:
             ids.update(NetworkId(network_id) for network_id in await self._engine.network_ids(self._driver))
         view = EngineView(identity=identity, networks={i: await self._engine.find_network(i) for i in sorted(ids)})

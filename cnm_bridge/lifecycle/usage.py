@@ -20,7 +20,10 @@ __all__ = ["Usage"]
 
 log = structlog.get_logger()
 
-_IN_USE: Final = "a container runs on it, so it stays until that has ended; does another engine use this driver too?"
+_IN_USE: Final = (
+    "a container starts or runs on it, so it stays until that has ended; has dockerd lost it in a crash, or does "
+    "another engine use this driver too?"
+)
 
 
 class Usage:

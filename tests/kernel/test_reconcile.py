@@ -3,15 +3,16 @@
 """One round of reconcile, with an engine that a test has made."""
 
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 import structlog
 
 from cnm_bridge.daemon import Daemon, assemble
 from cnm_bridge.settings import Settings
-from state import NetworkId, NetworkRecord, Store
+from state import NetworkId, NetworkRecord, Phase, Store
 from tests.kernel.engine import FakeEngine, network
-from tests.kernel.records import NETWORK
+from tests.kernel.records import NETWORK, endpoint, put
 
 OTHER = NetworkId("b" * 64)
 
@@ -52,3 +53,15 @@ async def test_a_network_that_cannot_be_ours(store: Store, engine: FakeEngine, d
     events = [line["event"] for line in said if line["log_level"] == "warning"]
     assert events.count("network.not_rebuilt") == 1
     assert events.count("network.rebuilt") == 1
+
+
+async def test_a_network_that_went_before_its_endpoint(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """Docker had lost the endpoint in a crash, and let the network be removed: nobody else will ask for it."""
+    await store.put_engine_identity(engine.identity)
+    record = endpoint(token_hex(32))
+    await put(store, record)
+    engine.networks.clear()
+    async with engine.running():
+        await daemon.reconcile.once()
+    assert [found.phase for found in store.endpoints()] == [Phase.DELETING]
+    assert daemon.owed.all.keys() == {record.id}

@@ -31,6 +31,8 @@ __all__ = ["Machine"]
 _RECONCILE: Final = ("--reconcile-interval", "1")
 _STAGING: Final = "/run/cni-bridge/netns/"
 _STATE: Final = "/var/lib/cni-bridge"
+_STARTING: Final = (b"runc", b"init")
+"""What a container's first process is until it is started, which those that Docker has lost never are."""
 _ATTEMPTS: Final = 20
 _START_LIMIT_S: Final = 60.0
 _LEARNING: Final = "learning"
@@ -203,7 +205,7 @@ class Machine:
                 words = path.read_bytes().split(b"\0")
             except OSError:  # it has just ended
                 continue
-            if words[: len(SERVER)] == [*SERVER]:
+            if words[: len(SERVER)] == [*SERVER] or words[: len(_STARTING)] == [*_STARTING]:
                 yield int(path.parent.name)
 
     def _is_child(self, process: Path, program: str) -> bool:
