@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ __all__ = [
     "inhabited",
     "kernel",
     "nothing_left_in_network",
+    "nothing_left_of_the_pair",
     "plugins",
     "private_namespaces",
     "runtime",
@@ -138,6 +140,15 @@ def host_with_uplink(private_namespaces: int) -> Iterator[None]:
     assert private_namespaces
     with uplink():
         yield
+
+
+@pytest.fixture
+def nothing_left_of_the_pair(host: Namespace, nothing_left_in_network: None) -> Iterator[None]:
+    """Remove the pair of links of a test that fails before it would."""
+    del nothing_left_in_network  # looks after this
+    yield
+    with suppress(subprocess.CalledProcessError):  # it goes with the sandbox as well, some time
+        host.ip("link delete outside")
 
 
 @pytest.fixture

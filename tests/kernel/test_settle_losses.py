@@ -12,16 +12,9 @@ import pytest
 from cnm_bridge.kernel import Kernel, NotCarriable, Observation
 from cnm_bridge.lifecycle.settlement import plan_settlement
 from tests.kernel.namespace import Namespace
-from tests.kernel.test_settle import (
-    ALTNAME,
-    EVERYTHING,
-    HOST_NAME,
-    nothing_left_of_the_pair,
-    place,
-    prepare,
-)
+from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place, prepare
 
-__all__ = ["nothing_left_of_the_pair"]
+pytestmark = pytest.mark.usefixtures("nothing_left_of_the_pair")
 
 ROUTES = {
     "blackhole 10.50.0.0/16": "blackhole 10.50.0.0/16, which does not lead through eth0",

@@ -15,8 +15,10 @@ from tests.lab import DAEMON_COMMAND, Engine, Lab, LabError, Plugins, find_engin
 from tests.system.scene import Scene
 
 __all__ = [
+    "bare_lab",
     "cni_plugins",
     "daemon_command",
+    "docker_lab",
     "engine",
     "fresh_lab",
     "lab",
@@ -80,6 +82,20 @@ def fresh_lab(
     """
     with _lab_with_daemon(daemon_command, engine, cni_plugins) as lab:
         yield from _guard(lab, settle_s)
+
+
+@pytest.fixture(scope="module")
+def docker_lab(engine: Engine) -> Iterator[Lab]:
+    """A lab with dockerd and without a daemon."""
+    with Lab(engine=engine) as lab:
+        yield lab
+
+
+@pytest.fixture
+def bare_lab() -> Iterator[Lab]:
+    """Namespaces only."""
+    with Lab(dockerd=False) as lab:
+        yield lab
 
 
 @pytest.fixture

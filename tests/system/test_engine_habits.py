@@ -13,8 +13,8 @@ import pytest
 
 from spec import get_object, get_str
 from tests.lab import Lab, wait_until
+from tests.system.calls import BOTH, NETWORK, SANDBOX, call, create_endpoint, create_network
 from tests.system.scene import Scene, bridge, reaches
-from tests.system.test_calls import BOTH, NETWORK, SANDBOX, call, create_endpoint, create_network
 
 _BEYOND_S = 120
 """Longer than dockerd waits for a driver that is away: 15 seconds for each call of a removal."""

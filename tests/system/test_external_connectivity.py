@@ -9,8 +9,8 @@ import pytest
 
 from spec import JsonObject, JsonValue, get_str
 from tests.lab import Lab
+from tests.system.calls import NETWORK, call, create_network
 from tests.system.scene import Scene, bridge
-from tests.system.test_calls import NETWORK, call, create_network
 
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
 ENDPOINTS = ("e1" * 32, "e2" * 32)

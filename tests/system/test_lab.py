@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The lab itself: what it gives to a test, and what it finds left behind by one."""
+"""The lab itself: what it gives to a test."""
 
-import json
 import os
-import re
 import signal
-import subprocess
 import sys
 import tempfile
-import textwrap
 import time
-from collections.abc import Iterator
 from ipaddress import ip_interface
 from pathlib import Path
 
 import pytest
 
-from spec.jsontypes import JsonObject, as_object, parse_json
+from spec.jsontypes import parse_json
 from tests.lab import (
     CommandFailed,
     Engine,
@@ -25,50 +20,11 @@ from tests.lab import (
     LabError,
     find_plugins,
     known_plugins,
-    leftovers,
     wait_until,
 )
-
-REPOSITORY = Path(__file__).parents[2]
+from tests.system.stand_in import STAND_IN
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
-
-# Answers every call as a plugin would that can do nothing; ends with status 0 on SIGTERM.
-STAND_IN = """
-import http.server, os, pathlib, signal, socketserver, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = b'{"Implements": ["NetworkDriver"]}'
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def address_string(self):
-        return "unix"
-path = pathlib.Path("/run/docker/plugins/cni-bridge.sock")
-path.parent.mkdir(parents=True, exist_ok=True)
-path.unlink(missing_ok=True)
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-print("stand-in", sys.argv[1:], os.environ.get("COLOUR"), flush=True)
-socketserver.UnixStreamServer(str(path), Handler).serve_forever()
-"""
-
-
-@pytest.fixture(scope="module")
-def docker_lab(engine: Engine) -> Iterator[Lab]:
-    """A lab with dockerd and without a daemon."""
-    with Lab(engine=engine) as lab:
-        yield lab
-
-
-@pytest.fixture
-def bare_lab() -> Iterator[Lab]:
-    """Namespaces only."""
-    with Lab(dockerd=False) as lab:
-        yield lab
-
-
-# What it gives
 
 
 def test_runs_containers(docker_lab: Lab) -> None:
@@ -255,158 +211,3 @@ def test_a_background_process(bare_lab: Lab) -> None:
     assert process.wait() == 5
     bare_lab.close()
     assert process.log() == "ready\ncaught\n"
-
-
-# What is left behind in it
-
-
-def cni(lab: Lab, verb: str, plugin: str, config: JsonObject, **environment: str) -> JsonObject:
-    """Run a CNI plugin on the namespace `staging` and give its result."""
-    env = {"CNI_COMMAND": verb, "CNI_CONTAINERID": "abc", "CNI_NETNS": "/run/netns/staging", "CNI_IFNAME": "eth0"}
-    env |= {"CNI_PATH": "/usr/lib/cni"} | environment
-    text = json.dumps({"cniVersion": "1.0.0", "name": "lan", "type": plugin, **config})
-    output = lab.run(f"/usr/lib/cni/{plugin}", input=text, env=env).stdout
-    return as_object(parse_json(output.encode() or b"{}"), "the result")
-
-
-@pytest.mark.smoke
-def test_names_everything_that_an_attachment_leaves(docker_lab: Lab) -> None:
-    """An attachment shows in every part of the state; after DEL nothing is left, though the shared chains are."""
-    bridge: JsonObject = {
-        "bridge": "cni-left",
-        "isGateway": True,
-        "ipMasq": True,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.9.0.0/24"}], [{"subnet": "fd00:9::/64"}]]},
-    }
-    mapping: JsonObject = {"hostPort": 81, "containerPort": 80, "protocol": "tcp"}
-    before = docker_lab.state()
-    docker_lab.run("ip", "netns", "add", "staging")
-    result = cni(docker_lab, "ADD", "bridge", bridge)
-    chained: tuple[tuple[str, JsonObject], ...] = (
-        ("portmap", {"runtimeConfig": {"portMappings": [mapping]}, "prevResult": result}),
-        ("firewall", {"ingressPolicy": "same-bridge", "prevResult": result}),
-        ("tuning", {"mtu": 1400, "prevResult": result}),
-    )
-    for plugin, config in chained:
-        cni(docker_lab, "ADD", plugin, config)
-
-    left = leftovers(before, docker_lab.state())
-    for line in (
-        r"network namespaces: /run/netns/staging",
-        r"links: veth[0-9a-f]+ \(veth, master cni-left\)",
-        r"iptables: ip nat -A POSTROUTING -s 10\.9\.0\.2/32 .* -j CNI-[0-9a-f]{24}",
-        r"iptables: ip6 nat -A POSTROUTING -s fd00:9::2/128 .* -j CNI-[0-9a-f]{24}",
-        r"iptables: ip nat :CNI-[0-9a-f]{24}",
-        r"iptables: ip nat :CNI-DN-[0-9a-f]+",
-        r"iptables: ip nat -A CNI-HOSTPORT-DNAT .* -j CNI-DN-[0-9a-f]+",
-        r"iptables: ip filter -A CNI-FORWARD -s 10\.9\.0\.2/32 -j ACCEPT",
-        r"address reservations: /var/lib/cni/networks/lan/10\.9\.0\.2",
-        r"run-time files: /run/cni/tuning/abc_eth0\.json",
-    ):
-        assert re.search(f"^{line}$", left, re.MULTILINE), f"{line} is not in\n{left}"
-    for shared in (":CNI-HOSTPORT-MASQ", "-j CNI-FORWARD", "-A CNI-ISOLATION", "(bridge)", "last_reserved_ip"):
-        assert shared not in left
-
-    for plugin, config in reversed(chained):
-        cni(docker_lab, "DEL", plugin, config)
-    cni(docker_lab, "DEL", "bridge", bridge)
-    docker_lab.run("ip", "netns", "delete", "staging")
-    assert docker_lab.wait_clean(before) == ""
-
-    rule = ["FORWARD", "-m", "comment", "--comment", "CNI firewall plugin rules", "-j", "CNI-FORWARD"]
-    docker_lab.run("iptables", "-I", *rule)
-    try:
-        assert re.fullmatch("iptables: ip filter -A FORWARD .* -j CNI-FORWARD", leftovers(before, docker_lab.state()))
-    finally:
-        docker_lab.run("iptables", "-D", *rule)
-
-
-def test_names_what_docker_has_left(docker_lab: Lab) -> None:
-    """Containers and networks are named and can be removed; what dockerd makes for them is not blamed."""
-    before = docker_lab.state()
-    docker_lab.docker("network", "create", "stray-network")
-    docker_lab.docker(
-        "run",
-        "--detach",
-        "--name",
-        "stray",
-        "--network",
-        "stray-network",
-        "--publish",
-        "81:80",
-        "busybox",
-        "sleep",
-        "600",
-    )
-    left = docker_lab.wait_clean(before, timeout_s=0.2).splitlines()
-    assert left[:2] == ["containers: stray", "Docker networks: stray-network"]
-    assert all(
-        re.fullmatch(r"(links: veth\S+ \(veth, master br-\S+\)|iptables: ip nat -A POSTROUTING .*)", line)
-        for line in left[2:]
-    )
-    docker_lab.remove_leftovers(before)
-    assert docker_lab.wait_clean(before) == ""
-
-
-def test_names_running_plugins(docker_lab: Lab) -> None:
-    """A CNI plugin that still runs is left behind."""
-    before = docker_lab.state()
-    docker_lab.write("/opt/cni/bin/slow", "#!/bin/sh\nsleep 600\n", mode=0o755)
-    slow = docker_lab.spawn("/opt/cni/bin/slow")
-    try:
-        line = "running CNI plugins: /bin/sh /opt/cni/bin/slow"
-        wait_until(lambda: leftovers(before, docker_lab.state()) == line, line)
-    finally:
-        slow.kill()
-        slow.wait()
-        docker_lab.remove("/opt/cni/bin/slow")
-
-
-def test_the_guard(tmp_path: Path) -> None:
-    """A test that leaves something fails with its name and the logs, and does not spoil the next test."""
-    (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
-    (tmp_path / "conftest.py").write_text(
-        textwrap.dedent(f"""
-            import sys, pytest
-            from tests.system.conftest import *
-
-            @pytest.fixture(scope="session")
-            def daemon_command():
-                return [sys.executable, "{tmp_path}/stand_in.py"]
-
-            @pytest.fixture(scope="session")
-            def settle_s():
-                return 0.5
-        """),
-        encoding="utf-8",
-    )
-    (tmp_path / "test_it.py").write_text(
-        textwrap.dedent("""
-            def test_litter(lab):
-                lab.docker("run", "--detach", "--name", "stray", "busybox", "sleep", "600")
-
-            def test_clean(lab):
-                assert lab.docker("ps", "--all", "--quiet") == ""
-
-            def test_fresh_litter(fresh_lab):
-                fresh_lab.run("ip", "link", "add", "straylink", "type", "veth")
-        """),
-        encoding="utf-8",
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-v",
-        "--import-mode=importlib",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        "/dev/null",
-    ]
-    ended = subprocess.run([*command, str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert re.search(r"3 passed, 2 errors in", ended.stdout), ended.stdout
-    assert "the test left behind:\ncontainers: stray\n" in ended.stdout
-    assert "the test left behind:\nlinks: straylink (veth)\n" in ended.stdout
-    assert ended.stdout.count(" log of dockerd, process ") == 2
-    assert ended.stdout.count("API listen on /run/docker.sock") == 2

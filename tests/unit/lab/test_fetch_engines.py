@@ -5,7 +5,7 @@
 The apt here is a script, and so are the programs in its packages.
 """
 
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,19 +39,11 @@ esac
 
 
 @pytest.fixture(name="cache", autouse=True)
-def make_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def make_cache(machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and a machine whose apt is `APT`."""
-    if shutil.which("dpkg-deb") is None:
-        pytest.skip("dpkg-deb is not there")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "apt-get").write_text(APT)
-    (programs / "apt-get").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("MISSING", "nothing")
     monkeypatch.setenv("DOCKERD", "")
-    return tmp_path / "cache" / "cni-bridge" / "engines"
+    return machine(APT) / "engines"
 
 
 def test_an_engine_of_each_suite(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

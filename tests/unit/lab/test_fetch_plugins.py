@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Fetching plugins: into the cache and nowhere else, or a clear word on what was missing. The apt here is a script."""
 
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,19 +25,11 @@ esac
 
 
 @pytest.fixture(name="cache")
-def make_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def make_cache(machine: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and a machine whose apt is `APT`."""
-    if shutil.which("dpkg-deb") is None:
-        pytest.skip("dpkg-deb is not there")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "apt-get").write_text(APT)
-    (programs / "apt-get").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
     monkeypatch.setenv("ANSWER", '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0", "1.1.0"]}')
-    return tmp_path / "cache" / "cni-bridge" / "plugins"
+    return machine(APT) / "plugins"
 
 
 def test_what_is_fetched_is_found_again(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from state import (
     RequestedInterface,
     Store,
 )
+from tests.unit.state.history import History, make_history
 
 
 @pytest.fixture
@@ -67,3 +68,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store = Store.open(tmp_path / "state")
     yield store
     store.close()
+
+
+@pytest.fixture
+async def history(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRecord) -> History:
+    """A state directory with a past."""
+    return await make_history(tmp_path / "original", network, endpoint)

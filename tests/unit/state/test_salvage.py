@@ -4,115 +4,19 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import plyvel
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from state import (
-    SCHEMA_VERSION,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    NetworkRecord,
-    Phase,
-    SchemaTooNew,
     Store,
 )
-from state.codec import render_endpoint, render_network
 from state.leveldb_log import has_good_frame
 from state.salvage import find_fault, read_good
-
-Content = Mapping[str, bytes]
-Damage = Callable[[bytes], bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """A state directory, and everything that was ever in it.
-
-    Attributes:
-        directory: The state directory.
-        moments: What it held after each write, oldest first.
-        ends: The sizes of the log between two writes of the last life.
-    """
-
-    directory: Path
-    moments: tuple[Content, ...]
-    ends: frozenset[int]
-
-    @property
-    def last(self) -> Content:
-        """What it holds."""
-        return self.moments[-1]
-
-    @property
-    def written(self) -> set[tuple[str, bytes]]:
-        """Every record in every version that was ever stored."""
-        return {entry for moment in self.moments for entry in moment.items()}
-
-    def files(self) -> dict[str, bytes]:
-        """The database's files that count."""
-        found = {path.name: path.read_bytes() for path in sorted((self.directory / "leveldb").iterdir())}
-        return {name: content for name, content in found.items() if not name.startswith("LO")}
-
-    def damaged(self, where: Path, name: str, damage: Damage) -> Path:
-        """Copy the state directory and damage a file of the copy."""
-        shutil.rmtree(where, ignore_errors=True)
-        shutil.copytree(self.directory, where)
-        path = where / "leveldb" / name
-        path.write_bytes(damage(path.read_bytes()))
-        return where
-
-
-def content(store: Store) -> Content:
-    """What a store holds, as stored."""
-    networks = {f"network/{record.id}": render_network(record) for record in store.networks()}
-    return networks | {f"endpoint/{record.id}": render_endpoint(record) for record in store.endpoints()}
-
-
-@pytest.fixture
-async def history(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRecord) -> History:
-    """A store that was opened three times: a part of it is in tables, a part in the log, a part removed again."""
-    directory = tmp_path / "original"
-    moments: list[Content] = []
-    ends: set[int] = set()
-    steps: list[list[NetworkRecord | EndpointRecord | str]] = [
-        [replace(network, id=NetworkId(f"{n:064x}"), options={"cni.network": "blue"}) for n in range(3)],
-        [
-            replace(endpoint, id=EndpointId(f"{n + 16:064x}"), phase=phase)
-            for n in range(3)
-            for phase in (Phase.PENDING, Phase.READY)
-        ],
-        [
-            replace(endpoint, id=EndpointId(f"{17:064x}"), phase=Phase.JOINED),
-            replace(endpoint, id=EndpointId(f"{18:064x}"), phase=Phase.DELETING),
-            EndpointId(f"{18:064x}"),
-            NetworkId("0" * 64),
-            replace(endpoint, id=EndpointId(f"{19:064x}")),
-        ],
-    ]
-    for life in steps:
-        store = Store.open(directory)
-        ends = {0}
-        for step in life:
-            match step:
-                case NetworkRecord():
-                    await store.put_network(step)
-                case EndpointRecord():
-                    await store.put_endpoint(step)
-                case str() if step == "0" * 64:
-                    await store.remove_network(NetworkId(step))
-                case str():
-                    await store.remove_endpoint(EndpointId(step))
-            moments.append(content(store))
-            ends |= {path.stat().st_size for path in (directory / "leveldb").glob("*.log")}
-        store.close()
-    return History(directory, tuple(moments), frozenset(ends))
+from tests.unit.state.history import Damage, History, content
 
 
 def cut(length: int) -> Damage:
@@ -294,72 +198,3 @@ def test_any_damage_of_several_files(history: History, tmp_path: Path, data: st.
     store.close()
     assert set(found.items()) <= history.written
     assert store.findings or found in history.moments
-
-
-@pytest.mark.parametrize("gone", ["CURRENT", "MANIFEST-*", "*.log", "*.ldb"])
-def test_a_missing_file_is_no_new_beginning(history: History, gone: str) -> None:
-    """LevelDB takes a directory without CURRENT for a new database; we do not."""
-    for path in (history.directory / "leveldb").glob(gone):
-        path.unlink()
-    store = Store.open(history.directory)
-    (finding,) = store.findings
-    assert "damaged" in str(finding)
-    assert finding.copy.is_dir()
-    assert set(content(store).items()) <= history.written
-    if gone in {"CURRENT", "MANIFEST-*"}:
-        assert content(store) == history.last
-    store.close()
-
-
-def test_a_beginning_that_was_cut_off_is_one(tmp_path: Path) -> None:
-    """Killed while the very first database was made: there is nothing to tell of."""
-    files = tmp_path / "leveldb"
-    files.mkdir()
-    Store.open(tmp_path).close()
-    shutil.rmtree(files)
-    files.mkdir()
-    (files / "MANIFEST-000001").write_bytes(b"half")
-    store = Store.open(tmp_path)
-    assert store.findings == ()
-    store.close()
-
-
-def test_a_newer_schema_is_not_even_repaired(history: History) -> None:
-    """Damaged files of a newer version are left as they are, for it to repair them."""
-    with plyvel.DB(str(history.directory / "leveldb")) as db:
-        db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
-    (history.directory / "leveldb" / "CURRENT").unlink()
-    before = {path: path.read_bytes() for path in sorted(history.directory.rglob("*")) if path.is_file()}
-    with pytest.raises(SchemaTooNew):
-        Store.open(history.directory)
-    assert {path: path.read_bytes() for path in sorted(history.directory.rglob("*")) if path.is_file()} == before
-
-
-@pytest.mark.parametrize("leftover", ["leveldb.unfinished", "leveldb.next"])
-def test_a_replacement_that_was_cut_off(history: History, leftover: str) -> None:
-    """Killed while new files were made: the old ones count as long as they are there."""
-    (history.directory / leftover).mkdir()
-    store = Store.open(history.directory)
-    assert content(store) == history.last
-    store.close()
-    assert not (history.directory / leftover).exists()
-
-
-def test_a_replacement_is_finished(history: History) -> None:
-    """Killed when the old files had gone aside: the new ones take their place."""
-    (history.directory / "leveldb").rename(history.directory / "leveldb.next")
-    store = Store.open(history.directory)
-    assert content(store) == history.last
-    store.close()
-
-
-def test_only_the_newest_copies_are_kept(history: History) -> None:
-    """Damage that comes again and again does not fill the disk."""
-    copies = []
-    for _ in range(7):
-        (history.directory / "leveldb" / "CURRENT").unlink()
-        store = Store.open(history.directory)
-        copies += [finding.copy for finding in store.findings]
-        assert content(store) == history.last
-        store.close()
-    assert sorted(history.directory.glob("leveldb.damaged-*")) == copies[-5:]

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A pair of links: one end goes from staging, where plugins make it, to a sandbox; the other one stays outside."""
+
+from cnm_bridge.kernel import Kernel, Observation, Snapshot
+from tests.kernel.namespace import Namespace
+
+__all__ = ["ALTNAME", "EVERYTHING", "HOST_NAME", "place", "prepare"]
+
+HOST_NAME = "cb0123456789a"
+ALTNAME = f"cni-bridge-{'0123456789abcdef' * 4}"
+EVERYTHING = Observation(settings=None, thorough=True)
+
+
+async def prepare(
+    kernel: Kernel, host: Namespace, staging: Namespace, *commands: str, observation: Observation | None = None
+) -> Snapshot:
+    """Make `eth0` in staging, do there what plugins would do, and take it out; its peer is `outside`."""
+    baseline = await kernel.create_staging(staging.path, "eth0", observation or Observation())
+    host.ip(f"link add outside up type veth peer name eth0 netns {staging.path}")
+    staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
+    for command in commands:
+        staging.run(command)
+    return await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME, baseline=baseline)
+
+
+def place(host: Namespace, sandbox: Namespace) -> None:
+    """Do what libnetwork does first: another name, one address of each family, up."""
+    host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth7")
+    sandbox.ip("address add 10.1.0.2/24 dev eth7", "address add fd00::2/64 dev eth7 nodad", "link set eth7 up")

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The plugin socket, called as dockerd calls it."""
+
+from spec import JsonObject, as_object
+from tests.lab import PLUGIN_SOCKET, Lab
+from tests.lab.unix_http import request
+
+__all__ = ["BOTH", "ENDPOINT", "NETWORK", "SANDBOX", "call", "create_endpoint", "create_network"]
+
+NETWORK, ENDPOINT = "c0" * 32, "d0" * 32
+SANDBOX = "/var/run/docker/netns/0123456789ab"
+BOTH: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT}
+
+
+def call(lab: Lab, method: str, body: JsonObject | None = None) -> JsonObject:
+    """Call the daemon as dockerd does."""
+    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body)
+    return as_object(answer, method)
+
+
+def create_network(lab: Lab, configuration: str) -> JsonObject:
+    """Call CreateNetwork as Engine 20.10 does."""
+    generic = {"com.docker.network.generic": {"cni.network": configuration}}
+    data = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
+    return call(lab, "CreateNetwork", {"NetworkID": NETWORK, "Options": generic, "IPv4Data": data, "IPv6Data": []})
+
+
+def create_endpoint(lab: Lab) -> JsonObject:
+    """Call CreateEndpoint as Engine 20.10 does."""
+    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+    return call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A state directory of which everything is known that was ever in it, to be damaged."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase, Store
+from state.codec import render_endpoint, render_network
+
+__all__ = ["Content", "Damage", "History", "content", "make_history"]
+
+Content = Mapping[str, bytes]
+Damage = Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A state directory, and everything that was ever in it.
+
+    Attributes:
+        directory: The state directory.
+        moments: What it held after each write, oldest first.
+        ends: The sizes of the log between two writes of the last life.
+    """
+
+    directory: Path
+    moments: tuple[Content, ...]
+    ends: frozenset[int]
+
+    @property
+    def last(self) -> Content:
+        """What it holds."""
+        return self.moments[-1]
+
+    @property
+    def written(self) -> set[tuple[str, bytes]]:
+        """Every record in every version that was ever stored."""
+        return {entry for moment in self.moments for entry in moment.items()}
+
+    def files(self) -> dict[str, bytes]:
+        """The database's files that count."""
+        found = {path.name: path.read_bytes() for path in sorted((self.directory / "leveldb").iterdir())}
+        return {name: content for name, content in found.items() if not name.startswith("LO")}
+
+    def damaged(self, where: Path, name: str, damage: Damage) -> Path:
+        """Copy the state directory and damage a file of the copy."""
+        shutil.rmtree(where, ignore_errors=True)
+        shutil.copytree(self.directory, where)
+        path = where / "leveldb" / name
+        path.write_bytes(damage(path.read_bytes()))
+        return where
+
+
+def content(store: Store) -> Content:
+    """What a store holds, as stored."""
+    networks = {f"network/{record.id}": render_network(record) for record in store.networks()}
+    return networks | {f"endpoint/{record.id}": render_endpoint(record) for record in store.endpoints()}
+
+
+async def make_history(directory: Path, network: NetworkRecord, endpoint: EndpointRecord) -> History:
+    """Make a store that was opened three times: a part is in tables, a part in the log, a part removed again."""
+    moments: list[Content] = []
+    ends: set[int] = set()
+    steps: list[list[NetworkRecord | EndpointRecord | str]] = [
+        [replace(network, id=NetworkId(f"{n:064x}"), options={"cni.network": "blue"}) for n in range(3)],
+        [
+            replace(endpoint, id=EndpointId(f"{n + 16:064x}"), phase=phase)
+            for n in range(3)
+            for phase in (Phase.PENDING, Phase.READY)
+        ],
+        [
+            replace(endpoint, id=EndpointId(f"{17:064x}"), phase=Phase.JOINED),
+            replace(endpoint, id=EndpointId(f"{18:064x}"), phase=Phase.DELETING),
+            EndpointId(f"{18:064x}"),
+            NetworkId("0" * 64),
+            replace(endpoint, id=EndpointId(f"{19:064x}")),
+        ],
+    ]
+    for life in steps:
+        store = Store.open(directory)
+        ends = {0}
+        for step in life:
+            match step:
+                case NetworkRecord():
+                    await store.put_network(step)
+                case EndpointRecord():
+                    await store.put_endpoint(step)
+                case str() if step == "0" * 64:
+                    await store.remove_network(NetworkId(step))
+                case str():
+                    await store.remove_endpoint(EndpointId(step))
+            moments.append(content(store))
+            ends |= {path.stat().st_size for path in (directory / "leveldb").glob("*.log")}
+        store.close()
+    return History(directory, tuple(moments), frozenset(ends))
