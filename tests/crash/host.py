@@ -67,6 +67,10 @@ class Endpoint:
         self._joined = answer or {}
         return answer
 
+    def is_placed(self) -> Answer:
+        """Send EndpointOperInfo, as libnetwork does when the link is in the sandbox."""
+        return self._call("EndpointOperInfo")
+
     def leave(self) -> Answer:
         """Send Leave."""
         return self._call("Leave")
@@ -142,6 +146,7 @@ class Host:
         assert get_object(self.neighbour.create() or {}, "Interface")
         self.neighbour.join()
         self.neighbour.move_in()
+        assert self.neighbour.is_placed() == {"Value": {}}  # settled now: no later life of the daemon has it to do
         assert self.neighbour.has_network()
 
     def __enter__(self) -> Self:
