@@ -14,7 +14,7 @@ from enum import StrEnum
 from errno import EEXIST
 from pathlib import Path
 
-from cnm_bridge.kernel.addresses import add_addresses, remove_addresses
+from cnm_bridge.kernel.addresses import add_addresses, find_addresses, remove_addresses
 from cnm_bridge.kernel.capture import capture
 from cnm_bridge.kernel.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken, attempt
 from cnm_bridge.kernel.inhabited import inhabited_namespaces
@@ -109,6 +109,12 @@ class Journey:
                 if link.state.kind is None and self.altname in link.altnames:
                     remove_altname(staging, link, self.altname)  # a physical device outlives the endpoint
         return where
+
+    def look(self) -> Snapshot:
+        """Read the state and the addresses of the link in staging."""
+        with attempt("look at", str(self)), self._in_staging() as (staging, _):
+            link = get_link(staging, self.ifname)
+            return Snapshot(link=link.state, addresses=find_addresses(staging, link), routes=())
 
     def __str__(self) -> str:
         return f"link {self.ifname} of {self.path}"

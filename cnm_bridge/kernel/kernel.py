@@ -225,6 +225,19 @@ class Kernel:
         """
         return await run_in_thread(partial(self._journey(path, ifname, altname).back, host_name, sandbox, addresses))
 
+    async def look_at_staged(self, path: Path, ifname: str) -> Snapshot:
+        """Give what a link has that is in its staging namespace: its state and its addresses, and no more.
+
+        Args:
+            path: The staging namespace.
+            ifname: What the link is called there.
+
+        Raises:
+            NamespaceMissing, LinkMissing: There is none.
+            KernelError: The kernel refused.
+        """
+        return await run_in_thread(self._journey(path, ifname, altname="").look)
+
     async def host_links(self) -> tuple[Link, ...]:
         """Give all links of the host namespace.
 

@@ -55,24 +55,39 @@ class TearDown:
         """
         unwritten: StateError | None = None
         if record.phase is not Phase.DELETING:
-            try:
-                await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
-            except StateUnusable as exc:  # a full disk must not keep the address and the link
-                unwritten = exc
+            record = replace(record, phase=Phase.DELETING)
+            unwritten = await self._write(record)
         result = Result.from_document(record.result) if record.result is not None else None
         addresses = _addresses(record, result)
         found = await self._bring_back(record, addresses)
-        try:
-            await self._delete(record, result, addresses)
-        except PluginFailed as exc:
-            if not addresses or not _is_half_done(exc):
-                raise
+        if addresses is None:
+            staged = await self._kernel.look_at_staged(Path(record.attachment.netns), record.attachment.ifname)
+            addresses = given_addresses(staged)
+            if addresses:  # the first DEL may delete the link and die, and nobody else knows them
+                record = replace(record, snapshot=staged.to_json())
+                unwritten = await self._write(record) or unwritten
+        if addresses and not record.answered:  # whose failures are forgiven: nobody would hear that it is half done
             await self._delete_apart(record, result, addresses)
+        else:
+            try:
+                await self._delete(record, result, addresses)
+            except PluginFailed as exc:
+                if not addresses or not _is_half_done(exc):
+                    raise
+                await self._delete_apart(record, result, addresses)
         await self._kernel.remove_staging(Path(record.attachment.netns))
         if unwritten is not None:
             raise unwritten
         await self._store.remove_endpoint(record.id)
         log.info("endpoint.torn_down", endpoint_id=record.id, link=found.value)
+
+    async def _write(self, record: EndpointRecord) -> StateError | None:
+        """Write a record; return what is wrong, for a full disk must not keep the address and the link."""
+        try:
+            await self._store.put_endpoint(record)
+        except StateUnusable as exc:
+            return exc
+        return None
 
     async def _bring_back(self, record: EndpointRecord, addresses: tuple[IpInterface, ...] | None) -> Whereabouts:
         return await self._kernel.bring_back(

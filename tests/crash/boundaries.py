@@ -28,10 +28,12 @@ from cnm_bridge.kernel.netlink import Netlink
 from spec import JsonObject, Validator, as_object, parse_json
 from state.db import Database
 
-__all__ = ["ARMED", "TRACE", "WRITES", "Boundaries", "install"]
+__all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
 
 ARMED: Final = "armed"
 """The file that begins a count: a word that no earlier count had, and the number of the deadly boundary or 0."""
+DEAD: Final = "dead"
+"""Says that SIGKILL has ended the daemon's life; removing it begins the next."""
 TRACE: Final = "trace"
 """The names of the boundaries reached since the last count began, one a line."""
 WRITES: Final = "writes"

@@ -4,18 +4,18 @@
 
 import http.client
 import itertools
-import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Final, Self
 
 from cnm_bridge.settings import Settings
 from spec import JsonObject, as_object, find_object, find_str, get_int, get_object, get_objects, get_str
 from state import Store
-from tests.crash.boundaries import ARMED, TRACE, WRITES
-from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab, LabError
-from tests.lab.unix_http import request
+from tests.crash.boundaries import ARMED, DEAD, TRACE, WRITES
+from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab
+from tests.lab.unix_http import is_answering, request
+from tests.lab.waiting import wait_until
 
 __all__ = ["Answer", "Endpoint", "Host"]
 
@@ -182,21 +182,26 @@ class Host:
         return self._lines(TRACE)
 
     def start(self) -> None:
-        """Start the daemon and wait until it answers."""
-        self.lab.start_daemon(command=self._command, timeout_s=_START_LIMIT_S)
+        """Begin the daemon's next life, the first as well, and wait until it answers."""
+        assert not self.start_to_die(), "the daemon died, and was not to"
 
     def start_to_die(self) -> bool:
-        """Start the daemon and tell whether it died of its order before it answered."""
-        with suppress(LabError):
+        """Begin the daemon's next life and tell whether it died of its order before it answered."""
+        if self.lab.daemon is None:
             self.lab.start_daemon(command=self._command, timeout_s=_START_LIMIT_S)
             return False
-        self.wait_dead()
-        return True
+        self.lab.path(f"{_DIRECTORY}/{DEAD}").unlink()
+        answers = partial(is_answering, self.lab.path(PLUGIN_SOCKET), "POST", "/Plugin.Activate")
+        self.lab.daemon.wait_ready(lambda: answers() or self.is_dead(), _START_LIMIT_S)
+        return self.is_dead()
+
+    def is_dead(self) -> bool:
+        """Tell whether SIGKILL has ended the daemon's life."""
+        return self.lab.path(f"{_DIRECTORY}/{DEAD}").exists()
 
     def wait_dead(self) -> None:
-        """Wait for the daemon's end, which must be the ordered one."""
-        assert self.lab.daemon is not None
-        assert self.lab.daemon.wait() == -signal.SIGKILL, self.lab.daemon.tail()
+        """Wait for the end of the daemon's life, which must be the ordered one."""
+        wait_until(self.is_dead, "the daemon is dead", 10)
 
     # What is known of the store
 

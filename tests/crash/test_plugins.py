@@ -77,6 +77,29 @@ def test_killed_once_in_del(lab: Lab, kind: str, death: str) -> None:
         _assert_clean(lab, before, f"{plugin} killed once in DEL")
 
 
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("death", [_DIES_ONCE, _DIES_BETWEEN], ids=["its link deleted", "between two addresses"])
+def test_killed_once_in_del_of_what_has_no_result(lab: Lab, kind: str, death: str) -> None:
+    """The daemon died before it stored one. What the addresses were, only the link tells, and DEL deletes it first."""
+    plugin = str(LISTS[kind][0]["type"])
+    lab.write(f"/opt/cni/bin/{plugin}", death.format(real=f"{_PLUGINS}/{plugin}"), mode=0o755)
+    with Host(lab, LISTS[kind]) as host:
+        before = lab.state()
+        counted = host.endpoint()
+        host.arm(0)
+        assert get_object(counted.create() or {}, "Interface")
+        boundary = 1 + host.disarm().index(f"end of {plugin} ADD")
+        assert counted.delete() == {}
+        host.arm(boundary)
+        assert host.endpoint().create() is None
+        host.wait_dead()
+        host.disarm()
+        lab.write("/run/crash/once", "")
+        host.start()
+        assert not lab.path("/run/crash/once").exists()
+        _assert_clean(lab, before, f"{plugin} killed once in DEL")
+
+
 def _try(host: Host, verb: str, victim: str, seconds: str) -> bool:
     """Create and delete an endpoint whose plugin is to die; tell whether it did."""
     order = f"/run/crash/{verb}"

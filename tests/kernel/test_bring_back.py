@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.kernel import IpInterface, Kernel, Whereabouts
+from cnm_bridge.kernel import IpInterface, Kernel, KernelError, Whereabouts
 from tests.kernel.namespace import Namespace
 
 HOST_NAME = "cb0123456789a"
@@ -206,6 +206,15 @@ async def test_no_result_to_take_addresses_from(kernel: Kernel, veth: Namespace)
     assert await bring_back(kernel, veth, addresses=None) is Whereabouts.STAGING
     assert veth.addresses("eth0") == ["10.1.0.2/24"]
     assert veth.is_up("eth0")
+
+
+async def test_what_it_has_in_staging(kernel: Kernel, veth: Namespace, staging: Namespace) -> None:
+    """Who has no result may ask before DEL: its addresses, and nothing else."""
+    found = await kernel.look_at_staged(veth.path, "eth0")
+    assert "10.1.0.2/24" in [str(address.address) for address in found.addresses]
+    assert found.routes == ()
+    with pytest.raises(KernelError, match="eth9"):
+        await kernel.look_at_staged(staging.path, "eth9")
 
 
 async def test_a_result_without_addresses(kernel: Kernel, veth: Namespace) -> None:
