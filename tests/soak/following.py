@@ -11,7 +11,8 @@ removed as an operator would remove it, and counted (`Figures.helped`):
   network where its `connect` has failed, or not running in spite of its restart policy
   (`DockerView.is_half_of_something`).
 * A container that dockerd was just starting when it was killed may live on as a task of containerd, of which dockerd
-  knows nothing: its process is ended. Each later start says `task …: already exists`, for ever: it is removed.
+  knows nothing: its process is ended. Each later start fails, for ever, with `task …: already exists`, or earlier, for
+  its port is in use in that other life: it is removed.
 * An endpoint that dockerd was just making or removing stays in its list of a network, with no sandbox. It makes the
   network's removal fail (`has active endpoints`), and `docker network disconnect --force` is the way out.
 """
@@ -19,7 +20,7 @@ removed as an operator would remove it, and counted (`Figures.helped`):
 import http.client
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
@@ -69,7 +70,7 @@ class Following:
 
     def follow(self, outcomes: Mapping[Operation, Outcome], kill: Kill | None) -> None:
         """Bring the model up to date after a round, and wait until Docker agrees with it."""
-        spoiled = {operation for operation, outcome in outcomes.items() if self._is_spoiled(outcome)}
+        spoiled = {operation for operation, outcome in outcomes.items() if self._is_spoiled(operation, outcome)}
         if kill is None:
             self.expect({operation: outcome for operation, outcome in outcomes.items() if operation not in spoiled})
         before = self.world
@@ -149,10 +150,25 @@ class Following:
             self.world = self.world.with_container(name, found)
         return docker
 
-    def _is_spoiled(self, outcome: Outcome) -> bool:
+    def _is_spoiled(self, operation: Operation, outcome: Outcome) -> bool:
         """Tell whether containerd has what dockerd, killed at some time, knows nothing of."""
         was_killed = any(self._figures.kills[kill] for kill in (Kill.DOCKERD, Kill.BOTH))
-        return was_killed and _SPOILED.search(outcome.text) is not None
+        if not was_killed or outcome.is_done or outcome.is_refused:
+            return False
+        return _SPOILED.search(outcome.text) is not None or self._is_lost(operation.writes)
+
+    def _is_lost(self, name: str) -> bool:
+        """Tell whether a container runs without Docker knowing it; its process is ended then.
+
+        Containerd may have come so far only after Docker was back, and been looked at.
+        """
+        docker = self.look()
+        if name not in docker.containers:
+            return False
+        lost = self._machine.lost_containers(docker)
+        own = [process for process, container in lost.items() if container == docker.containers[name].id]
+        self._end_lost(own)
+        return bool(own)
 
     def _remove_spoiled(self, name: str) -> None:
         """Remove a container that containerd keeps from starting for ever."""
@@ -180,11 +196,15 @@ class Following:
         deadline = time.monotonic() + _HALF_S
         while lost := self._machine.lost_containers(self.look()):
             if time.monotonic() > deadline:
-                self._figures.helped["lost container"] += len(lost)
-                self._say(f"lost: processes {sorted(lost)} of containers")
-                self._machine.end(lost)
+                self._end_lost(lost)
                 return
             time.sleep(_PAUSE_S)
+
+    def _end_lost(self, processes: Collection[int]) -> None:
+        if processes:
+            self._figures.helped["lost container"] += len(processes)
+            self._say(f"lost: processes {sorted(processes)} of containers")
+            self._machine.end(processes)
 
     def _help_networks(self) -> None:
         """Make Docker forget endpoints of containers that do not run, if it has not after a while."""

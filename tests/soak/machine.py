@@ -70,10 +70,10 @@ class Machine:
                 return self._kill_plugin(round_.plugin, is_over)
         return True
 
-    def lost_containers(self, docker: DockerView) -> frozenset[int]:
-        """Give the first processes of containers that run and that Docker does not have."""
+    def lost_containers(self, docker: DockerView) -> Mapping[int, str]:
+        """Give the first processes of containers that run without Docker knowing it, and the IDs of those."""
         known = {found.process for found in docker.containers.values()}
-        return frozenset(process for process in self._containers() if process not in known)
+        return {process: container for process, container in self._containers() if process not in known}
 
     def end(self, processes: Iterable[int]) -> None:
         """Kill processes."""
@@ -199,14 +199,16 @@ class Machine:
             if is_plugin:
                 yield int(path.parent.name)
 
-    def _containers(self) -> Iterator[int]:
+    def _containers(self) -> Iterator[tuple[int, str]]:
+        """Give the first process of each container, and the container's ID, after which its control group is called."""
         for path in self._lab.path("/proc").glob("[0-9]*/cmdline"):
             try:
                 words = path.read_bytes().split(b"\0")
+                _, _, container = (path.parent / "cgroup").read_text(encoding="utf-8").strip().rpartition("/")
             except OSError:  # it has just ended
                 continue
             if words[: len(SERVER)] == [*SERVER] or words[: len(_STARTING)] == [*_STARTING]:
-                yield int(path.parent.name)
+                yield int(path.parent.name), container
 
     def _is_child(self, process: Path, program: str) -> bool:
         """Tell whether a process is one that a plugin has just forked, to be iptables for one.
