@@ -8,10 +8,11 @@ declare `portMappings` are taken back and added again, with the ports, when Dock
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
-from cni_invoker import CniError, NetworkConfigurationList, Result, Runtime
+from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.errors import Refused
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from cnm_bridge.lifecycle.ports import (
@@ -75,8 +76,7 @@ class Publishing:
         record = _with_ports(record, mappings)
         await self._store.put_endpoint(record)  # from here on a DEL with these ports is owed
         try:
-            told = result.converted(publishers.cni_version)
-            await self._runtime.add(publishers, cni_attachment(record), prev_result=told)
+            await self._add(record, publishers, result)
         except BaseException:
             await self._take_back(record, publishers)
             raise
@@ -128,6 +128,24 @@ class Publishing:
             del self._claims[endpoint_id]
             return False
         return owner.sandbox_key is None or owner.sandbox_key != record.sandbox_key
+
+    async def _add(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
+        """Run ADD, and if a plugin is killed, once more.
+
+        While another network is disconnected Docker only logs what goes wrong, and does not ask again (libnetwork,
+        `sbLeave`): a container that runs would lose its ports.
+        """
+        add = partial(
+            self._runtime.add, publishers, cni_attachment(record), prev_result=result.converted(publishers.cni_version)
+        )
+        try:
+            await add()
+        except PluginFailed as exc:
+            if exc.signal is None:
+                raise
+            log.warning("endpoint.published_again", error=str(exc))
+            await self._runtime.delete(publishers, cni_attachment(record), result)
+            await add()
 
     async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:
         """Undo a failed ADD at once; if that fails as well, the endpoint's tear down does it."""

@@ -38,6 +38,11 @@ class Cell:
     recovery: tuple[str, ...]
     died_again: bool
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether a plugin was at work at the first death: how far it came differs, and so does the recovery."""
+        return self.reached[-1].startswith("while ")
+
 
 def try_cell(host: Host, call: Call, boundary: int, again: int = 0) -> Cell:
     """Kill the daemon at a boundary of `call`, its next life at boundary `again` of its start, and look at the third.

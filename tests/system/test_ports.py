@@ -253,6 +253,25 @@ def test_a_plugin_that_fails_to_publish(scene: Scene) -> None:
     scene.run(network, "-p", "8098:98")
 
 
+def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None:
+    """It runs again: Docker only logs what goes wrong there, and the container would have lost its port."""
+    once = "/run/portmap-dies-once"
+    scene.plugin(
+        "portmap",
+        'input=$(cat); printf "%s" "$input" | /usr/lib/cni/portmap; ended=$?; case "$CNI_COMMAND$input" in '
+        f'ADD*hostPort*) rm {once} 2>/dev/null && kill -KILL $$;; esac; exit "$ended"',
+    )
+    network, _ = port_network(scene, name="zzz-killed")
+    container = scene.run(network, "-p", "8100:80")
+    builtin = scene.builtin_network()
+    scene.lab.docker("network", "connect", builtin, container.name)
+    scene.lab.write(once, "")
+    with outside(scene.lab) as there, serving(scene.lab, container, 80):
+        scene.lab.docker("network", "disconnect", builtin, container.name)
+        assert not scene.lab.path(once).exists()
+        assert ask(scene.lab, there, HOST_IP, 8100) == container.name
+
+
 def test_a_network_without_way_out(scene: Scene) -> None:
     """On an internal network Docker publishes nothing, here as elsewhere."""
     subnet = scene.subnet()
