@@ -65,16 +65,8 @@ class TearDown:
             addresses = given_addresses(staged)
             if addresses:  # the first DEL may delete the link and die, and nobody else knows them
                 record = replace(record, snapshot=staged.to_json())
-                unwritten = await self._write(record) or unwritten
-        if addresses and not record.answered:  # whose failures are forgiven: nobody would hear that it is half done
-            await self._delete_apart(record, result, addresses)
-        else:
-            try:
-                await self._delete(record, result, addresses)
-            except PluginFailed as exc:
-                if not addresses or not _is_half_done(exc):
-                    raise
-                await self._delete_apart(record, result, addresses)
+                unwritten = await self._write(record)
+        await self._delete_all(record, result, addresses)
         await self._kernel.remove_staging(Path(record.attachment.netns))
         if unwritten is not None:
             raise unwritten
@@ -99,9 +91,20 @@ class TearDown:
             addresses=addresses,
         )
 
-    async def _delete(
-        self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...] | None
+    async def _delete_all(
+        self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...]
     ) -> None:
+        if addresses[1:] and not record.answered:  # its failure is forgiven: nobody would hear that it is half done
+            await self._delete_apart(record, result, addresses)
+            return
+        try:
+            await self._delete(record, result, addresses)
+        except PluginFailed as exc:
+            if not addresses or not _is_half_done(exc):
+                raise
+            await self._delete_apart(record, result, addresses)
+
+    async def _delete(self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...]) -> None:
         stored = NetworkConfigurationList.from_document(record.attachment.configuration)
         await self._runtime.delete(
             stored.with_version(record.attachment.cni_version),
