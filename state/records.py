@@ -107,7 +107,7 @@ class EndpointRecord:
         answered: How many plugins have come to the end of their ADD.
         result: The last one's CNI result, None before the first.
         snapshot: What the plugins left in the staging namespace (`state/snapshot`), None before ADD has ended; where it
-            never did, what the tear down found.
+            told no address, what the tear down found: the link and its addresses alone.
         sandbox_key: Path of the sandbox's namespace, None unless joined once.
         ifname_prefix: The beginning of the link's name in the sandbox.
     """

@@ -233,8 +233,8 @@ class Kernel:
             ifname: What the link is called there.
 
         Raises:
-            NamespaceMissing, LinkMissing: There is none.
-            KernelError: The kernel refused.
+            NamespaceMissing: Nothing is mounted at `path`.
+            KernelError: It has no such link, or the kernel refused.
         """
         return await run_in_thread(self._journey(path, ifname, altname="").look)
 

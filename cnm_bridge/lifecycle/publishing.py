@@ -133,7 +133,8 @@ class Publishing:
         """Run ADD, and if a plugin is killed, once more.
 
         While another network is disconnected Docker only logs what goes wrong, and does not ask again (libnetwork,
-        `sbLeave`): a container that runs would lose its ports.
+        `sbLeave`): a container that runs would lose its ports. The first error is what the user must see. What a plugin
+        says itself it would say again, and one that hangs would keep Docker waiting once more.
         """
         add = partial(
             self._runtime.add, publishers, cni_attachment(record), prev_result=result.converted(publishers.cni_version)
@@ -143,9 +144,12 @@ class Publishing:
         except PluginFailed as exc:
             if exc.signal is None:
                 raise
-            log.warning("endpoint.published_again", error=str(exc))
-            await self._runtime.delete(publishers, cni_attachment(record), result)
-            await add()
+            log.warning("endpoint.publishing_again", error=str(exc))
+            try:
+                await self._runtime.delete(publishers, cni_attachment(record), result)
+                await add()
+            except CniError:
+                raise exc from None
 
     async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:
         """Undo a failed ADD at once; if that fails as well, the endpoint's tear down does it."""

@@ -15,7 +15,6 @@ from state import Store
 from tests.crash.boundaries import ARMED, DEAD, TRACE, WRITES
 from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab
 from tests.lab.unix_http import is_answering, request
-from tests.lab.waiting import wait_until
 
 __all__ = ["Answer", "Endpoint", "Host"]
 
@@ -190,6 +189,7 @@ class Host:
         if self.lab.daemon is None:
             self.lab.start_daemon(command=self._command, timeout_s=_START_LIMIT_S)
             return False
+        assert self.is_dead(), "the daemon lives, or was stopped for good"
         self.lab.path(f"{_DIRECTORY}/{DEAD}").unlink()
         answers = partial(is_answering, self.lab.path(PLUGIN_SOCKET), "POST", "/Plugin.Activate")
         self.lab.daemon.wait_ready(lambda: answers() or self.is_dead(), _START_LIMIT_S)
@@ -201,7 +201,8 @@ class Host:
 
     def wait_dead(self) -> None:
         """Wait for the end of the daemon's life, which must be the ordered one."""
-        wait_until(self.is_dead, "the daemon is dead", 10)
+        assert self.lab.daemon is not None
+        self.lab.daemon.wait_ready(self.is_dead, 10)
 
     # What is known of the store
 

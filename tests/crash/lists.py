@@ -7,7 +7,7 @@ from typing import Final
 
 from spec import JsonObject
 
-__all__ = ["LISTS"]
+__all__ = ["LISTS", "SINGLE_STACK"]
 
 _IPAM: Final[JsonObject] = {
     "type": "host-local",
@@ -28,3 +28,7 @@ LISTS: Final[Mapping[str, Sequence[JsonObject]]] = {
     "ptp": ({"type": "ptp", "ipMasq": True, "ipam": _IPAM}, {"type": "firewall"}),
 }
 """Dual stack, with reservations, masquerading, firewall rules, and (`bridge`) an ifb device for each container."""
+
+SINGLE_STACK: Final[Sequence[JsonObject]] = (
+    {**_BRIDGE, "ipam": {**_IPAM, "ranges": [[{"subnet": "10.81.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+)

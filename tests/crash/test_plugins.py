@@ -14,7 +14,7 @@ import pytest
 from spec import get_object, get_str
 from tests.crash.extent import FULL
 from tests.crash.host import Host
-from tests.crash.lists import LISTS
+from tests.crash.lists import LISTS, SINGLE_STACK
 from tests.lab import Lab, LabState
 
 _PLUGINS: Final = "/usr/lib/cni"
@@ -77,13 +77,14 @@ def test_killed_once_in_del(lab: Lab, kind: str, death: str) -> None:
         _assert_clean(lab, before, f"{plugin} killed once in DEL")
 
 
-@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("kind", [*LISTS, "one address"])
 @pytest.mark.parametrize("death", [_DIES_ONCE, _DIES_BETWEEN], ids=["its link deleted", "between two addresses"])
 def test_killed_once_in_del_of_what_has_no_result(lab: Lab, kind: str, death: str) -> None:
     """The daemon died before it stored one. What the addresses were, only the link tells, and DEL deletes it first."""
-    plugin = str(LISTS[kind][0]["type"])
+    plugins = LISTS.get(kind, SINGLE_STACK)
+    plugin = str(plugins[0]["type"])
     lab.write(f"/opt/cni/bin/{plugin}", death.format(real=f"{_PLUGINS}/{plugin}"), mode=0o755)
-    with Host(lab, LISTS[kind]) as host:
+    with Host(lab, plugins) as host:
         before = lab.state()
         counted = host.endpoint()
         host.arm(0)

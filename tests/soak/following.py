@@ -70,7 +70,15 @@ class Following:
 
     def follow(self, outcomes: Mapping[Operation, Outcome], kill: Kill | None) -> None:
         """Bring the model up to date after a round, and wait until Docker agrees with it."""
-        spoiled = {operation for operation, outcome in outcomes.items() if self._is_spoiled(operation, outcome)}
+        spoiled = {operation for operation, outcome in outcomes.items() if self._is_spoiled(outcome)}
+        for operation, outcome in outcomes.items():
+            if (
+                self._can_be_spoiled(outcome)
+                and operation not in spoiled
+                and (own := self._wait_lost(operation.writes))
+            ):
+                spoiled.add(operation)
+                self._end_lost(own)
         if kill is None:
             self.expect({operation: outcome for operation, outcome in outcomes.items() if operation not in spoiled})
         before = self.world
@@ -150,25 +158,30 @@ class Following:
             self.world = self.world.with_container(name, found)
         return docker
 
-    def _is_spoiled(self, operation: Operation, outcome: Outcome) -> bool:
-        """Tell whether containerd has what dockerd, killed at some time, knows nothing of."""
+    def _can_be_spoiled(self, outcome: Outcome) -> bool:
         was_killed = any(self._figures.kills[kill] for kill in (Kill.DOCKERD, Kill.BOTH))
-        if not was_killed or outcome.is_done or outcome.is_refused:
-            return False
-        return _SPOILED.search(outcome.text) is not None or self._is_lost(operation.writes)
+        return was_killed and not outcome.is_done and not outcome.is_refused
 
-    def _is_lost(self, name: str) -> bool:
-        """Tell whether a container runs without Docker knowing it; its process is ended then.
+    def _is_spoiled(self, outcome: Outcome) -> bool:
+        """Tell whether containerd has what dockerd, killed at some time, knows nothing of."""
+        return self._can_be_spoiled(outcome) and _SPOILED.search(outcome.text) is not None
 
-        Containerd may have come so far only after Docker was back, and been looked at.
+    def _wait_lost(self, name: str) -> frozenset[int]:
+        """Give the processes of a container of which Docker does not know, not even after a while, that it runs.
+
+        Containerd may have come so far only after dockerd was back, and the machine had been looked at.
         """
-        docker = self.look()
-        if name not in docker.containers:
-            return False
-        lost = self._machine.lost_containers(docker)
-        own = [process for process, container in lost.items() if container == docker.containers[name].id]
-        self._end_lost(own)
-        return bool(own)
+        deadline = time.monotonic() + _HALF_S
+        lost: frozenset[int] | None = None
+        while True:
+            docker = self.look()
+            container = docker.containers.get(name)
+            found = self._machine.lost_containers(docker).items() if container else ()
+            own = frozenset(process for process, owner in found if container and owner == container.id)
+            lost = own if lost is None else lost & own
+            if not lost or time.monotonic() > deadline:
+                return lost
+            time.sleep(_PAUSE_S)
 
     def _remove_spoiled(self, name: str) -> None:
         """Remove a container that containerd keeps from starting for ever."""
@@ -201,10 +214,9 @@ class Following:
             time.sleep(_PAUSE_S)
 
     def _end_lost(self, processes: Collection[int]) -> None:
-        if processes:
-            self._figures.helped["lost container"] += len(processes)
-            self._say(f"lost: processes {sorted(processes)} of containers")
-            self._machine.end(processes)
+        self._figures.helped["lost container"] += len(processes)
+        self._say(f"lost: processes {sorted(processes)} of containers")
+        self._machine.end(processes)
 
     def _help_networks(self) -> None:
         """Make Docker forget endpoints of containers that do not run, if it has not after a while."""

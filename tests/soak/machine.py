@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The machine of a soak: a lab with Docker and the daemon. Does operations, kills, and looks at what is there."""
 
+import re
 import shutil
 import signal
 import tempfile
@@ -33,6 +34,7 @@ _STAGING: Final = "/run/cni-bridge/netns/"
 _STATE: Final = "/var/lib/cni-bridge"
 _STARTING: Final = (b"runc", b"init")
 """What a container's first process is until it is started, which those that Docker has lost never are."""
+_CONTAINER_ID: Final = re.compile("[0-9a-f]{64}")
 _ATTEMPTS: Final = 20
 _START_LIMIT_S: Final = 60.0
 _LEARNING: Final = "learning"
@@ -204,11 +206,12 @@ class Machine:
         for path in self._lab.path("/proc").glob("[0-9]*/cmdline"):
             try:
                 words = path.read_bytes().split(b"\0")
-                _, _, container = (path.parent / "cgroup").read_text(encoding="utf-8").strip().rpartition("/")
+                control_groups = (path.parent / "cgroup").read_text(encoding="utf-8")
             except OSError:  # it has just ended
                 continue
             if words[: len(SERVER)] == [*SERVER] or words[: len(_STARTING)] == [*_STARTING]:
-                yield int(path.parent.name), container
+                container = _CONTAINER_ID.search(control_groups)
+                yield int(path.parent.name), container[0] if container else ""
 
     def _is_child(self, process: Path, program: str) -> bool:
         """Tell whether a process is one that a plugin has just forked, to be iptables for one.

@@ -272,6 +272,19 @@ def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None
         assert ask(scene.lab, there, HOST_IP, 8100) == container.name
 
 
+def test_a_plugin_that_is_killed_whenever_it_publishes(scene: Scene) -> None:
+    """It is not tried for ever; what Docker says is what happened first, and nothing is left."""
+    scene.plugin(
+        "portmap",
+        'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) kill -KILL $$;; esac; '
+        'printf "%s" "$input" | exec /usr/lib/cni/portmap',
+    )
+    network, _ = port_network(scene)
+    before = scene.lab.state()
+    assert "killed by SIGKILL" in scene.run_refusal(network, "-p", "8101:80")
+    assert scene.lab.wait_clean(before) == ""
+
+
 def test_a_network_without_way_out(scene: Scene) -> None:
     """On an internal network Docker publishes nothing, here as elsewhere."""
     subnet = scene.subnet()

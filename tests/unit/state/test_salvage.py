@@ -11,9 +11,7 @@ import plyvel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state import (
-    Store,
-)
+from state import Store
 from state.leveldb_log import has_good_frame
 from state.salvage import find_fault, read_good
 from tests.unit.state.history import Damage, History, content
