@@ -22,6 +22,7 @@ from state.records import (
     NetworkId,
     NetworkRecord,
     PoolRecord,
+    ProcessRecord,
     RequestedInterface,
 )
 from state.store import Store
@@ -38,6 +39,7 @@ __all__ = [
     "NetworkRecord",
     "Phase",
     "PoolRecord",
+    "ProcessRecord",
     "RecordDamaged",
     "RecordNotFound",
     "RequestedInterface",

@@ -34,6 +34,7 @@ from state.records import (
     NetworkId,
     NetworkRecord,
     PoolRecord,
+    ProcessRecord,
     RequestedInterface,
 )
 
@@ -107,6 +108,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
     """Return the stored form of an endpoint record."""
     attachment = record.attachment
     requested = record.requested
+    engine = record.engine
     return render_json(
         {
             "id": record.id,
@@ -132,6 +134,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
             "snapshot": record.snapshot,
             "sandboxKey": record.sandbox_key,
             "ifnamePrefix": record.ifname_prefix,
+            "engine": {"pid": engine.pid, "started": engine.started} if engine else None,
         }
     )
 
@@ -157,6 +160,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             snapshot=find_object(document, "snapshot"),
             sandbox_key=find_str(document, "sandboxKey"),
             ifname_prefix=find_str(document, "ifnamePrefix") or "eth",
+            engine=_parse_process(find_object(document, "engine")),
         )
     except ValueError as exc:  # JsonError among them, and an address that is none
         raise RecordDamaged(key, exc) from exc
@@ -165,6 +169,10 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
 def _parse_pool(document: JsonObject) -> PoolRecord:
     gateway = find_str(document, "gateway")
     return PoolRecord(subnet=ip_network(get_str(document, "subnet")), gateway=ip_address(gateway) if gateway else None)
+
+
+def _parse_process(document: JsonObject | None) -> ProcessRecord | None:
+    return ProcessRecord(pid=get_int(document, "pid"), started=get_int(document, "started")) if document else None
 
 
 def _parse_requested(document: JsonObject) -> RequestedInterface:

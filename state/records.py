@@ -93,6 +93,19 @@ class AttachmentRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """A process, told apart from others that have its number later.
+
+    Attributes:
+        pid: Its number.
+        started: When it started, in clock ticks since boot (proc(5)).
+    """
+
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointRecord:
     """An endpoint: one attachment of one container to one network.
 
@@ -110,6 +123,7 @@ class EndpointRecord:
             told no address, what the tear down found: the link and its addresses alone.
         sandbox_key: Path of the sandbox's namespace, None unless joined once.
         ifname_prefix: The beginning of the link's name in the sandbox.
+        engine: The process that asked for the endpoint, None where that could not be seen.
     """
 
     id: EndpointId
@@ -124,3 +138,4 @@ class EndpointRecord:
     snapshot: JsonObject | None = None
     sandbox_key: str | None = None
     ifname_prefix: str = "eth"
+    engine: ProcessRecord | None = None

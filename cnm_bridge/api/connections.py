@@ -14,6 +14,8 @@ from typing import Final
 
 import structlog
 
+from cnm_bridge.caller import CALLER_PID
+
 __all__ = ["Connections"]
 
 log = structlog.get_logger()
@@ -57,8 +59,10 @@ class Connections:
             self._deadlines.pop(transport).cancel()
 
     def note_caller(self, transport: asyncio.BaseTransport | None) -> None:
-        """See whether the process that makes a call can be seen."""
-        if not self._has_said and transport is not None and _is_hidden(transport):
+        """Take note of the process that makes a call, if it can be seen."""
+        pid = None if transport is None else _find_caller(transport)
+        CALLER_PID.set(pid or 0)
+        if pid == 0 and not self._has_said:
             self._has_said = True
             log.warning("caller.hidden", consequence=_HIDDEN)
             self._on_hidden()
@@ -76,13 +80,14 @@ class Connections:
             transport.abort()
 
 
-def _is_hidden(transport: asyncio.BaseTransport) -> bool:
-    """Tell whether the kernel has no number for the process that has connected (net/core/sock.c, `cred_to_ucred`)."""
+def _find_caller(transport: asyncio.BaseTransport) -> int | None:
+    """Return the process that has connected, 0 if the kernel has no number for it here (sock.c, `cred_to_ucred`)."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.family != socket.AF_UNIX:
-        return False
+        return None
+    pid: int
     pid, _, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return bool(pid == 0)
+    return pid
 
 
 class _Guarded(asyncio.Protocol):

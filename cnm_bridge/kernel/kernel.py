@@ -30,6 +30,7 @@ from cnm_bridge.kernel.netns import (
     open_namespace,
     remove_namespace,
 )
+from cnm_bridge.kernel.processes import find_start
 from cnm_bridge.kernel.settlement import Placement, Settlement
 from cnm_bridge.kernel.snapshot import IpInterface, Snapshot
 from cnm_bridge.kernel.stay import Stay
@@ -316,6 +317,15 @@ class Kernel:
             raise KernelError("look at", "processes", "Docker's are in a PID namespace that this one does not see into")
         look = partial(find_inhabited, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes)
         return await run_in_thread(look)
+
+    def find_start(self, pid: int) -> int | None:
+        """Return when a process has started, in clock ticks since boot, None where there is none; one system call.
+
+        Raises:
+            KernelError: It is not to be seen.
+        """
+        with attempt("look at", f"process {pid}"):
+            return find_start(pid, self._processes)
 
     def sandbox_is_gone(self, sandbox: Path) -> bool:
         """Tell whether Docker has removed a sandbox, as far as that can be seen; costs two system calls."""

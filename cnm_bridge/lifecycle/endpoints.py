@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from cni_invoker import CniError, Result, Runtime
+from cnm_bridge.caller import CALLER_PID
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, KernelError, LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.lifecycle.attachment import cni_attachment
@@ -33,7 +34,17 @@ from cnm_bridge.wire import (
     ProgramExternalConnectivity,
 )
 from spec import find_object
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkRecord, Phase, StateError, Store, WrongPhase
+from state import (
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkRecord,
+    Phase,
+    ProcessRecord,
+    StateError,
+    Store,
+    WrongPhase,
+)
 
 __all__ = ["Endpoints"]
 
@@ -220,7 +231,18 @@ class Endpoints:
                 capability_args=plan.capability_args,
             ),
             ifname_prefix=plan.ifname_prefix,
+            engine=self._find_engine(),
         )
+
+    def _find_engine(self) -> ProcessRecord | None:
+        """Return the process that makes the call."""
+        pid = CALLER_PID.get()
+        try:
+            started = self._kernel.find_start(pid) if pid else None
+        except KernelError as exc:  # then nothing is concluded from its end
+            log.warning("caller.unknown", error=str(exc))
+            return None
+        return ProcessRecord(pid=pid, started=started) if started is not None else None
 
     async def _publish(self, request: ProgramExternalConnectivity) -> None:
         async with self._locks.hold(request.endpoint_id):

@@ -39,22 +39,26 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
 
     A dockerd that was killed leaves the sandboxes of its containers mounted, and the next one removes them within a
     minute. No sandbox is without a process as long as its container starts or runs: runc's is there before libnetwork
-    moves the first link in.
+    moves the first link in. Where the link is in the host namespace yet, or again, it is for the engine to move it or
+    to delete the endpoint, joined or not; nobody will if the process that asked for the endpoint has ended.
 
     Raises:
         KernelError: Links or processes cannot be looked at.
     """
-    suspects = [record for record in endpoints if record.phase is Phase.JOINED]
+    wanted = [record for record in endpoints if record.phase in ATTACHED]
+    orphans = {record.id for record in wanted if _has_lost_engine(kernel, record)}
+    suspects = [record for record in wanted if record.phase is Phase.JOINED or record.id in orphans]
     if not suspects:
         return ()
     before = await kernel.find_inhabited()
     at_home = {name for link in await kernel.host_links() for name in (link.state.name, *link.altnames)}
     after = await kernel.find_inhabited()  # no link is missed on its way
-    in_use = before.altnames | after.altnames | at_home
+    inside = before.altnames | after.altnames
     return tuple(
         record
         for record in suspects
-        if in_use.isdisjoint({host_link_name(record.id), alternative_name(record.id)})
+        if alternative_name(record.id) not in inside
+        and (record.id in orphans or at_home.isdisjoint({host_link_name(record.id), alternative_name(record.id)}))
         and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
     )
 
@@ -88,3 +92,8 @@ def _has_no_sandbox(kernel: Kernel, record: EndpointRecord) -> bool:
     if record.sandbox_key is None:  # where it is joined to, the record of a rebuilt endpoint does not tell
         return record.phase is Phase.READY
     return kernel.sandbox_is_gone(Path(record.sandbox_key))
+
+
+def _has_lost_engine(kernel: Kernel, record: EndpointRecord) -> bool:
+    """Tell whether the process that asked for an endpoint has ended; False where it is not known."""
+    return record.engine is not None and kernel.find_start(record.engine.pid) != record.engine.started

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which endpoints' containers are not there any more, as far as the kernel knows."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
 from cnm_bridge.lifecycle.verification import find_abandoned
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, ProcessRecord, RequestedInterface
 from tests.kernel.namespace import Namespace
 
 RECORD = EndpointRecord(
@@ -79,6 +80,28 @@ async def test_in_the_host_namespace(kernel: Kernel, host: Namespace) -> None:
     add_link(host)
     assert not await is_abandoned(kernel)
     host.ip(f"link delete {NAME}")
+
+
+async def test_in_the_host_namespace_when_the_engine_has_ended(kernel: Kernel, host: Namespace) -> None:
+    """Nobody will move it any more, joined or not; neither if another process has the engine's number now."""
+    started = kernel.find_start(os.getpid())
+    assert started is not None
+    add_link(host)
+    for phase in (Phase.READY, Phase.JOINED):
+        record = replace(RECORD, phase=phase)
+        assert not await is_abandoned(kernel, replace(record, engine=ProcessRecord(pid=os.getpid(), started=started)))
+        for pid in (os.getpid(), 2**22 + 1):
+            engine = ProcessRecord(pid=pid, started=started - 1)
+            assert await is_abandoned(kernel, replace(record, engine=engine))
+    host.ip(f"link delete {NAME}")
+
+
+async def test_in_a_container_that_runs_when_the_engine_has_ended(kernel: Kernel, inhabited: Namespace) -> None:
+    """Live-restore: the next dockerd takes the container over."""
+    add_link(inhabited)
+    lost = replace(RECORD, engine=ProcessRecord(pid=2**22 + 1, started=1))
+    assert not await is_abandoned(kernel, lost)
+    assert not await is_abandoned(kernel, replace(lost, phase=Phase.READY))
 
 
 async def test_nowhere(kernel: Kernel, host: Namespace) -> None:

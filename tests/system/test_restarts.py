@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from spec import JsonObject
-from tests.lab import Lab
+from tests.lab import CommandFailed, Lab
 from tests.lab.waiting import wait_until
 from tests.system.scene import Scene, bridge, reaches
 
@@ -170,6 +170,33 @@ def test_containers_come_back_after_a_crash_of_docker(private_scene: Scene, wish
     if wish != "a port":
         assert container.link().addresses == addresses
     lab.docker("rm", "-f", container.name)
+    assert lab.wait_clean(before, timeout_s=20) == ""
+
+
+def test_a_container_that_docker_had_not_made_yet(private_scene: Scene) -> None:
+    """It starts at once after the crash, although its former endpoint, which Docker has forgotten, has its port."""
+    lab = private_scene.lab
+    crash = "/run/crash-of-docker"
+    private_scene.plugin(
+        "portmap",
+        'input=$(cat); printf "%s" "$input" | /usr/lib/cni/portmap; ended=$?; case "$CNI_COMMAND$input" in '
+        f'ADD*hostPort*) rm {crash} 2>/dev/null && kill -KILL $(busybox pidof dockerd);; esac; exit "$ended"',
+    )
+    plugins: list[JsonObject] = [
+        *bridge(private_scene.subnet()),
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ]
+    network = private_scene.network(private_scene.configure(plugins))
+    before = lab.state()
+    name = private_scene.create(network, "-p", "8081:80")
+    lab.write(crash, "")
+    with pytest.raises(CommandFailed):
+        lab.docker("start", name)
+    assert lab.dockerd is not None
+    assert lab.dockerd.wait() == -signal.SIGKILL
+    lab.start_dockerd()
+    lab.docker("start", name)
+    lab.docker("rm", "-f", name)
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 

@@ -34,20 +34,23 @@ def test_endpoint_without_wishes_survives(endpoint: EndpointRecord) -> None:
     assert parse_endpoint("k", render_endpoint(free)) == free
 
 
+_LATER = ("pools", "ifnamePrefix", "engine")
+
+
 def test_records_of_before(network: NetworkRecord, endpoint: EndpointRecord) -> None:
-    """Without pools Docker's IPAM has none, without a prefix the link is called as ever."""
+    """Without pools Docker's IPAM has none, without a prefix the link is called as ever, of the engine none knows."""
     stored: dict[str, JsonObject] = {
         "state/network": json.loads(render_network(network)),
         "state/endpoint": json.loads(render_endpoint(endpoint)),
     }
     old = {
-        schema: json.dumps({key: document[key] for key in document if key not in {"pools", "ifnamePrefix"}}).encode()
+        schema: json.dumps({key: document[key] for key in document if key not in _LATER}).encode()
         for schema, document in stored.items()
     }
     for schema, value in old.items():
         check_value(schema, "k", value)
     assert parse_network("k", old["state/network"]) == replace(network, pools=())
-    assert parse_endpoint("k", old["state/endpoint"]) == replace(endpoint, ifname_prefix="eth")
+    assert parse_endpoint("k", old["state/endpoint"]) == replace(endpoint, ifname_prefix="eth", engine=None)
 
 
 @pytest.mark.parametrize(
