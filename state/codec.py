@@ -108,7 +108,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
     """Return the stored form of an endpoint record."""
     attachment = record.attachment
     requested = record.requested
-    engine = record.engine
+    caller = record.caller
     return render_json(
         {
             "id": record.id,
@@ -134,7 +134,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
             "snapshot": record.snapshot,
             "sandboxKey": record.sandbox_key,
             "ifnamePrefix": record.ifname_prefix,
-            "engine": {"pid": engine.pid, "started": engine.started} if engine else None,
+            "caller": {"pid": caller.pid, "started": caller.started} if caller else None,
         }
     )
 
@@ -160,7 +160,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             snapshot=find_object(document, "snapshot"),
             sandbox_key=find_str(document, "sandboxKey"),
             ifname_prefix=find_str(document, "ifnamePrefix") or "eth",
-            engine=_parse_process(find_object(document, "engine")),
+            caller=_parse_process(find_object(document, "caller")),
         )
     except ValueError as exc:  # JsonError among them, and an address that is none
         raise RecordDamaged(key, exc) from exc

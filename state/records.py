@@ -123,7 +123,8 @@ class EndpointRecord:
             told no address, what the tear down found: the link and its addresses alone.
         sandbox_key: Path of the sandbox's namespace, None unless joined once.
         ifname_prefix: The beginning of the link's name in the sandbox.
-        engine: The process that asked for the endpoint, None where that could not be seen.
+        caller: The process that asked for the endpoint, and for its join if there was one: the engine. None where that
+            could not be seen, or these were two.
     """
 
     id: EndpointId
@@ -138,4 +139,4 @@ class EndpointRecord:
     snapshot: JsonObject | None = None
     sandbox_key: str | None = None
     ifname_prefix: str = "eth"
-    engine: ProcessRecord | None = None
+    caller: ProcessRecord | None = None

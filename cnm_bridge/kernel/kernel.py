@@ -319,7 +319,7 @@ class Kernel:
         return await run_in_thread(look)
 
     def find_start(self, pid: int) -> int | None:
-        """Return when a process has started, in clock ticks since boot, None where there is none; one system call.
+        """Return when a process has started, in clock ticks since boot, None where there is none; at once.
 
         Raises:
             KernelError: It is not to be seen.

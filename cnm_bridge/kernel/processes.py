@@ -7,8 +7,8 @@ from typing import Final
 
 __all__ = ["find_start"]
 
-_START: Final = 19
-"""The start among the words behind the process's name (proc(5), field 22)."""
+_START: Final = 22 - 4
+"""Where the start is among the words behind name and state; proc(5) counts from one."""
 
 
 def find_start(pid: int, processes: Path) -> int | None:
@@ -26,4 +26,4 @@ def find_start(pid: int, processes: Path) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, *words = text.rpartition(")")[2].split()
-    return None if state in "ZX" else int(words[_START - 1])
+    return None if state in "ZX" else int(words[_START])

@@ -136,7 +136,9 @@ class Endpoints:
         async with self._locks.hold(request.endpoint_id):
             record = self._store.get_endpoint(request.endpoint_id)
             snapshot = _snapshot(record)
-            joined = replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key)
+            # behind a proxy that forks for each connection no caller lives as long as the engine
+            caller = record.caller if record.caller == self._find_caller() else None
+            joined = replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key, caller=caller)
             await self._store.put_endpoint(joined)
             self._settling.join(joined)
             return describe_join(
@@ -231,18 +233,23 @@ class Endpoints:
                 capability_args=plan.capability_args,
             ),
             ifname_prefix=plan.ifname_prefix,
-            engine=self._find_engine(),
+            caller=self._find_caller(),
         )
 
-    def _find_engine(self) -> ProcessRecord | None:
-        """Return the process that makes the call."""
+    def _find_caller(self) -> ProcessRecord | None:
+        """Return the process that makes the call; from the end of one that is not known nothing is concluded."""
         pid = CALLER_PID.get()
+        if pid == 0:  # which has been said
+            return None
         try:
-            started = self._kernel.find_start(pid) if pid else None
-        except KernelError as exc:  # then nothing is concluded from its end
+            started = self._kernel.find_start(pid)
+        except KernelError as exc:
             log.warning("caller.unknown", error=str(exc))
             return None
-        return ProcessRecord(pid=pid, started=started) if started is not None else None
+        if started is None:
+            log.warning("caller.unknown", error=f"there is no process {pid}")
+            return None
+        return ProcessRecord(pid=pid, started=started)
 
     async def _publish(self, request: ProgramExternalConnectivity) -> None:
         async with self._locks.hold(request.endpoint_id):

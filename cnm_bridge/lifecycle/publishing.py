@@ -148,7 +148,8 @@ class Publishing:
             try:
                 await self._runtime.delete(publishers, cni_attachment(record), result)
                 await add()
-            except CniError:
+            except CniError as again:
+                log.warning("endpoint.publishing_failed", error=str(again))
                 raise exc from None
 
     async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:

@@ -27,7 +27,7 @@ _DEAD: Final = "its container does not run, and a new endpoint needs what it has
 
 
 class MakeRoom:
-    """Tears down at once those endpoints that the kernel has nothing of any more.
+    """Tears down at once those endpoints that no container uses, or is about to use.
 
     Args:
         store: The records.

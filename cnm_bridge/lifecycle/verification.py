@@ -35,18 +35,21 @@ async def find_dead(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tupl
 
 
 async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the joined endpoints without a process in their sandbox whose link is in no other container either.
+    """Return the endpoints that were joined, without a process in their sandbox, whose link is in no container either.
 
     A dockerd that was killed leaves the sandboxes of its containers mounted, and the next one removes them within a
     minute. No sandbox is without a process as long as its container starts or runs: runc's is there before libnetwork
-    moves the first link in. Where the link is in the host namespace yet, or again, it is for the engine to move it or
-    to delete the endpoint, joined or not; nobody will if the process that asked for the endpoint has ended.
+    moves the first link in. One whose link is in the host namespace yet, or again, is spared for the engine that is
+    about to move it, or to delete the endpoint, unless the process that asked for both endpoint and join has ended.
+    Only of a container that runs may the next one join an endpoint that it has not made (moby, `Sandbox.Refresh`).
 
     Raises:
         KernelError: Links or processes cannot be looked at.
     """
     wanted = [record for record in endpoints if record.phase in ATTACHED]
-    orphans = {record.id for record in wanted if _has_lost_engine(kernel, record)}
+    callers = {record.caller for record in wanted if record.caller and record.sandbox_key}
+    ended = {caller for caller in callers if kernel.find_start(caller.pid) != caller.started}
+    orphans = {record.id for record in wanted if record.caller in ended and record.sandbox_key}
     suspects = [record for record in wanted if record.phase is Phase.JOINED or record.id in orphans]
     if not suspects:
         return ()
@@ -92,8 +95,3 @@ def _has_no_sandbox(kernel: Kernel, record: EndpointRecord) -> bool:
     if record.sandbox_key is None:  # where it is joined to, the record of a rebuilt endpoint does not tell
         return record.phase is Phase.READY
     return kernel.sandbox_is_gone(Path(record.sandbox_key))
-
-
-def _has_lost_engine(kernel: Kernel, record: EndpointRecord) -> bool:
-    """Tell whether the process that asked for an endpoint has ended; False where it is not known."""
-    return record.engine is not None and kernel.find_start(record.engine.pid) != record.engine.started

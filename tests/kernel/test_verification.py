@@ -30,6 +30,8 @@ RECORD = EndpointRecord(
         capability_args={},
     ),
 )
+LOST = ProcessRecord(pid=2**22 + 1, started=1)
+"""There is none of that number: it is above the kernel's limit."""
 NAME, ALTNAME = host_link_name(RECORD.id), alternative_name(RECORD.id)
 
 
@@ -88,18 +90,33 @@ async def test_in_the_host_namespace_when_the_engine_has_ended(kernel: Kernel, h
     assert started is not None
     add_link(host)
     for phase in (Phase.READY, Phase.JOINED):
-        record = replace(RECORD, phase=phase)
-        assert not await is_abandoned(kernel, replace(record, engine=ProcessRecord(pid=os.getpid(), started=started)))
-        for pid in (os.getpid(), 2**22 + 1):
-            engine = ProcessRecord(pid=pid, started=started - 1)
-            assert await is_abandoned(kernel, replace(record, engine=engine))
+        record = replace(RECORD, phase=phase, sandbox_key="/var/run/docker/netns/gone")
+        assert not await is_abandoned(kernel, replace(record, caller=ProcessRecord(pid=os.getpid(), started=started)))
+        for pid in (os.getpid(), LOST.pid):
+            assert await is_abandoned(kernel, replace(record, caller=ProcessRecord(pid=pid, started=started - 1)))
+    host.ip(f"link delete {NAME}")
+
+
+async def test_asked_for_by_what_has_ended_and_not_joined(kernel: Kernel, host: Namespace) -> None:
+    """It may be that every call has come from a process of its own, as through a proxy that forks."""
+    add_link(host)
+    assert not await is_abandoned(kernel, replace(RECORD, phase=Phase.READY, caller=LOST))
+    host.ip(f"link delete {NAME}")
+
+
+async def test_in_the_host_namespace_when_the_container_runs(
+    kernel: Kernel, host: Namespace, inhabited: Namespace
+) -> None:
+    """The next dockerd lets one that it has taken over leave its networks and join them again (`Sandbox.Refresh`)."""
+    add_link(host)
+    assert not await is_abandoned(kernel, replace(RECORD, caller=LOST, sandbox_key=str(inhabited.path)))
     host.ip(f"link delete {NAME}")
 
 
 async def test_in_a_container_that_runs_when_the_engine_has_ended(kernel: Kernel, inhabited: Namespace) -> None:
     """Live-restore: the next dockerd takes the container over."""
     add_link(inhabited)
-    lost = replace(RECORD, engine=ProcessRecord(pid=2**22 + 1, started=1))
+    lost = replace(RECORD, caller=LOST, sandbox_key="/var/run/docker/netns/gone")
     assert not await is_abandoned(kernel, lost)
     assert not await is_abandoned(kernel, replace(lost, phase=Phase.READY))
 
@@ -122,3 +139,6 @@ async def test_not_yet_joined(kernel: Kernel) -> None:
     """Of any other phase nothing is concluded."""
     for phase in set(Phase) - {Phase.JOINED}:
         assert not await is_abandoned(kernel, replace(RECORD, phase=phase))
+    for phase in (Phase.PENDING, Phase.DELETING):
+        lost = replace(RECORD, phase=phase, caller=LOST, sandbox_key="/var/run/docker/netns/gone")
+        assert not await is_abandoned(kernel, lost)

@@ -4,9 +4,14 @@
 
 import json
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from spec import as_object, get_object, get_str, parse_json
+import pytest
+
+from cnm_bridge.settings import Settings
+from spec import JsonValue, as_object, get_object, get_str, parse_json
+from state import EndpointId, Store
 from tests.lab import DAEMON_COMMAND, PLUGIN_SOCKET, Lab
 from tests.system.calls import BOTH, ENDPOINT, NETWORK, SANDBOX, call, create_endpoint, create_network
 from tests.system.scene import Scene, bridge
@@ -214,6 +219,41 @@ def test_a_caller_that_is_not_to_be_seen(fresh_lab: Lab) -> None:
     for _ in range(2):
         call(lab, "Leave", BOTH)
     assert lab.daemon.log().count("caller.hidden") == 1
+
+
+_CALLS = """
+import json, os, pathlib, sys
+from tests.lab.unix_http import request
+print(os.getpid())
+for method, body in json.loads(sys.argv[2]):
+    print(request(pathlib.Path(sys.argv[1]), "POST", f"/NetworkDriver.{method}", body))
+"""
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_who_asked_for_an_endpoint_is_remembered(private_scene: Scene, processes: int) -> None:
+    """If it is one that asked for the endpoint and for the join; and to the end of the endpoint."""
+    lab = private_scene.lab
+    assert lab.daemon is not None
+    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+    calls: list[JsonValue] = [
+        ["CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}}],
+        ["Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}}],
+    ]
+    create_network(lab, private_scene.configure(bridge(private_scene.subnet())))
+    said = [
+        lab.run(sys.executable, "-c", _CALLS, PLUGIN_SOCKET, json.dumps(part)).stdout.splitlines()
+        for part in ([calls] if processes == 1 else [[one] for one in calls])
+    ]
+    assert "'InterfaceName'" in said[-1][-1]
+    lab.stop_daemon()
+    store = Store.open(lab.path(str(Settings().state_dir)))
+    caller = store.get_endpoint(EndpointId(ENDPOINT)).caller
+    store.close()
+    assert (caller.pid if caller else None) == (int(said[0][0]) if processes == 1 else None)
+    lab.start_daemon()
+    call(lab, "DeleteEndpoint", BOTH)
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
 def test_a_second_daemon_is_refused(lab: Lab) -> None:

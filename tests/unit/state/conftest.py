@@ -60,7 +60,7 @@ def endpoint() -> EndpointRecord:
             capability_args={"mac": "02:00:00:00:00:01"},
         ),
         ifname_prefix="lan",
-        engine=ProcessRecord(pid=4711, started=815),
+        caller=ProcessRecord(pid=4711, started=815),
     )
 
 

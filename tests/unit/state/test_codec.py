@@ -34,11 +34,11 @@ def test_endpoint_without_wishes_survives(endpoint: EndpointRecord) -> None:
     assert parse_endpoint("k", render_endpoint(free)) == free
 
 
-_LATER = ("pools", "ifnamePrefix", "engine")
+_LATER = ("pools", "ifnamePrefix", "caller")
 
 
 def test_records_of_before(network: NetworkRecord, endpoint: EndpointRecord) -> None:
-    """Without pools Docker's IPAM has none, without a prefix the link is called as ever, of the engine none knows."""
+    """Without pools Docker's IPAM has none, without a prefix the link is called as ever, the caller is not known."""
     stored: dict[str, JsonObject] = {
         "state/network": json.loads(render_network(network)),
         "state/endpoint": json.loads(render_endpoint(endpoint)),
@@ -50,7 +50,7 @@ def test_records_of_before(network: NetworkRecord, endpoint: EndpointRecord) -> 
     for schema, value in old.items():
         check_value(schema, "k", value)
     assert parse_network("k", old["state/network"]) == replace(network, pools=())
-    assert parse_endpoint("k", old["state/endpoint"]) == replace(endpoint, ifname_prefix="eth", engine=None)
+    assert parse_endpoint("k", old["state/endpoint"]) == replace(endpoint, ifname_prefix="eth", caller=None)
 
 
 @pytest.mark.parametrize(
