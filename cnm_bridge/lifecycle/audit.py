@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds what belongs to no record: staging namespaces, links, reservations, rules, what limits bandwidth.
+"""Finds what belongs to no record: staging namespaces, links, reservations, rules and chains, what limits bandwidth.
 
 A staging namespace and a link with an alternative name of ours are ours by their names: all that was made for the same
 container ID is torn down with them. A reservation or a rule tells a container ID and nothing else; another runtime may
@@ -23,9 +23,9 @@ from cnm_bridge.traces import (
     Trace,
     find_reservations,
     find_rules,
-    ifb_name,
+    hashed_names,
     is_ifb_name,
-    noted_ifb_names,
+    noted_names,
 )
 from spec import JsonObject, find_object, find_str, get_objects
 from state import EndpointId, EndpointRecord, Store
@@ -116,7 +116,7 @@ class Audit:
         documents = (*configurations, *(record.attachment.configuration for record in records))
         directories = {_RESERVATIONS, *(path for document in documents for path in _data_directories(document))}
         rules = await find_rules()
-        traces = (*rules, *await asyncio.to_thread(_find_reservations, sorted(directories), names))
+        traces = (*rules.traces, *await asyncio.to_thread(_find_reservations, sorted(directories), names))
         files = await asyncio.to_thread(_noted_elsewhere)
         records = (*records, *self._store.endpoints())
         known = {record.id for record in records}
@@ -132,10 +132,14 @@ class Audit:
         }
         whose = known | ours
         strange = [trace for trace in traces if trace.network in names and trace.container_id not in whose]
-        limits = {
-            *(ifb_name(_network_name(record) or "", record.id) for record in records),
-            *(ifb_name(name, endpoint_id) for name in names for endpoint_id in ours),
-        }
+        accounted = noted_names(files).union(
+            *(hashed_names(_network_name(record) or "", record.id) for record in records),
+            *(hashed_names(name, endpoint_id) for name in names for endpoint_id in ours),
+        )
+        hashed = (
+            *((name, f"link {name} (ifb)") for name in _limiting(host_links)),
+            *((chain.name, chain.what) for chain in rules.empty_chains),
+        )
         self._keep(
             (
                 *(
@@ -143,10 +147,7 @@ class Audit:
                     for trace in strange
                     if not _is_noted(trace, files)
                 ),
-                *(
-                    Orphan(network="?", container_id="?", what=f"link {name} (ifb)")
-                    for name in _limiting(host_links) - limits - noted_ifb_names(files)
-                ),
+                *(Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in accounted),
             )
         )
         return remains

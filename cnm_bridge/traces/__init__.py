@@ -2,18 +2,31 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What CNI plugins leave on a host under a container ID: reservations, iptables rules. Read only."""
 
-from cnm_bridge.traces.ifbs import IFB_KIND, ifb_name, is_ifb_name, noted_ifb_names
+from cnm_bridge.traces.hashed_names import (
+    IFB_KIND,
+    chain_names,
+    hashed_names,
+    ifb_name,
+    is_chain_name,
+    is_ifb_name,
+    noted_names,
+)
 from cnm_bridge.traces.reservations import find_reservations
-from cnm_bridge.traces.rules import find_rules, parse_rules
+from cnm_bridge.traces.rules import EmptyChain, SavedRules, find_rules, parse_rules
 from cnm_bridge.traces.trace import Trace
 
 __all__ = [
     "IFB_KIND",
+    "EmptyChain",
+    "SavedRules",
     "Trace",
+    "chain_names",
     "find_reservations",
     "find_rules",
+    "hashed_names",
     "ifb_name",
+    "is_chain_name",
     "is_ifb_name",
-    "noted_ifb_names",
+    "noted_names",
     "parse_rules",
 ]

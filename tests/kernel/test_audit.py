@@ -3,6 +3,7 @@
 """What belongs to no record, and whose it may be."""
 
 import asyncio
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.lifecycle import Audit
-from cnm_bridge.traces import ifb_name
+from cnm_bridge.traces import chain_names, ifb_name
 from spec import JsonObject
 from state import Store
 from tests.kernel.namespace import Namespace
@@ -100,6 +101,21 @@ async def test_what_limits_the_bandwidth_of_nobody(
     await audit.look(["lan"])
     assert [orphan.what for orphan in audit.orphans] == [f"link {names['nobody']} (ifb)"]
     host.ip(*(f"link del {name}" for name in (*names.values(), "ifb7")))
+
+
+async def test_chains_of_nobody(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """One without rules was made for a container that only its name tells."""
+    await put(store, endpoint(OURS))
+    RESULTS.mkdir()
+    (RESULTS / "lan-podman-eth0").touch()
+    names = {whose: sorted(chain_names("lan", whose)) for whose in (OURS, "podman", "nobody")}
+    for name in itertools.chain(*names.values()):
+        host.run(f"iptables -t nat -N {name}")
+    audit = Audit(store, kernel, tmp_path / "run")
+    await audit.look(["lan"])
+    assert [orphan.what for orphan in audit.orphans] == [f"iptables -t nat -N {name}" for name in names["nobody"]]
+    for name in itertools.chain(*names.values()):
+        host.run(f"iptables -t nat -X {name}")
 
 
 async def test_an_endpoint_that_is_made_meanwhile(
