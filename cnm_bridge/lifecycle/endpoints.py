@@ -50,6 +50,9 @@ __all__ = ["Endpoints"]
 
 log = structlog.get_logger()
 
+_NO_WAY_OUT: Final = (
+    "it gives the container no gateway; where no other of its networks does, Docker drops the published ports (-p, -P)"
+)
 _ATTACHED: Final = frozenset({Phase.READY, Phase.JOINED})
 
 
@@ -141,9 +144,12 @@ class Endpoints:
             joined = replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key, caller=caller)
             await self._store.put_endpoint(joined)
             self._settling.join(joined)
-            return describe_join(
+            answer = describe_join(
                 snapshot, host_link_name(record.id), prefix=record.ifname_prefix, internal=record.internal
             )
+            if request.has_ports and answer.gateway is None and answer.gateway_ipv6 is None:
+                log.warning("endpoint.not_published", consequence=_NO_WAY_OUT)
+            return answer
 
     async def connect_outside(self, request: ProgramExternalConnectivity) -> None:
         """Let an endpoint be its container's way to the outside: its ports are published there.

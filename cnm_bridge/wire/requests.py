@@ -110,11 +110,13 @@ class Join:
         network_id: Its network.
         endpoint_id: Docker's ID.
         sandbox_key: Path of the sandbox's namespace; before Engine 28 it need not exist yet.
+        has_ports: Ports of the container are to be published, here or on another of its networks.
     """
 
     network_id: NetworkId
     endpoint_id: EndpointId
     sandbox_key: str
+    has_ports: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +205,7 @@ def parse_join(body: JsonObject) -> Join:
         network_id=_network_id(body),
         endpoint_id=_endpoint_id(body),
         sandbox_key=get_str(body, "SandboxKey"),
+        has_ports=bool((find_object(body, "Options") or {}).get(_PORT_MAP)),
     )
 
 

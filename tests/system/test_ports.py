@@ -34,6 +34,13 @@ def published(scene: Scene) -> list[str]:
     return re.findall(r"[\d.:\[\]a-f]+->\d+/[a-z]+", lines[-1])
 
 
+def said(scene: Scene, network: str) -> str:
+    """Give what the daemon has said about a network."""
+    assert scene.lab.daemon is not None
+    network_id = scene.lab.docker("network", "inspect", "--format", "{{.Id}}", network)
+    return "\n".join(line for line in scene.lab.daemon.log().splitlines() if network_id in line)
+
+
 def host_port(scene: Scene) -> int:
     """Give the port of the host that was published last."""
     return int(published(scene)[-1].partition("->")[0].rpartition(":")[2])
@@ -286,10 +293,13 @@ def test_a_plugin_that_is_killed_whenever_it_publishes(scene: Scene) -> None:
 
 
 def test_a_network_without_way_out(scene: Scene) -> None:
-    """On an internal network Docker publishes nothing, here as elsewhere."""
+    """On an internal network Docker publishes nothing, here as elsewhere; the log says so."""
     subnet = scene.subnet()
     network = scene.network(scene.configure(with_ports(subnet)), "--internal")
+    scene.run(network)
+    assert "endpoint.not_published" not in said(scene, network)
     container = scene.run(network, "-p", "8099:99")
+    assert "endpoint.not_published" in said(scene, network)
     with serving(scene.lab, container, 99):
         assert ask(scene.lab, None, "127.0.0.1", 8099) is None
 

@@ -178,6 +178,21 @@ def test_an_address_that_is_none_is_named() -> None:
         parse_create_endpoint(create_endpoint(Interface={"Address": "10.1.2.300/24"}))
 
 
+@pytest.mark.parametrize(
+    ("options", "has_ports"),
+    [
+        ({}, False),
+        ({"Options": None}, False),
+        ({"Options": {"com.docker.network.portmap": []}}, False),
+        ({"Options": {"com.docker.network.portmap": [{"Proto": 6, "Port": 80}]}}, True),
+    ],
+)
+def test_join_tells_of_ports(options: JsonObject, has_ports: bool) -> None:
+    """Whether the container has any, wherever they are published."""
+    body: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "SandboxKey": "/var/run/docker/netns/0"}
+    assert parse_join(load_validator("cnm/Join")({**body, **options})).has_ports is has_ports
+
+
 def test_join_and_references() -> None:
     """The smaller calls carry identifiers, and Join the sandbox's path."""
     body = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "SandboxKey": "/var/run/docker/netns/0123456789ab"}
