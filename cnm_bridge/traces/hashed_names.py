@@ -7,7 +7,7 @@ MustFormatHashWithPrefix and MustFormatChainNameWithPrefix): whose one is can be
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import sha512
 from typing import Final
 
@@ -26,17 +26,18 @@ _CHAIN: Final = re.compile(r"CNI-(?:[0-9a-f]{24}|(?:DN|SN)-[0-9a-f]{21})")
 
 def ifb_name(network: str, container_id: str) -> str:
     """Return the name of the link that `bandwidth` makes for a container on a CNI network."""
-    return f"bwp{_hash(network, container_id)}"[:_IFB_LENGTH]
+    return _ifb(_hash(network, container_id))
 
 
 def chain_names(network: str, container_id: str) -> frozenset[str]:
     """Return the names of the iptables chains that may be made for a container on a CNI network."""
-    return frozenset(f"{prefix}{_hash(network, container_id)}"[:_CHAIN_LENGTH] for prefix in _CHAINS)
+    return frozenset(_chains(_hash(network, container_id)))
 
 
 def hashed_names(network: str, container_id: str) -> frozenset[str]:
     """Return all these names."""
-    return chain_names(network, container_id) | {ifb_name(network, container_id)}
+    digest = _hash(network, container_id)
+    return frozenset((_ifb(digest), *_chains(digest)))
 
 
 def is_ifb_name(name: str) -> bool:
@@ -62,6 +63,14 @@ def noted_names(files: Iterable[str]) -> frozenset[str]:
             for second in hyphens[number + 1 :]:
                 found |= hashed_names(file[:first], file[first + 1 : second])
     return frozenset(found)
+
+
+def _ifb(digest: str) -> str:
+    return f"bwp{digest}"[:_IFB_LENGTH]
+
+
+def _chains(digest: str) -> Iterator[str]:
+    return (f"{prefix}{digest}"[:_CHAIN_LENGTH] for prefix in _CHAINS)
 
 
 def _hash(network: str, container_id: str) -> str:
