@@ -19,10 +19,8 @@ import structlog
 from cnm_bridge.kernel import Kernel, Link
 from cnm_bridge.lifecycle.naming import endpoint_of, is_endpoint_id, staging_directory
 from cnm_bridge.traces import (
-    ANY_NETWORK,
     IFB_KIND,
     Trace,
-    find_nft_rules,
     find_reservations,
     find_rules,
     hashed_names,
@@ -117,8 +115,8 @@ class Audit:
         names = sorted({*networks, *(name for record in records if (name := _network_name(record)))})
         documents = (*configurations, *(record.attachment.configuration for record in records))
         directories = {_RESERVATIONS, *(path for document in documents for path in _data_directories(document))}
-        rules, nft_rules = await find_rules(), await find_nft_rules()
-        traces = (*rules.traces, *nft_rules, *await asyncio.to_thread(_find_reservations, sorted(directories), names))
+        rules = await find_rules()
+        traces = (*rules.traces, *await asyncio.to_thread(_find_reservations, sorted(directories), names))
         files = await asyncio.to_thread(_noted_elsewhere)
         records = (*records, *self._store.endpoints())
         known = {record.id for record in records}
@@ -133,8 +131,7 @@ class Audit:
             for endpoint_id in ours
         }
         whose = known | ours
-        looked_at = {*names, ANY_NETWORK}
-        strange = [trace for trace in traces if trace.network in looked_at and trace.container_id not in whose]
+        strange = [trace for trace in traces if trace.network in names and trace.container_id not in whose]
         accounted = noted_names(files).union(
             *(hashed_names(_network_name(record) or "", record.id) for record in records),
             *(hashed_names(name, endpoint_id) for name in names for endpoint_id in ours),
@@ -198,8 +195,6 @@ def _noted_elsewhere() -> Sequence[str]:
 
 def _is_noted(trace: Trace, files: Sequence[str]) -> bool:
     """Tell whether another runtime has noted the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
-    if trace.network == ANY_NETWORK:
-        return any(f"-{trace.container_id}-" in file for file in files)
     prefix = f"{trace.network}-{trace.container_id}-"
     place = bisect_left(files, prefix)
     return place < len(files) and files[place].startswith(prefix)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What CNI plugins leave on a host under a container ID: reservations, rules, chains, links. Read only."""
+"""What CNI plugins leave on a host under a container ID: reservations, iptables rules. Read only."""
 
 from cnm_bridge.traces.hashed_names import (
     IFB_KIND,
@@ -11,19 +11,16 @@ from cnm_bridge.traces.hashed_names import (
     is_ifb_name,
     noted_names,
 )
-from cnm_bridge.traces.nft_rules import find_nft_rules, parse_nft_rules
 from cnm_bridge.traces.reservations import find_reservations
 from cnm_bridge.traces.rules import EmptyChain, SavedRules, find_rules, parse_rules
-from cnm_bridge.traces.trace import ANY_NETWORK, Trace
+from cnm_bridge.traces.trace import Trace
 
 __all__ = [
-    "ANY_NETWORK",
     "IFB_KIND",
     "EmptyChain",
     "SavedRules",
     "Trace",
     "chain_names",
-    "find_nft_rules",
     "find_reservations",
     "find_rules",
     "hashed_names",
@@ -31,6 +28,5 @@ __all__ = [
     "is_chain_name",
     "is_ifb_name",
     "noted_names",
-    "parse_nft_rules",
     "parse_rules",
 ]

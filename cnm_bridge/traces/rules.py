@@ -14,17 +14,24 @@ As iptables-save prints them (plugins `pkg/utils`, FormatComment; `meta/portmap`
 
 import asyncio
 import re
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from cnm_bridge.traces.hashed_names import is_chain_name
-from cnm_bridge.traces.output import LIMIT_S, read_output
 from cnm_bridge.traces.trace import Trace
 
 __all__ = ["EmptyChain", "SavedRules", "find_rules", "parse_rules"]
 
+log = structlog.get_logger()
+
 _COMMANDS: Final = ("iptables-save", "ip6tables-save")
+_LIMIT_S: Final = 10.0
+_KILL_LIMIT_S: Final = 1.0
 _CHAIN: Final = re.compile(r":(?P<chain>\S+) ")
 _APPENDED: Final = re.compile(r"-A (?P<chain>\S+) ")
 _OWNED: Final = re.compile(r'^-A .*--comment ".*?name: \\"(?P<network>[^"\\]+)\\" id: \\"(?P<id>[^"\\]+)\\"')
@@ -56,14 +63,14 @@ class SavedRules:
     empty_chains: tuple[EmptyChain, ...] = ()
 
 
-async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = LIMIT_S) -> SavedRules:
+async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _LIMIT_S) -> SavedRules:
     """Return the rules that tell a container ID, and empty chains; none where the tables cannot be read.
 
     Args:
         commands: What prints the rules.
         limit_s: How long each may take, in seconds.
     """
-    saved = [await read_output(command, "-t", "nat", limit_s=limit_s) for command in commands]
+    saved = [await _save(command, limit_s) for command in commands]
 
     def parse() -> SavedRules:
         tables = [command.rpartition("/")[2].removesuffix("-save") for command in commands]
@@ -99,3 +106,32 @@ def parse_rules(text: str, command: str = "iptables") -> SavedRules:
             if is_chain_name(chain) and chain not in filled
         ),
     )
+
+
+async def _save(command: str, limit_s: float) -> str:
+    try:
+        process = await asyncio.create_subprocess_exec(command, "-t", "nat", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+    except OSError as exc:  # a host without iptables has no rules of it
+        log.debug("rules.unread", command=command, error=str(exc))
+        return ""
+    try:
+        async with asyncio.timeout(limit_s):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        log.warning("rules.unread", command=command, error=f"no answer within {limit_s:g} s")
+        return ""
+    finally:
+        await _end(process)
+    if process.returncode:
+        log.debug("rules.unread", command=command, status=process.returncode)
+        return ""
+    return output.decode("utf-8", "replace")  # a comment may be of any bytes
+
+
+async def _end(process: Process) -> None:
+    """End a process that has not ended; one that the kernel does not let go is not waited for."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError, TimeoutError):
+            process.kill()
+            async with asyncio.timeout(_KILL_LIMIT_S):
+                await process.wait()

@@ -3,12 +3,8 @@
 """A trace: something on the host that a plugin made for one container on one CNI network."""
 
 from dataclasses import dataclass
-from typing import Final
 
-__all__ = ["ANY_NETWORK", "Trace"]
-
-ANY_NETWORK: Final = "?"
-"""In the place of a network's name that a trace does not tell."""
+__all__ = ["Trace"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +12,7 @@ class Trace:
     """Something that a plugin made, and should have removed.
 
     Attributes:
-        network: The CNI network's name, or `ANY_NETWORK`.
+        network: The CNI network's name.
         container_id: The container ID it was made for; of ours, Docker's endpoint ID.
         what: How an operator finds it, e.g. `/var/lib/cni/networks/lan/10.1.2.3`, or a rule with the command that would
             make it: `iptables -t nat -A POSTROUTING …`.

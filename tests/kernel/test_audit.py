@@ -118,25 +118,6 @@ async def test_chains_of_nobody(store: Store, kernel: Kernel, host: Namespace, t
         host.run(f"iptables -t nat -X {name}")
 
 
-async def test_rules_of_nftables(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
-    """Ports do not tell the network: another runtime's are known by any note on the container."""
-    await put(store, endpoint(OURS))
-    RESULTS.mkdir()
-    (RESULTS / "other-podman-eth0").touch()
-    host.run("nft add table ip cni_hostport")
-    host.run("nft add chain ip cni_hostport hostports")
-    for whose in (OURS, "podman", "nobody"):
-        host.run(f"""nft add rule ip cni_hostport hostports tcp dport 80 accept comment '"{whose}"'""")
-    audit = Audit(store, kernel, tmp_path / "run")
-    await audit.look(["lan"])
-    ((network, container, what),) = [(found.network, found.container_id, found.what) for found in audit.orphans]
-    assert (network, container) == ("?", "nobody")
-    host.run(what.replace("nft rule", "nft delete rule"))
-    await audit.look(["lan"])
-    assert audit.orphans == ()
-    host.run("nft delete table ip cni_hostport")
-
-
 async def test_an_endpoint_that_is_made_meanwhile(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
