@@ -10,6 +10,7 @@ have made it, on a CNI network of the same name. It is reported, and left to the
 import asyncio
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,8 +38,8 @@ log = structlog.get_logger()
 _RESERVATIONS: Final = Path("/var/lib/cni/networks")
 """Where host-local keeps them, unless its configuration has `dataDir`."""
 
-_LIBCNI_RESULTS: Final = Path("/var/lib/cni/results")
-"""Where other runtimes (cnitool, containerd, Podman, nerdctl) note what they have attached."""
+_LIBCNI_RESULTS: Final = (Path("/var/lib/cni/results"), Path("/var/lib/cni/cache/results"))
+"""Where other runtimes note what they have attached: cnitool, containerd, Podman, nerdctl; and cri-dockerd."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +87,18 @@ class Audit:
         self._store = store
         self._kernel = kernel
         self._staging = staging_directory(run_dir)
+        self._found: frozenset[Orphan] = frozenset()
         self._orphans: tuple[Orphan, ...] = ()
 
     @property
     def orphans(self) -> tuple[Orphan, ...]:
-        """What the last look found that may be somebody else's."""
+        """What the last two looks found that may be somebody else's; what only one saw may have been in the making."""
         return self._orphans
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the last look found something that the one before had not."""
+        return not self._found <= set(self._orphans)
 
     async def look(
         self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
@@ -105,8 +112,8 @@ class Audit:
         Raises:
             KernelError: Links or staging namespaces cannot be listed.
         """
-        # The records before and after all else: what is made or undone meanwhile is among them.
-        records = self._store.endpoints()
+        # Records and notes before and after all else: what is made or undone meanwhile is among them.
+        records, noted = self._store.endpoints(), await asyncio.to_thread(_noted_elsewhere)
         host_links = await self._kernel.host_links()
         links = _by_endpoint(host_links)
         staging = {
@@ -117,7 +124,7 @@ class Audit:
         directories = {_RESERVATIONS, *(path for document in documents for path in _data_directories(document))}
         rules = await find_rules()
         traces = (*rules.traces, *await asyncio.to_thread(_find_reservations, sorted(directories), names))
-        files = await asyncio.to_thread(_noted_elsewhere)
+        files = sorted(noted | await asyncio.to_thread(_noted_elsewhere))
         records = (*records, *self._store.endpoints())
         known = {record.id for record in records}
         ours = (staging | links.keys()) - known
@@ -132,13 +139,13 @@ class Audit:
         }
         whose = known | ours
         strange = [trace for trace in traces if trace.network in names and trace.container_id not in whose]
-        accounted = noted_names(files).union(
-            *(hashed_names(_network_name(record) or "", record.id) for record in records),
-            *(hashed_names(name, endpoint_id) for name in names for endpoint_id in ours),
-        )
         hashed = (
             *((name, f"link {name} (ifb)") for name in _limiting(host_links)),
             *((chain.name, chain.what) for chain in rules.empty_chains),
+        )
+        accounted = noted_names(files if hashed else ()).union(
+            *(hashed_names(_network_name(record) or "", record.id) for record in records),
+            *(hashed_names(name, endpoint_id) for name in names for endpoint_id in ours),
         )
         self._keep(
             (
@@ -152,8 +159,9 @@ class Audit:
         )
         return remains
 
-    def _keep(self, orphans: Iterable[Orphan]) -> None:
-        before, self._orphans = set(self._orphans), tuple(orphans)
+    def _keep(self, found: tuple[Orphan, ...]) -> None:
+        before, self._orphans = set(self._orphans), tuple(orphan for orphan in found if orphan in self._found)
+        self._found = frozenset(found)
         for orphan in self._orphans:
             if orphan not in before:
                 log.warning("orphan.found", network=orphan.network, container_id=orphan.container_id, what=orphan.what)
@@ -185,12 +193,13 @@ def _limiting(links: Iterable[Link]) -> frozenset[str]:
     return frozenset(link.state.name for link in links if link.state.kind == IFB_KIND and is_ifb_name(link.state.name))
 
 
-def _noted_elsewhere() -> Sequence[str]:
-    """Return the names of files in which other runtimes have noted what they have attached, in their order."""
-    try:
-        return sorted(file.name for file in _LIBCNI_RESULTS.iterdir())
-    except OSError:  # nobody has ever noted anything
-        return ()
+def _noted_elsewhere() -> frozenset[str]:
+    """Return the names of files in which other runtimes have noted what they have attached."""
+    found: set[str] = set()
+    for directory in _LIBCNI_RESULTS:
+        with suppress(OSError):  # nobody has ever noted anything there
+            found.update(file.name for file in directory.iterdir())
+    return frozenset(found)
 
 
 def _is_noted(trace: Trace, files: Sequence[str]) -> bool:

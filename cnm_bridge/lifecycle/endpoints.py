@@ -50,9 +50,7 @@ __all__ = ["Endpoints"]
 
 log = structlog.get_logger()
 
-_NO_WAY_OUT: Final = (
-    "it gives the container no gateway; where no other of its networks does, Docker drops the published ports (-p, -P)"
-)
+_NO_GATEWAY: Final = "no port is published (-p, -P) if no other network has a default route (before Engine 28: of IPv4)"
 _ATTACHED: Final = frozenset({Phase.READY, Phase.JOINED})
 
 
@@ -147,8 +145,8 @@ class Endpoints:
             answer = describe_join(
                 snapshot, host_link_name(record.id), prefix=record.ifname_prefix, internal=record.internal
             )
-            if request.has_ports and answer.gateway is None and answer.gateway_ipv6 is None:
-                log.warning("endpoint.not_published", consequence=_NO_WAY_OUT)
+            if request.has_ports and answer.gateway is None:
+                log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
             return answer
 
     async def connect_outside(self, request: ProgramExternalConnectivity) -> None:

@@ -160,7 +160,7 @@ class Reconcile:
     async def once(self) -> None:
         """Do one round."""
         first = await self._look()
-        if not first:
+        if not first and not self._audit.is_in_doubt:
             return
         await asyncio.sleep(self._grace_s)
         second = await self._look()

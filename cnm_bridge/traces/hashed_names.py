@@ -19,7 +19,7 @@ IFB_KIND: Final = "ifb"
 _IFB_LENGTH: Final = 15
 _CHAIN_LENGTH: Final = 28
 _CHAINS: Final = ("CNI-", "CNI-DN-", "CNI-SN-")
-"""How the chains of masquerading begin, and those of `portmap`: to the container, and (before 0.7.5) from it."""
+"""How the chains of masquerading begin, and those of `portmap`: to the container, and (before 0.7.0) from it."""
 _IFB: Final = re.compile(r"bwp[0-9a-f]{12}")
 _CHAIN: Final = re.compile(r"CNI-(?:[0-9a-f]{24}|(?:DN|SN)-[0-9a-f]{21})")
 

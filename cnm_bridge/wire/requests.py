@@ -116,7 +116,7 @@ class Join:
     network_id: NetworkId
     endpoint_id: EndpointId
     sandbox_key: str
-    has_ports: bool = False
+    has_ports: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +205,7 @@ def parse_join(body: JsonObject) -> Join:
         network_id=_network_id(body),
         endpoint_id=_endpoint_id(body),
         sandbox_key=get_str(body, "SandboxKey"),
-        has_ports=bool((find_object(body, "Options") or {}).get(_PORT_MAP)),
+        has_ports=bool(get_objects(find_object(body, "Options") or {}, _PORT_MAP)),
     )
 
 

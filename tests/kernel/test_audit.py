@@ -22,6 +22,7 @@ from tests.kernel.records import endpoint, put
 
 RESERVATIONS: Final = Path("/var/lib/cni/networks")
 RESULTS: Final = Path("/var/lib/cni/results")
+CRI_DOCKERD_RESULTS: Final = Path("/var/lib/cni/cache/results")
 OURS, STRANGE = "1" * 64, "2" * 64
 
 
@@ -30,7 +31,7 @@ def nothing_left_in_cni_directories(private_namespaces: int) -> Iterator[None]:
     """Remove what tests leave below `/var/lib/cni`, which is a private one."""
     assert private_namespaces
     yield
-    for directory in (RESERVATIONS, RESULTS):
+    for directory in (RESERVATIONS, RESULTS, CRI_DOCKERD_RESULTS):
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -39,6 +40,27 @@ def reserve(directory: Path, address: str, container_id: str) -> str:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / address).write_text(f"{container_id}\r\neth0")
     return str(directory / address)
+
+
+async def look_twice(audit: Audit) -> None:
+    """Look at the network `lan` until nothing is in doubt."""
+    await audit.look(["lan"])
+    assert audit.orphans == ()
+    assert audit.is_in_doubt
+    await audit.look(["lan"])
+    assert not audit.is_in_doubt
+
+
+async def test_what_one_look_sees(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is in the making, or being removed, by another runtime; what is gone again was never anybody's."""
+    audit = Audit(store, kernel, tmp_path / "run")
+    for _ in range(2):
+        reserve(RESERVATIONS / "lan", "10.1.2.3", "somebody")
+        await audit.look(["lan"])
+        shutil.rmtree(RESERVATIONS)
+        await audit.look(["lan"])
+        assert audit.orphans == ()
+        assert not audit.is_in_doubt
 
 
 async def test_reservations_of_nobody(store: Store, kernel: Kernel, tmp_path: Path) -> None:
@@ -51,7 +73,8 @@ async def test_reservations_of_nobody(store: Store, kernel: Kernel, tmp_path: Pa
         reserve(place / "lan", "10.1.2.3", OURS)
         left.add(reserve(place / "lan", "10.1.2.4", "somebody"))
         reserve(place / "other", "10.1.2.5", "somebody")
-    assert await audit.look(["lan"], [now]) == {}
+    for _ in range(2):
+        assert await audit.look(["lan"], [now]) == {}
     assert {orphan.what for orphan in audit.orphans} == left
 
 
@@ -67,7 +90,7 @@ async def test_what_another_runtime_has_noted(store: Store, kernel: Kernel, tmp_
         reserve(RESERVATIONS / "lan", f"10.1.2.{number}", name)
         for number, name in enumerate(["podman2", "pod", "*", "[p]odman", "seven"], start=4)
     }
-    await audit.look(["lan"])
+    await look_twice(audit)
     assert {orphan.what for orphan in audit.orphans} == left
 
 
@@ -98,7 +121,7 @@ async def test_what_limits_the_bandwidth_of_nobody(
     names = {whose: ifb_name("lan", whose) for whose in (OURS, "podman", "nobody")}
     host.ip(*(f"link add {name} type ifb" for name in names.values()), "link add ifb7 type ifb")
     audit = Audit(store, kernel, tmp_path / "run")
-    await audit.look(["lan"])
+    await look_twice(audit)
     assert [orphan.what for orphan in audit.orphans] == [f"link {names['nobody']} (ifb)"]
     host.ip(*(f"link del {name}" for name in (*names.values(), "ifb7")))
 
@@ -108,13 +131,16 @@ async def test_chains_of_nobody(store: Store, kernel: Kernel, host: Namespace, t
     await put(store, endpoint(OURS))
     RESULTS.mkdir()
     (RESULTS / "lan-podman-eth0").touch()
-    names = {whose: sorted(chain_names("lan", whose)) for whose in (OURS, "podman", "nobody")}
-    for name in itertools.chain(*names.values()):
+    CRI_DOCKERD_RESULTS.mkdir(parents=True)
+    (CRI_DOCKERD_RESULTS / "k8s-pod-eth0").touch()
+    chains = {whose: sorted(chain_names("lan", whose)) for whose in (OURS, "podman", "nobody")}
+    chains["pod"] = sorted(chain_names("k8s", "pod"))
+    for name in itertools.chain(*chains.values()):
         host.run(f"iptables -t nat -N {name}")
     audit = Audit(store, kernel, tmp_path / "run")
-    await audit.look(["lan"])
-    assert [orphan.what for orphan in audit.orphans] == [f"iptables -t nat -N {name}" for name in names["nobody"]]
-    for name in itertools.chain(*names.values()):
+    await look_twice(audit)
+    assert [orphan.what for orphan in audit.orphans] == [f"iptables -t nat -N {name}" for name in chains["nobody"]]
+    for name in itertools.chain(*chains.values()):
         host.run(f"iptables -t nat -X {name}")
 
 

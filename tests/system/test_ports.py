@@ -297,9 +297,9 @@ def test_a_network_without_way_out(scene: Scene) -> None:
     subnet = scene.subnet()
     network = scene.network(scene.configure(with_ports(subnet)), "--internal")
     scene.run(network)
-    assert "endpoint.not_published" not in said(scene, network)
+    assert "endpoint.no_gateway" not in said(scene, network)
     container = scene.run(network, "-p", "8099:99")
-    assert "endpoint.not_published" in said(scene, network)
+    assert "endpoint.no_gateway" in said(scene, network)
     with serving(scene.lab, container, 99):
         assert ask(scene.lab, None, "127.0.0.1", 8099) is None
 
