@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What CNI plugins leave on a host under a container ID: reservations, iptables rules. Read only."""
+"""What CNI plugins leave on a host under a container ID: reservations, rules, chains, links. Read only."""
 
 from cnm_bridge.traces.hashed_names import (
     IFB_KIND,
