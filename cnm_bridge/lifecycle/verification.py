@@ -47,9 +47,9 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
         KernelError: Links or processes cannot be looked at.
     """
     wanted = [record for record in endpoints if record.phase in ATTACHED]
-    callers = {record.caller for record in wanted if record.caller and record.sandbox_key}
-    ended = {caller for caller in callers if kernel.find_start(caller.pid) != caller.started}
-    orphans = {record.id for record in wanted if record.caller in ended and record.sandbox_key}
+    callers = {record.id: record.caller for record in wanted if record.caller and record.sandbox_key}
+    ended = {caller for caller in set(callers.values()) if kernel.find_start(caller.pid) != caller.started}
+    orphans = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
     suspects = [record for record in wanted if record.phase is Phase.JOINED or record.id in orphans]
     if not suspects:
         return ()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""How much is tried: everything takes a quarter of an hour, and a part of it is enough for every day."""
+"""How much is tried: everything takes some twenty minutes, and a part of it is enough for every day."""
 
 import os
 from typing import Final

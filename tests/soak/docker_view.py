@@ -18,7 +18,6 @@ class DockerContainer:
     """A container as Docker has it.
 
     Attributes:
-        id: Its ID.
         state: `created`, `running`, `exited`, …
         endpoints: The endpoint's ID on each network that it is connected to; empty where it has none. Of one that
             does not run they may be those of its former life.
@@ -26,7 +25,6 @@ class DockerContainer:
         process: Its first process, 0 where it does not run.
     """
 
-    id: str
     state: str
     endpoints: Mapping[str, str]
     addresses: frozenset[str] = frozenset()
@@ -105,7 +103,6 @@ def _container(document: JsonObject) -> DockerContainer:
     addresses = (get_str(settings, key) for settings in found.values() for key in ("IPAddress", "GlobalIPv6Address"))
     state = get_object(document, "State")
     return DockerContainer(
-        id=get_str(document, "Id"),
         state=get_str(state, "Status"),
         endpoints={name: get_str(settings, "EndpointID") for name, settings in found.items()},
         addresses=frozenset(address for address in addresses if address),

@@ -11,8 +11,7 @@ removed as an operator would remove it, and counted (`Figures.helped`):
   network where its `connect` has failed, or not running in spite of its restart policy
   (`DockerView.is_half_of_something`).
 * A container that dockerd was just starting when it was killed may live on as a task of containerd, of which dockerd
-  knows nothing: its process is ended. Each later start fails, for ever, with `task …: already exists`, or earlier, for
-  its port is in use in that other life: it is removed.
+  knows nothing: its process is ended. Each later start says `task …: already exists`, for ever: it is removed.
 * An endpoint that dockerd was just making or removing stays in its list of a network, with no sandbox. It makes the
   network's removal fail (`has active endpoints`), and `docker network disconnect --force` is the way out.
 """
@@ -20,7 +19,7 @@ removed as an operator would remove it, and counted (`Figures.helped`):
 import http.client
 import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
@@ -71,14 +70,6 @@ class Following:
     def follow(self, outcomes: Mapping[Operation, Outcome], kill: Kill | None) -> None:
         """Bring the model up to date after a round, and wait until Docker agrees with it."""
         spoiled = {operation for operation, outcome in outcomes.items() if self._is_spoiled(outcome)}
-        for operation, outcome in outcomes.items():
-            if (
-                self._can_be_spoiled(outcome)
-                and operation not in spoiled
-                and (own := self._wait_lost(operation.writes))
-            ):
-                spoiled.add(operation)
-                self._end_lost(own)
         if kill is None:
             self.expect({operation: outcome for operation, outcome in outcomes.items() if operation not in spoiled})
         before = self.world
@@ -158,30 +149,10 @@ class Following:
             self.world = self.world.with_container(name, found)
         return docker
 
-    def _can_be_spoiled(self, outcome: Outcome) -> bool:
-        was_killed = any(self._figures.kills[kill] for kill in (Kill.DOCKERD, Kill.BOTH))
-        return was_killed and not outcome.is_done and not outcome.is_refused
-
     def _is_spoiled(self, outcome: Outcome) -> bool:
         """Tell whether containerd has what dockerd, killed at some time, knows nothing of."""
-        return self._can_be_spoiled(outcome) and _SPOILED.search(outcome.text) is not None
-
-    def _wait_lost(self, name: str) -> frozenset[int]:
-        """Give the processes of a container of which Docker does not know, not even after a while, that it runs.
-
-        Containerd may have come so far only after dockerd was back, and the machine had been looked at.
-        """
-        deadline = time.monotonic() + _HALF_S
-        lost: frozenset[int] | None = None
-        while True:
-            docker = self.look()
-            container = docker.containers.get(name)
-            found = self._machine.lost_containers(docker).items() if container else ()
-            own = frozenset(process for process, owner in found if container and owner == container.id)
-            lost = own if lost is None else lost & own
-            if not lost or time.monotonic() > deadline:
-                return lost
-            time.sleep(_PAUSE_S)
+        was_killed = any(self._figures.kills[kill] for kill in (Kill.DOCKERD, Kill.BOTH))
+        return was_killed and _SPOILED.search(outcome.text) is not None
 
     def _remove_spoiled(self, name: str) -> None:
         """Remove a container that containerd keeps from starting for ever."""
@@ -209,14 +180,11 @@ class Following:
         deadline = time.monotonic() + _HALF_S
         while lost := self._machine.lost_containers(self.look()):
             if time.monotonic() > deadline:
-                self._end_lost(lost)
+                self._figures.helped["lost container"] += len(lost)
+                self._say(f"lost: processes {sorted(lost)} of containers")
+                self._machine.end(lost)
                 return
             time.sleep(_PAUSE_S)
-
-    def _end_lost(self, processes: Collection[int]) -> None:
-        self._figures.helped["lost container"] += len(processes)
-        self._say(f"lost: processes {sorted(processes)} of containers")
-        self._machine.end(processes)
 
     def _help_networks(self) -> None:
         """Make Docker forget endpoints of containers that do not run, if it has not after a while."""

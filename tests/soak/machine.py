@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The machine of a soak: a lab with Docker and the daemon. Does operations, kills, and looks at what is there."""
 
-import re
 import shutil
 import signal
 import tempfile
@@ -34,7 +33,6 @@ _STAGING: Final = "/run/cni-bridge/netns/"
 _STATE: Final = "/var/lib/cni-bridge"
 _STARTING: Final = (b"runc", b"init")
 """What a container's first process is until it is started, which those that Docker has lost never are."""
-_CONTAINER_ID: Final = re.compile("[0-9a-f]{64}")
 _ATTEMPTS: Final = 20
 _START_LIMIT_S: Final = 60.0
 _LEARNING: Final = "learning"
@@ -72,10 +70,10 @@ class Machine:
                 return self._kill_plugin(round_.plugin, is_over)
         return True
 
-    def lost_containers(self, docker: DockerView) -> Mapping[int, str]:
-        """Give the first processes of containers that run without Docker knowing it, and the IDs of those."""
+    def lost_containers(self, docker: DockerView) -> frozenset[int]:
+        """Give the first processes of containers that run and that Docker does not have."""
         known = {found.process for found in docker.containers.values()}
-        return {process: container for process, container in self._containers() if process not in known}
+        return frozenset(process for process in self._containers() if process not in known)
 
     def end(self, processes: Iterable[int]) -> None:
         """Kill processes."""
@@ -201,17 +199,14 @@ class Machine:
             if is_plugin:
                 yield int(path.parent.name)
 
-    def _containers(self) -> Iterator[tuple[int, str]]:
-        """Give the first process of each container, and the container's ID, after which its control group is called."""
+    def _containers(self) -> Iterator[int]:
         for path in self._lab.path("/proc").glob("[0-9]*/cmdline"):
             try:
                 words = path.read_bytes().split(b"\0")
-                control_groups = (path.parent / "cgroup").read_text(encoding="utf-8")
             except OSError:  # it has just ended
                 continue
             if words[: len(SERVER)] == [*SERVER] or words[: len(_STARTING)] == [*_STARTING]:
-                container = _CONTAINER_ID.search(control_groups)
-                yield int(path.parent.name), container[0] if container else ""
+                yield int(path.parent.name)
 
     def _is_child(self, process: Path, program: str) -> bool:
         """Tell whether a process is one that a plugin has just forked, to be iptables for one.

@@ -244,17 +244,21 @@ def test_a_list_that_cannot(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_a_plugin_that_fails_to_publish(scene: Scene) -> None:
-    """Its own message is the answer; nothing is left, the port is free again."""
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [("""echo '{"code": 100, "msg": "no luck"}'; exit 1""", "no luck"), ("kill -KILL $$", "killed by SIGKILL")],
+    ids=["it says why", "it is killed whenever it publishes"],
+)
+def test_a_plugin_that_fails_to_publish(scene: Scene, end: str, told: str) -> None:
+    """What happened first is the answer, it is not tried for ever; nothing is left, the port is free again."""
     scene.plugin(
         "portmap",
-        'input=$(cat); case "$CNI_COMMAND$input" in '
-        """ADD*hostPort*) echo '{"code": 100, "msg": "no luck"}'; exit 1;; esac; """
+        f'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) {end};; esac; '
         'printf "%s" "$input" | exec /usr/lib/cni/portmap',
     )
     network, _ = port_network(scene)
     before = scene.lab.state()
-    assert "no luck" in scene.run_refusal(network, "-p", "8098:98")
+    assert told in scene.run_refusal(network, "-p", "8098:98")
     assert scene.lab.wait_clean(before) == ""
     scene.lab.remove("/opt/cni/bin/portmap")
     scene.run(network, "-p", "8098:98")
@@ -277,19 +281,6 @@ def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None
         scene.lab.docker("network", "disconnect", builtin, container.name)
         assert not scene.lab.path(once).exists()
         assert ask(scene.lab, there, HOST_IP, 8100) == container.name
-
-
-def test_a_plugin_that_is_killed_whenever_it_publishes(scene: Scene) -> None:
-    """It is not tried for ever; what Docker says is what happened first, and nothing is left."""
-    scene.plugin(
-        "portmap",
-        'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) kill -KILL $$;; esac; '
-        'printf "%s" "$input" | exec /usr/lib/cni/portmap',
-    )
-    network, _ = port_network(scene)
-    before = scene.lab.state()
-    assert "killed by SIGKILL" in scene.run_refusal(network, "-p", "8101:80")
-    assert scene.lab.wait_clean(before) == ""
 
 
 def test_a_network_without_way_out(scene: Scene) -> None:

@@ -32,10 +32,8 @@ WORLD = World(
 )
 DOCKER = DockerView(
     containers={
-        "c1": DockerContainer(
-            id="c" * 64, state="running", endpoints={"n1": ENDPOINT}, addresses=frozenset(ADDRESSES), process=7
-        ),
-        "c2": DockerContainer(id="d" * 64, state="exited", endpoints={"n1": "f" * 64}),
+        "c1": DockerContainer(state="running", endpoints={"n1": ENDPOINT}, addresses=frozenset(ADDRESSES), process=7),
+        "c2": DockerContainer(state="exited", endpoints={"n1": "f" * 64}),
     },
     networks={"n1": DockerNetwork(id="1" * 64, endpoints={ENDPOINT: "c1"})},
 )
