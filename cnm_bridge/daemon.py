@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -74,7 +74,7 @@ def run(settings: Settings, sock: socket.socket) -> None:
 
 
 async def serve(settings: Settings, sock: socket.socket) -> None:
-    """Answer Docker on a listening socket until SIGTERM or SIGINT, then let the calls under way end.
+    """Answer Docker on a listening socket until SIGTERM or SIGINT, then let what is under way end.
 
     What an earlier life left half done is undone before the first call is answered, as far as that is done in
     `recovery_timeout_s`; a plugin that hangs must not keep all other networks down.
@@ -127,6 +127,7 @@ class Daemon:
     Attributes:
         methods: The calls it answers.
         connections: Those to the plugin socket.
+        calls: Those of Docker's under way.
         binder: Learns names in the background.
         owed: Tears down in the background what could not be at once.
         reconcile: Makes records, engine and kernel agree, in the background.
@@ -138,6 +139,7 @@ class Daemon:
 
     methods: tuple[Method, ...]
     connections: Connections
+    calls: CallsUnderWay
     binder: Binder
     owed: OwedTearDowns
     reconcile: Reconcile
@@ -168,7 +170,10 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
     boot_id = _BOOT_ID.read_text("ascii").strip()
     usage = Usage(kernel, settings.run_dir)
-    owed = OwedTearDowns(store, tear_down, usage, endpoint_locks, boot_id)
+    calls = CallsUnderWay()
+    owed = OwedTearDowns(
+        store=store, tear_down=tear_down, usage=usage, locks=endpoint_locks, boot_id=boot_id, quiet_s=calls.quiet_s
+    )
     rebuild = RebuildEndpoint(
         store=store,
         networks=networks,
@@ -221,6 +226,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     return Daemon(
         methods=(*network_driver(networks, endpoints), status_method(status)),
         connections=Connections(on_hidden=kernel.distrust_processes),
+        calls=calls,
         binder=binder,
         owed=owed,
         reconcile=reconcile,
@@ -251,13 +257,12 @@ async def _either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]]
 
 @asynccontextmanager
 async def _answering(daemon: Daemon, sock: socket.socket, drain_timeout_s: float) -> AsyncIterator[None]:
-    """Answer the daemon's calls on `sock`; in the end take no new calls and let those under way end.
+    """Answer the daemon's calls on `sock`; in the end take no new ones, and let what is under way end, tear downs too.
 
-    A call that is not done after `drain_timeout_s` is cancelled, and said; its endpoint is undone at the next start.
+    What is not done after `drain_timeout_s` is cancelled, and said; its endpoint is undone at the next start.
     """
-    calls = CallsUnderWay()
     runner = web.AppRunner(
-        make_app(daemon.methods, calls, daemon.connections),
+        make_app(daemon.methods, daemon.calls, daemon.connections),
         access_log=None,
         shutdown_timeout=_CUT_OFF_S,
         handler_cancellation=False,
@@ -272,8 +277,12 @@ async def _answering(daemon: Daemon, sock: socket.socket, drain_timeout_s: float
         sock.listen(BACKLOG)  # the event loop has set both to what it accepts at once
         yield
         server.close()
-        left = await calls.wait_none(drain_timeout_s)
-        if left:
-            log.warning("daemon.cut_off", calls=left)
+        cut_off_at = asyncio.get_running_loop().time() + drain_timeout_s
+        left = await daemon.calls.wait_none(drain_timeout_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(cut_off_at):
+                await daemon.owed.wait_tried(daemon.owed.under_way)
+        if left or daemon.owed.under_way:
+            log.warning("daemon.cut_off", calls=left, tear_downs=sorted(daemon.owed.under_way))
     finally:
         await runner.cleanup()

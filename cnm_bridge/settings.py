@@ -48,7 +48,7 @@ class Settings:
         reconcile_interval_s: How long it rests between two rounds of holding its records against engine and kernel.
         reconcile_grace_s: How far apart the two looks of one round are.
         netlink_timeout_s: How long the kernel may take to answer one netlink request.
-        drain_timeout_s: How long SIGTERM waits for calls under way.
+        drain_timeout_s: How long SIGTERM waits for calls and tear downs under way.
         cni_gc: Whether the networks' names are ours alone, so that plugins may clean up what is not ours.
         cni_gc_every_s: How often they are asked to.
     """

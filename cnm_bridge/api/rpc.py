@@ -62,10 +62,11 @@ class Method:
 
 
 class CallsUnderWay:
-    """The calls that have begun and not ended."""
+    """The calls that have begun and not ended, and when the last one did."""
 
     def __init__(self) -> None:
         self._calls: dict[object, str] = {}
+        self._ended = 0.0
         self._none = asyncio.Event()
         self._none.set()
 
@@ -79,8 +80,13 @@ class CallsUnderWay:
             yield
         finally:
             del self._calls[token]
+            self._ended = time.monotonic()
             if not self._calls:
                 self._none.set()
+
+    def quiet_s(self) -> float:
+        """Tell how many seconds ago the last call ended; 0 while one is under way."""
+        return 0.0 if self._calls else time.monotonic() - self._ended
 
     async def wait_none(self, limit_s: float) -> tuple[str, ...]:
         """Wait until all have ended; return those that have not by the time limit."""
@@ -125,11 +131,13 @@ async def _answer(
     if isinstance(method.answer, Mapping):
         return method.answer
     try:
-        data = await _read(method, request) if validate else b""
+        if validate is None:  # anybody may ask how things stand; that is no call of Docker's
+            connections.arrived(request.transport)
+            return await method.answer({})
+        data = await _read(method, request)
         connections.arrived(request.transport)
-        body = _parse(method, validate, data) if validate else {}
-        if validate:  # anybody may ask how things stand
-            connections.note_caller(request.transport)
+        body = _parse(method, validate, data)
+        connections.note_caller(request.transport)
         ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
         known = {name: value for name, value in ids.items() if value}
         structlog.contextvars.bind_contextvars(**known)

@@ -142,7 +142,7 @@ SETTINGS: Final = (
         parameter="drain_timeout_s",
         type=_SECONDS,
         default=_DEFAULTS.drain_timeout_s,
-        help="Seconds that SIGTERM waits for calls under way.",
+        help="Seconds that SIGTERM waits for calls and tear downs under way.",
     ),
     Setting(
         name="cni-gc",

@@ -16,8 +16,9 @@ helped is told by what the plugins made, in `plan`.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from ipaddress import IPv4Interface, IPv6Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
 from typing import Final
 
 from cni_invoker import NetworkConfigurationList
@@ -26,7 +27,7 @@ from cnm_bridge.lifecycle.options import WantedAddress
 from spec import JsonObject, JsonValue, find_object, get_objects
 from state import PoolRecord
 
-__all__ = ["Addressing", "plan_addresses", "plan_mac", "with_labels"]
+__all__ = ["Addressing", "plan_addresses", "plan_mac", "static_addresses", "with_labels"]
 
 _READ_ARGS: Final = frozenset({"host-local", "static"})
 _GIVE_WAY: Final = frozenset({None, "dhcp"})
@@ -83,6 +84,20 @@ def plan_addresses(
     if ipam_type in _READ_ARGS:
         return Addressing(configuration=told)
     return Addressing(configuration=told, args=(("IP", str(wanted[0]).partition("/")[0]),))
+
+
+def static_addresses(network: NetworkConfigurationList) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses that a list gives whoever comes, without reserving them: those of `static`.
+
+    What is none the plugin complains about.
+    """
+    found = set()
+    for plugin in network.plugins:
+        if plugin.ipam_type == "static":
+            for given in get_objects(find_object(plugin.document, "ipam") or {}, "addresses"):
+                with suppress(ValueError):
+                    found.add(ip_interface(str(given.get("address"))).ip)
+    return frozenset(found)
 
 
 def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:

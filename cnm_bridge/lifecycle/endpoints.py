@@ -67,8 +67,8 @@ class Endpoints:
         kernel: Moves the links.
         tear_down: The one undo.
         settling: Brings into sandboxes what Docker cannot be told.
-        owed: Takes over what could not be torn down.
-        room: Tears down dead endpoints that are in the way.
+        owed: Tears down in the background.
+        room: Sees to it that dead and deleted endpoints are not in the way.
         rebuild: Finds endpoints whose records were lost.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
@@ -165,10 +165,11 @@ class Endpoints:
         await self._settling.settle(request.endpoint_id)
         if not request.ports:
             return
+        await self._room.wait_for(owner.id for owner in self._find_owners(request))
         try:
             await self._publish(request)
         except Refused:
-            if not await self._room.of(self._publishing.find_owners(request.endpoint_id, request.ports)):
+            if not await self._room.of(self._find_owners(request)):
                 raise
             await self._publish(request)
 
@@ -207,17 +208,12 @@ class Endpoints:
                 await self._store.put_endpoint(replace(record, phase=Phase.READY))
 
     async def delete(self, request: EndpointReference) -> None:
-        """Tear an endpoint down, whether it was joined, left or neither; an unknown one is gone already.
+        """Have an endpoint torn down, whether it was joined, left or neither; an unknown one is gone already.
 
-        Raises:
-            CniError, KernelError, StateError: As `TearDown`, which goes on in the background. Docker logs it and
-                forgets the endpoint.
+        That goes on in the background (docs/decisions, 13): when this returns, it is on disk that it must be done.
         """
         self._settling.forget(request.endpoint_id)
-        async with self._locks.hold(request.endpoint_id):
-            record = self._store.find_endpoint(request.endpoint_id)
-            if record is not None:
-                await self._undo(record)
+        await self._owed.take_over(request.endpoint_id)
 
     def _intend(self, request: CreateEndpoint, network: NetworkRecord, plan: Plan) -> EndpointRecord:
         """Return the record that is written before anything is done."""
@@ -255,6 +251,9 @@ class Endpoints:
             return None
         return ProcessRecord(pid=pid, started=started)
 
+    def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
+        return self._publishing.find_owners(request.endpoint_id, request.ports)
+
     async def _publish(self, request: ProgramExternalConnectivity) -> None:
         async with self._locks.hold(request.endpoint_id):
             record = self._store.get_endpoint(request.endpoint_id)
@@ -263,12 +262,14 @@ class Endpoints:
             await self._publishing.publish(record, request.ports)
 
     async def _attach_with_room(self, record: EndpointRecord, plan: Plan) -> Snapshot:
-        """Attach an endpoint, and once more if a dead one had what it needs."""
+        """Attach an endpoint, and once more if what it needs was another's that is gone now."""
+        leaving = self._room.leaving
+        await self._room.wait_for_addresses(plan.fixed_addresses)
         try:
             return await self._attach_or_undo(record, plan)
         except CniError:
             if self._store.find_endpoint(record.id) is not None or not await self._room.on_network(
-                plan.configuration.name
+                plan.configuration.name, leaving
             ):
                 raise
             return await self._attach_or_undo(record, plan)

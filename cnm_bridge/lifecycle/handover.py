@@ -23,6 +23,7 @@ from ipaddress import (
 )
 from typing import Final, TypeVar
 
+from cni_invoker import Result
 from cnm_bridge.kernel import (
     BY_KERNEL,
     MAIN_TABLE,
@@ -36,7 +37,7 @@ from cnm_bridge.kernel import (
     Snapshot,
 )
 from cnm_bridge.wire import ChosenInterface, Joined, StaticRoute
-from state import RequestedInterface
+from state import EndpointRecord, RequestedInterface
 
 __all__ = [
     "DEFAULT_IPV4",
@@ -50,6 +51,7 @@ __all__ = [
     "describe_join",
     "further_addresses",
     "given_addresses",
+    "known_addresses",
     "prefix_of",
     "told_addresses",
 ]
@@ -117,6 +119,13 @@ def given_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     ipv4 = [a for a in given if isinstance(a.address, IPv4Interface)]
     ipv6 = reversed([a for a in given if isinstance(a.address, IPv6Interface)])
     return tuple(a.address for a in sorted((*ipv4, *ipv6), key=lambda a: (a.address.version, a.is_deprecated)))
+
+
+def known_addresses(record: EndpointRecord) -> tuple[IpInterface, ...]:
+    """Return what the plugins gave: as the kernel had it, or, before that was looked at, as they said."""
+    if record.snapshot is not None:
+        return given_addresses(Snapshot.from_json(record.snapshot))
+    return Result.from_document(record.result).addresses_of(record.attachment.ifname) if record.result else ()
 
 
 def _address(snapshot: Snapshot, family: type[A]) -> A | None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Tear downs that are owed: begun, or due, and not done. Docker has forgotten such an endpoint; we have not."""
+"""Tear downs that are owed: due, or begun, and not done. Docker has forgotten such an endpoint; we have not."""
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +13,7 @@ import structlog
 from cni_invoker import CniError, end_strays
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.lifecycle.locks import KeyedLocks
+from cnm_bridge.lifecycle.lull import Lull
 from cnm_bridge.lifecycle.retries import Retries
 from cnm_bridge.lifecycle.teardown import TearDown
 from cnm_bridge.lifecycle.usage import Usage
@@ -47,16 +48,26 @@ class OwedTearDown:
 class OwedTearDowns:
     """Tears down what is owed, until it is done.
 
+    What Docker has asked for gives way to its other calls, unless somebody waits for it; all else begins at once.
+
     Args:
         store: The records.
         tear_down: The one undo.
         usage: Tells what is in use, whatever the records say.
         locks: The locks of endpoints.
         boot_id: The kernel's boot ID.
+        quiet_s: Tells for how many seconds Docker has not wanted anything.
     """
 
     def __init__(
-        self, store: Store, tear_down: TearDown, usage: Usage, locks: KeyedLocks[EndpointId], boot_id: str
+        self,
+        *,
+        store: Store,
+        tear_down: TearDown,
+        usage: Usage,
+        locks: KeyedLocks[EndpointId],
+        boot_id: str,
+        quiet_s: Callable[[], float],
     ) -> None:
         self._store = store
         self._tear_down = tear_down
@@ -64,6 +75,7 @@ class OwedTearDowns:
         self._locks = locks
         self._boot_id = boot_id
         self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._lull: Lull[EndpointId] = Lull(quiet_s)
         self._errors: dict[EndpointId, str] = {}
         self._retries: Retries[EndpointId] = Retries(
             self._attempt, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
@@ -76,6 +88,16 @@ class OwedTearDowns:
             endpoint_id: OwedTearDown(attempts=attempts, error=self._errors.get(endpoint_id))
             for endpoint_id, attempts in self._retries.attempts.items()
         }
+
+    @property
+    def untried(self) -> frozenset[EndpointId]:
+        """Those of which it is not known yet whether they succeed at once."""
+        return frozenset(endpoint_id for endpoint_id, attempts in self._retries.attempts.items() if not attempts)
+
+    @property
+    def under_way(self) -> frozenset[EndpointId]:
+        """Those of them that Docker has asked for in this life, and was not kept waiting for."""
+        return self.untried & self._lull.put_off
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Owe the tear down of an endpoint; returns at once."""
@@ -123,28 +145,51 @@ class OwedTearDowns:
                 await self._store.put_endpoint(replace(records[endpoint_id], phase=phase))
         return in_use
 
-    async def give_up(self, record: EndpointRecord) -> None:
-        """Owe the tear down of an endpoint that nobody will delete, unless it is not what it was when that was found.
+    async def take_over(self, endpoint_id: EndpointId) -> None:
+        """Owe the tear down of an endpoint that Docker deletes; one that is unknown is gone already.
 
-        From now on it is given up. Nobody waits for its plugins.
+        When this returns, that is on disk. Nobody waits for its plugins.
         """
+        async with self._locks.hold(endpoint_id):
+            record = self._store.find_endpoint(endpoint_id)
+            if record is not None:
+                self._lull.add(endpoint_id)
+                await self._owe(record)
+
+    async def give_up(self, record: EndpointRecord) -> None:
+        """Do the same with one that nobody will delete, unless it is not what it was when that was found."""
         async with self._locks.hold(record.id):
             if self._store.find_endpoint(record.id) == record:
-                try:
-                    await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
-                except StateError as exc:  # a full disk must not keep the address and the link
-                    log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
-                self.add(record.id)
+                await self._owe(record)
 
     async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
         """Wait until each tear down that is owed now, or those of some endpoints, has been tried once."""
-        await self._retries.wait_tried(endpoints)
+        wanted = self.untried if endpoints is None else self.untried.intersection(endpoints)
+        self._lull.hurry(wanted)
+        await self._retries.wait_tried(wanted)
 
     async def run(self) -> None:
         """Tear down for as long as it is not cancelled."""
         await self._retries.run()
 
+    async def _owe(self, record: EndpointRecord) -> None:
+        """Store that an endpoint is given up, under its lock, and have it torn down."""
+        if record.phase is not Phase.DELETING:
+            try:
+                await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
+            except StateError as exc:  # a full disk must not keep the address and the link
+                log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
+        self.add(record.id)
+
     async def _attempt(self, endpoint_id: EndpointId) -> bool:
+        with structlog.contextvars.bound_contextvars(endpoint_id=endpoint_id):
+            try:
+                await self._lull.wait(endpoint_id)
+                return await self._attempt_in_turn(endpoint_id)
+            finally:
+                self._lull.forget(endpoint_id)
+
+    async def _attempt_in_turn(self, endpoint_id: EndpointId) -> bool:
         async with self._slots, self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is not None:
@@ -157,7 +202,7 @@ class OwedTearDowns:
         try:
             await self._tear_down(record)
         except (CniError, KernelError, StateError) as exc:
-            log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
+            log.warning("endpoint.tear_down_owed", error=str(exc))
             self._errors[record.id] = str(exc)
             return False
         self._errors.pop(record.id, None)

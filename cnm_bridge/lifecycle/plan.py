@@ -7,13 +7,13 @@ CreateEndpoint does what it says, CreateNetwork sees by it what cannot work, and
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final
 
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot
-from cnm_bridge.lifecycle.addressing import plan_addresses, plan_mac, with_labels
+from cnm_bridge.lifecycle.addressing import plan_addresses, plan_mac, static_addresses, with_labels
 from cnm_bridge.lifecycle.handover import choose_interface, given_addresses
 from cnm_bridge.lifecycle.options import Options, WantedAddress
 from cnm_bridge.lifecycle.pools import refuse_other_pools
@@ -52,6 +52,11 @@ class Plan:
     requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
     mac_told: bool = False
     ifname_prefix: str = "eth"
+
+    @property
+    def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
+        """The addresses that are chosen before an IPAM plugin is asked, which may be another endpoint's yet."""
+        return static_addresses(self.configuration).union(map(_ip, self.addresses))
 
 
 def plan_attachment(
@@ -149,6 +154,10 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
         raise Refused(f"CNI configuration {name} {reason}: the link has MAC {snapshot.link.mac}, not {mac}")
 
 
+def _ip(address: WantedAddress) -> IPv4Address | IPv6Address:
+    return address.ip if isinstance(address, IPv4Interface | IPv6Interface) else address
+
+
 def _has_prefix(address: WantedAddress) -> bool:
     return isinstance(address, IPv4Interface | IPv6Interface)
 
@@ -158,7 +167,7 @@ def _merge(requested: RequestedInterface, ips: Sequence[WantedAddress]) -> tuple
     chosen = [address for address in (requested.address, requested.address_ipv6) if address is not None]
     for address in ips:
         for own in chosen:
-            if own.version == address.version and own.ip != ip_interface(str(address)).ip:
+            if own.version == address.version and own.ip != _ip(address):
                 raise Refused(
                     f"Docker's IPAM chose {own}, and cni.ips asks for {address}; give the address with --ip or --ip6 "
                     "instead, or make the network with --ipam-driver null"

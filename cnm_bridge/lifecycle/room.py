@@ -1,23 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Makes room for a new endpoint where a dead one has what it needs.
+"""Makes room for a new endpoint where one that is dead, or being torn down, has what it needs.
+
+DeleteEndpoint is answered before its plugins have run (docs/decisions, 13). Most that comes next does not notice, for
+plugins are made for ADD and DEL of several containers at the same time. Who is to have a certain address or port waits
+for the endpoint that has it; who is refused something waits for all that are leaving.
 
 A dockerd that was killed starts again, forgets its former endpoints without telling us, and starts containers anew, all
 within a second. Reconcile comes later. Until then the dead have what the new endpoints want: their ports, static
-addresses, or the last addresses of a small subnet. Nothing is looked at before something was refused.
+addresses, or the last addresses of a small subnet. Nothing of that is looked at before something was refused.
 """
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Collection, Iterable
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 import structlog
 
 from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.lifecycle.handover import known_addresses
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.usage import Usage
 from cnm_bridge.lifecycle.verification import find_abandoned, find_dead
 from spec import find_str
-from state import EndpointRecord, Store
+from state import EndpointId, EndpointRecord, Store
 
 __all__ = ["MakeRoom"]
 
@@ -25,9 +32,12 @@ log = structlog.get_logger()
 
 _DEAD: Final = "its container does not run, and a new endpoint needs what it has"
 
+_PATIENCE_S: Final = 5.0
+"""How long a tear down is waited for. A plugin that hangs must not keep its whole network down."""
+
 
 class MakeRoom:
-    """Tears down at once those endpoints that no container uses, or is about to use.
+    """Waits for tear downs that Docker was not kept waiting for, and begins those that nobody has asked for.
 
     Args:
         store: The records.
@@ -42,11 +52,41 @@ class MakeRoom:
         self._usage = usage
         self._owed = owed
 
-    async def on_network(self, name: str) -> bool:
-        """Tear down the dead endpoints of a CNI network; return whether there are fewer of them now."""
-        return await self.of(
+    @property
+    def leaving(self) -> frozenset[EndpointId]:
+        """The endpoints that are being torn down now, but for those whose plugins have failed once."""
+        return self._owed.untried
+
+    async def wait_for_addresses(self, addresses: Collection[IPv4Address | IPv6Address]) -> None:
+        """Wait until the endpoints have left that are leaving and have one of some addresses.
+
+        `firewall` finds its rules by address: the DEL of such an endpoint would take those of a new one away.
+        """
+        await self.wait_for(endpoint_id for endpoint_id in self.leaving if self._has_any(endpoint_id, addresses))
+
+    async def wait_for(self, endpoints: Iterable[EndpointId]) -> bool:
+        """Wait until some endpoints have left, if they are leaving, but not for long; return whether any has."""
+        leaving = frozenset(endpoints)
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._owed.wait_tried(leaving)
+        except TimeoutError:
+            log.warning("endpoint.not_waited_for", leaving=sorted(leaving & self.leaving))
+        return self._is_any_gone(leaving)
+
+    async def on_network(self, name: str, leaving: Iterable[EndpointId]) -> bool:
+        """Make room on a CNI network where something was refused; return whether there is more of it now.
+
+        Args:
+            name: The CNI network; its dead endpoints are torn down.
+            leaving: What was leaving, this network or another, before that was asked for: it may have been an
+                address, a device or a MAC address.
+        """
+        have_left = await self.wait_for(leaving)
+        here = (
             record for record in self._store.endpoints() if find_str(record.attachment.configuration, "name") == name
         )
+        return await self.of(here) or have_left
 
     async def of(self, endpoints: Iterable[EndpointRecord]) -> bool:
         """Tear down those of some endpoints that are dead; return whether there are fewer of them now.
@@ -65,4 +105,11 @@ class MakeRoom:
             log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
             await self._owed.give_up(record)
         await self._owed.wait_tried(dead)
-        return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead)
+        return self._is_any_gone(dead)
+
+    def _has_any(self, endpoint_id: EndpointId, addresses: Collection[IPv4Address | IPv6Address]) -> bool:
+        record = self._store.find_endpoint(endpoint_id)
+        return record is not None and any(address.ip in addresses for address in known_addresses(record))
+
+    def _is_any_gone(self, endpoints: Iterable[EndpointId]) -> bool:
+        return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in endpoints)

@@ -14,10 +14,8 @@
 `name`, `configuration`, `identity`, `sandboxKey` and `error` may be null: not known, not given, not there.
 """
 
-from cni_invoker import Result
-from cnm_bridge.kernel import Snapshot
 from cnm_bridge.lifecycle.audit import Audit
-from cnm_bridge.lifecycle.handover import given_addresses
+from cnm_bridge.lifecycle.handover import known_addresses
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.reconcile import Reconcile
 from spec import JsonObject, find_str
@@ -63,6 +61,7 @@ class Status:
             "owed": [
                 {"endpointId": endpoint_id, "attempts": owed.attempts, "error": owed.error}
                 for endpoint_id, owed in self._owed.all.items()
+                if owed.attempts  # else it is under way, as after each DeleteEndpoint
             ],
             "orphans": [
                 {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}
@@ -77,13 +76,6 @@ def _endpoint(record: EndpointRecord) -> JsonObject:
         "networkId": record.network_id,
         "phase": record.phase.value,
         "configuration": find_str(record.attachment.configuration, "name"),
-        "addresses": [str(address) for address in _addresses(record)],
+        "addresses": [str(address) for address in known_addresses(record)],
         "sandboxKey": record.sandbox_key,
     }
-
-
-def _addresses(record: EndpointRecord) -> tuple[object, ...]:
-    """Return what the plugins gave: as the kernel had it, or, before that was looked at, as they said."""
-    if record.snapshot is not None:
-        return given_addresses(Snapshot.from_json(record.snapshot))
-    return Result.from_document(record.result).addresses_of(record.attachment.ifname) if record.result else ()

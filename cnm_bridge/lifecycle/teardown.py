@@ -8,6 +8,7 @@ is brought back from wherever it is, or a placeholder stands in for it.
 """
 
 import re
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,7 @@ class TearDown:
             KernelError: The link or the namespace cannot be had.
             StateError: The record cannot be written; all else is undone.
         """
+        started = time.monotonic()
         unwritten: StateError | None = None
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
@@ -72,7 +74,8 @@ class TearDown:
         if unwritten is not None:
             raise unwritten
         await self._store.remove_endpoint(record.id)
-        log.info("endpoint.torn_down", endpoint_id=record.id, link=found.value)
+        duration_ms = round((time.monotonic() - started) * 1000, 1)
+        log.info("endpoint.torn_down", endpoint_id=record.id, link=found.value, duration_ms=duration_ms)
 
     async def _write(self, record: EndpointRecord) -> StateError | None:
         """Write a record; return what is wrong, for a full disk must not keep the address and the link."""

@@ -5,42 +5,40 @@
 `python -m tests.bench.containers`; each engine has a lab of its own. Each round does the same on every network, one
 after the other, each time beginning with another one, so that all see the same machine. What a network costs is the
 difference to `none` in the same round. Of ours, the daemon's log tells what the plugins took and what its calls took;
-what remains is the engine's.
+what remains is the engine's. Nothing is measured while something of the one before is being torn down; how long that
+goes on after a container's end is told by itself, and what it does to the next one is seen where several follow.
 """
 
 import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from spec import JsonObject
+from spec import JsonObject, JsonValue
 from tests.bench.statistics import Series, render_table
 from tests.lab import Engine, Lab, find_engine, find_plugins, known_engines, wait_until
 
 __all__ = ["main"]
 
-AT_ONCE: Final = 8
+SEVERAL: Final = 8
+MANY: Final = 20
+"""In a row: more than end before the first of them is torn down."""
 RUN: Final = ("docker", "run", "--rm", "--network")
 COMMAND: Final = ("busybox", "true")
 # Each `wait` gives the status of its process: one that fails ends the script.
-SEVERAL: Final = """
+AT_ONCE: Final = """
 pids=
 for i in $(seq "$1"); do docker run --rm --network "$2" busybox true & pids="$pids $!"; done
 for pid in $pids; do wait "$pid" || exit 1; done
 """
+IN_A_ROW: Final = 'for i in $(seq "$1"); do docker run --rm --network "$2" busybox true || exit 1; done'
 NONE: Final = "none"
 USER_BRIDGE: Final = "user bridge"
-OURS: Final = "ours: bridge, masquerade, firewall"
-NETWORKS: Final = {
-    NONE: "none",
-    "default bridge": "bridge",
-    USER_BRIDGE: "user",
-    "ours: bridge, masquerade": "ours",
-    OURS: "ours-firewall",
-}
+OURS: Final = {"ours: bridge, masquerade": "ours", "ours: bridge, masquerade, firewall": "ours-firewall"}
+NETWORKS: Final = {NONE: "none", "default bridge": "bridge", USER_BRIDGE: "user", **OURS}
 """What is measured, and the Docker network that it is measured on."""
 
 
@@ -51,6 +49,16 @@ class Spent:
     add: float
     delete: float
     calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The same of all rounds, and how long after a container's end it was until all was torn down."""
+
+    adds: Series = field(default_factory=Series)
+    deletes: Series = field(default_factory=Series)
+    calls: Series = field(default_factory=Series)
+    afterwards: Series = field(default_factory=Series)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -65,7 +73,11 @@ def main(arguments: Sequence[str]) -> None:
         with Lab(engine=engine, plugins=plugins) as lab:
             _make_networks(lab)
             _measure_one(lab, engine, options.rounds)
-            _measure_several(lab, engine, max(options.rounds // 4, 1))
+            rounds = max(options.rounds // 4, 1)
+            title = f"{SEVERAL} times docker run --rm at once, engine {engine.name}"
+            _measure_several(lab, title, AT_ONCE, SEVERAL, rounds)
+            title = f"{MANY} times docker run --rm in a row, engine {engine.name}"
+            _measure_several(lab, title, IN_A_ROW, MANY, max(rounds // 2, 1))
 
 
 def _make_networks(lab: Lab) -> None:
@@ -89,51 +101,69 @@ def _make_networks(lab: Lab) -> None:
         lab.docker("network", "create", "-d", "cni-bridge", "--ipam-driver", "null", "-o", f"cni.network={name}", name)
     for network in NETWORKS.values():
         lab.run(*RUN, network, *COMMAND)
+    _wait_torn_down(lab, 0, len(OURS))
 
 
 def _measure_one(lab: Lab, engine: Engine, rounds: int) -> None:
-    """Measure one container at a time, and where its time goes on our network."""
+    """Measure one container at a time, and where its time goes on our networks."""
     series = {name: Series() for name in NETWORKS}
-    adds, deletes, calls = Series(), Series(), Series()
+    spending = {name: Spending() for name in OURS}
     for number in range(rounds):
         for name in _rotated(number):
             log_length = _log_length(lab)
             series[name].add(_time_ms(lab, *RUN, NETWORKS[name], *COMMAND))
-            if name == OURS:
+            if name in OURS:
+                spending[name].afterwards.add(_wait_torn_down(lab, log_length, 1))
                 spent = _read_spent(lab, log_length)
-                adds.add(spent.add)
-                deletes.add(spent.delete)
-                calls.add(spent.calls)
-    over = {name: series[name].minus(series[NONE]) for name in NETWORKS if name != NONE}
-    plugins = Series.sums((adds, deletes))
+                spending[name].adds.add(spent.add)
+                spending[name].deletes.add(spent.delete)
+                spending[name].calls.add(spent.calls)
+    over = _over_none(series)
+    rows = dict(series)
+    for name, value in over.items():
+        rows[f"over none: {name}"] = value
+        if name in OURS:
+            spent_there = spending[name]
+            rows |= {
+                f"  of it the plugins' ADDs ({OURS[name]})": spent_there.adds,
+                f"  of it the rest of our calls ({OURS[name]})": spent_there.calls.minus(spent_there.adds),
+                f"  of it the engine's own work ({OURS[name]})": value.minus(spent_there.calls),
+                f"  afterwards, until all is torn down ({OURS[name]})": spent_there.afterwards,
+                f"    of it the plugins' DELs ({OURS[name]})": spent_there.deletes,
+            }
+    print(render_table(f"docker run --rm, engine {engine.name} ({rounds} rounds)", rows))
+    _print_ratios(over)
+
+
+def _measure_several(lab: Lab, title: str, script: str, count: int, rounds: int) -> None:
+    """Measure how long several containers take."""
+    series = {name: Series() for name in NETWORKS}
+    afterwards = {name: Series() for name in OURS}
+    for number in range(rounds):
+        for name in _rotated(number):
+            log_length = _log_length(lab)
+            series[name].add(_time_ms(lab, "sh", "-c", script, "several", str(count), NETWORKS[name]))
+            if name in OURS:
+                afterwards[name].add(_wait_torn_down(lab, log_length, count))
+    over = _over_none(series)
     rows = {
         **series,
         **{f"over none: {name}": value for name, value in over.items()},
-        "  of it the plugins' ADDs": adds,
-        "  of it the plugins' DELs": deletes,
-        "  of it the rest of our calls": calls.minus(plugins),
-        "  of it the engine's own work": over[OURS].minus(calls),
+        **{f"afterwards, until all is torn down: {name}": value for name, value in afterwards.items()},
     }
-    print(render_table(f"docker run --rm, engine {engine.name} ({rounds} rounds)", rows))
-    _print_ratio(over)
+    print(render_table(f"{title} ({rounds} rounds)", rows))
+    _print_ratios(over)
 
 
-def _measure_several(lab: Lab, engine: Engine, rounds: int) -> None:
-    """Measure how long several containers take that are started at once."""
-    series = {name: Series() for name in NETWORKS}
-    for number in range(rounds):
-        for name in _rotated(number):
-            script = ("sh", "-c", SEVERAL, "several", str(AT_ONCE), NETWORKS[name])
-            series[name].add(_time_ms(lab, *script))
-    over = {name: series[name].minus(series[NONE]) for name in NETWORKS if name != NONE}
-    rows = {**series, **{f"over none: {name}": value for name, value in over.items()}}
-    print(render_table(f"{AT_ONCE} times docker run --rm at once, engine {engine.name} ({rounds} rounds)", rows))
-    _print_ratio(over)
+def _over_none(series: Mapping[str, Series]) -> dict[str, Series]:
+    return {name: value.minus(series[NONE]) for name, value in series.items() if name != NONE}
 
 
-def _print_ratio(over: dict[str, Series]) -> None:
-    ratio = over[OURS].median_ms / over[USER_BRIDGE].median_ms
-    print(f"over none, ours costs {ratio:.2f} times what a user bridge does\n", flush=True)
+def _print_ratios(over: Mapping[str, Series]) -> None:
+    for name in OURS:
+        ratio = over[name].median_ms / over[USER_BRIDGE].median_ms
+        print(f"over none, {name} costs {ratio:.2f} times what a user bridge does", flush=True)
+    print()
 
 
 def _rotated(number: int) -> list[str]:
@@ -154,27 +184,33 @@ def _log_length(lab: Lab) -> int:
     return len(lab.daemon.log())
 
 
+def _wait_torn_down(lab: Lab, start: int, count: int) -> float:
+    """Wait until so many endpoints have been torn down since the daemon's log had this length; return how long."""
+    started = time.perf_counter()
+    wait_until(lambda: _events(lab, start).count("endpoint.torn_down") == count, "the end of the endpoints", 30)
+    return (time.perf_counter() - started) * 1000
+
+
 def _read_spent(lab: Lab, start: int) -> Spent:
     """Read what the daemon has logged of the one container that ran since its log had this length."""
-    daemon = lab.daemon
-    assert daemon is not None
-
-    def entries() -> list[JsonObject]:
-        return [json.loads(line) for line in daemon.log()[start:].splitlines()]
-
-    def is_over() -> bool:
-        answered = (entry["rpc"] for entry in entries() if entry["event"] == "rpc.answered")
-        return "NetworkDriver.DeleteEndpoint" in answered
-
-    wait_until(is_over, "the end of the endpoint")
     took = {"ADD": 0.0, "DEL": 0.0, "calls": 0.0}
-    for entry in entries():
+    for entry in _entries(lab, start):
         key = {"plugin.executed": entry.get("verb"), "rpc.answered": "calls"}.get(str(entry["event"]))
         if isinstance(key, str):
             duration_ms = entry["duration_ms"]
             assert isinstance(duration_ms, float | int)
             took[key] += duration_ms
     return Spent(add=took["ADD"], delete=took["DEL"], calls=took["calls"])
+
+
+def _events(lab: Lab, start: int) -> list[JsonValue]:
+    return [entry["event"] for entry in _entries(lab, start)]
+
+
+def _entries(lab: Lab, start: int) -> list[JsonObject]:
+    assert lab.daemon is not None
+    written, _, _ = lab.daemon.log()[start:].rpartition("\n")
+    return [json.loads(line) for line in written.splitlines()]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from cnm_bridge.settings import Settings
 from spec import JsonObject, as_object, find_object, find_str, get_int, get_object, get_objects, get_str
 from state import Store
 from tests.crash.boundaries import ARMED, DEAD, TRACE, WRITES
-from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab
+from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab, wait_until
 from tests.lab.unix_http import is_answering, request
 
 __all__ = ["Answer", "Endpoint", "Host"]
@@ -214,6 +214,10 @@ class Host:
             if key == f"endpoint/{endpoint.id}":
                 last = phase
         return None if last == "gone" else last
+
+    def wait_gone(self, endpoint: Endpoint) -> None:
+        """Wait until an endpoint that was deleted has no record any more."""
+        wait_until(lambda: self.phase(endpoint) is None, f"the end of endpoint {endpoint.id}")
 
     def endpoint_ids(self) -> tuple[str, ...]:
         """Stop the daemon and read what really is in the store."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""SIGKILL of a plugin in the middle of ADD and of DEL: Docker gets an error, and in the end nothing is left.
+"""SIGKILL of a plugin in the middle of ADD and of DEL: it is told, and in the end nothing is left.
 
 The real plugins are killed after ever longer times, from before their first effect to after their last one; in smaller
 steps with CNI_BRIDGE_CRASH=full.
@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from spec import get_object, get_str
+from spec import JsonObject, as_object, get_object, get_str, parse_json
 from tests.crash.extent import FULL
-from tests.crash.host import Host
+from tests.crash.host import Endpoint, Host
 from tests.crash.lists import LISTS, SINGLE_STACK
-from tests.lab import Lab, LabState
+from tests.lab import Lab, LabState, wait_until
 
 _PLUGINS: Final = "/usr/lib/cni"
 _MORTAL: Final = """#!/bin/sh
@@ -38,6 +38,8 @@ iptables -t nat -X "$chain"
 nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME"
 kill -KILL $$
 """
+_FAILED: Final = "endpoint.tear_down_owed"
+_DONE: Final = "endpoint.torn_down"
 _VICTIMS: Final = [(kind, str(plugin["type"])) for kind, plugins in LISTS.items() for plugin in plugins]
 _STEPS_MS: Final = range(1, 60, 3 if FULL else 15)
 
@@ -73,6 +75,8 @@ def test_killed_once_in_del(lab: Lab, kind: str, death: str) -> None:
         assert get_object(endpoint.create() or {}, "Interface")
         lab.write("/run/crash/once", "")
         assert endpoint.delete() == {}
+        host.wait_gone(endpoint)
+        assert _FAILED not in {entry["event"] for entry in _entries(host, endpoint)}, "it took another attempt"
         assert not lab.path("/run/crash/once").exists()
         _assert_clean(lab, before, f"{plugin} killed once in DEL")
 
@@ -91,6 +95,7 @@ def test_killed_once_in_del_of_what_has_no_result(lab: Lab, kind: str, death: st
         assert get_object(counted.create() or {}, "Interface")
         boundary = 1 + host.disarm().index(f"end of {plugin} ADD")
         assert counted.delete() == {}
+        host.wait_gone(counted)
         host.arm(boundary)
         assert host.endpoint().create() is None
         host.wait_dead()
@@ -116,11 +121,21 @@ def _try(host: Host, verb: str, victim: str, seconds: str) -> bool:
     assert get_object(created, "Interface")
     if verb == "DEL":
         host.lab.write(order, f"{seconds}\n")
-    deleted = endpoint.delete() or {}
+    assert endpoint.delete() == {}
+    wait_until(lambda: bool({_FAILED, _DONE} & {entry["event"] for entry in _entries(host, endpoint)}), "an attempt")
     host.lab.remove(order)
-    if deleted:
-        _assert_said(get_str(deleted, "Err"), victim)
-    return bool(deleted)
+    errors = [get_str(entry, "error") for entry in _entries(host, endpoint) if entry["event"] == _FAILED]
+    for error in errors:
+        _assert_said(error, victim)
+    return bool(errors)
+
+
+def _entries(host: Host, endpoint: Endpoint) -> list[JsonObject]:
+    """Give what the daemon has logged about an endpoint."""
+    assert host.lab.daemon is not None
+    lines, _, _ = host.lab.daemon.log().rpartition("\n")
+    parsed = [as_object(parse_json(line.encode()), "a line of the log") for line in lines.splitlines()]
+    return [entry for entry in parsed if entry.get("endpoint_id") == endpoint.id]
 
 
 def _assert_said(error: str, victim: str) -> None:

@@ -4,9 +4,13 @@
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
+
+import pytest
 
 from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel
@@ -45,11 +49,33 @@ class Clumsy(Slow):
         await super().__call__(record)
 
 
-def make_owed(store: Store, kernel: Kernel, run_dir: Path, tear_down: type[TearDown] = TearDown) -> OwedTearDowns:
+class Docker:
+    """Wants something, until it is said not to."""
+
+    def __init__(self) -> None:
+        self.quiet_s = 0.0
+
+
+def make_owed(
+    store: Store,
+    kernel: Kernel,
+    run_dir: Path,
+    tear_down: type[TearDown] = TearDown,
+    *,
+    docker: Docker | None = None,
+) -> OwedTearDowns:
     """Make the object under test, without any plugin."""
+    docker = docker or Docker()
     undo = tear_down(store, Runtime([], Limits()), kernel)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    return OwedTearDowns(store, undo, Usage(kernel, run_dir), locks, BOOT)
+    return OwedTearDowns(
+        store=store,
+        tear_down=undo,
+        usage=Usage(kernel, run_dir),
+        locks=locks,
+        boot_id=BOOT,
+        quiet_s=lambda: docker.quiet_s,
+    )
 
 
 async def test_what_nobody_will_delete(store: Store, kernel: Kernel, tmp_path: Path) -> None:
@@ -67,6 +93,78 @@ async def test_what_nobody_will_delete(store: Store, kernel: Kernel, tmp_path: P
             running.cancel()
     assert [record.id for record in store.endpoints()] == [FIRST]
     assert set(owed.all) == {FIRST}
+
+
+@asynccontextmanager
+async def running(owed: OwedTearDowns) -> AsyncIterator[None]:
+    """Have tear downs done in the background."""
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(owed.run())
+        yield
+        task.cancel()
+
+
+async def wait_gone(store: Store, endpoint_id: str) -> None:
+    """Wait for the end of an endpoint without letting that be known."""
+    while store.find_endpoint(EndpointId(endpoint_id)) is not None:  # noqa: ASYNC110 - nobody would set an event
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that gives way to Docker for as long as it takes."""
+    monkeypatch.setattr("cnm_bridge.lifecycle.lull._LONGEST_S", 3600.0)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_what_docker_asks_for_gives_way_to_its_calls(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is on disk at once, and begins when Docker has been quiet for a moment."""
+    await put(store, endpoint(FIRST, Phase.READY))
+    docker = Docker()
+    owed = make_owed(store, kernel, tmp_path / "run", Slow, docker=docker)
+    async with running(owed):
+        await owed.take_over(EndpointId(FIRST))
+        assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.DELETING
+        await asyncio.sleep(0.3)
+        assert owed.untried == owed.under_way == {FIRST}
+        docker.quiet_s = 60.0
+        await wait_gone(store, FIRST)
+        await owed.wait_tried()
+    assert (owed.all, owed.under_way) == ({}, frozenset())
+
+
+@pytest.mark.usefixtures("patient")
+async def test_what_somebody_waits_for(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It begins at once, though Docker is not quiet; what nobody waits for still gives way."""
+    for endpoint_id in (FIRST, SECOND):
+        await put(store, endpoint(endpoint_id, Phase.READY))
+    owed = make_owed(store, kernel, tmp_path / "run", Slow)
+    async with running(owed):
+        for endpoint_id in (FIRST, SECOND):
+            await owed.take_over(EndpointId(endpoint_id))
+        await asyncio.sleep(0.05)
+        await owed.wait_tried([EndpointId(SECOND)])
+        assert [record.id for record in store.endpoints()] == [FIRST]
+        await owed.wait_tried()
+    assert store.endpoints() == ()
+
+
+@pytest.mark.usefixtures("patient")
+async def test_what_docker_did_not_ask_for(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It gives way to nobody: Docker may have started the container again, and need what it has."""
+    await put(store, endpoint(FIRST, Phase.READY))
+    owed = make_owed(store, kernel, tmp_path / "run", Slow)
+    async with running(owed):
+        await owed.give_up(store.get_endpoint(EndpointId(FIRST)))
+        assert owed.under_way == frozenset()
+        await wait_gone(store, FIRST)
+
+
+async def test_an_endpoint_that_nobody_knows(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is gone already, or never was."""
+    owed = make_owed(store, kernel, tmp_path / "run")
+    await owed.take_over(EndpointId(FIRST))
+    assert (owed.all, owed.under_way) == ({}, frozenset())
 
 
 async def test_what_has_changed_since(store: Store, kernel: Kernel, tmp_path: Path) -> None:

@@ -2,11 +2,21 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The plugin socket, called as dockerd calls it."""
 
-from spec import JsonObject, as_object
-from tests.lab import PLUGIN_SOCKET, Lab
+from spec import JsonObject, as_object, get_objects
+from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import request
 
-__all__ = ["BOTH", "ENDPOINT", "NETWORK", "SANDBOX", "call", "create_endpoint", "create_network"]
+__all__ = [
+    "BOTH",
+    "ENDPOINT",
+    "NETWORK",
+    "SANDBOX",
+    "call",
+    "create_endpoint",
+    "create_network",
+    "delete_endpoint",
+    "wait_torn_down",
+]
 
 NETWORK, ENDPOINT = "c0" * 32, "d0" * 32
 SANDBOX = "/var/run/docker/netns/0123456789ab"
@@ -30,3 +40,21 @@ def create_endpoint(lab: Lab) -> JsonObject:
     """Call CreateEndpoint as Engine 20.10 does."""
     interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
     return call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
+
+
+def delete_endpoint(lab: Lab, endpoint: JsonObject = BOTH) -> None:
+    """Call DeleteEndpoint as dockerd does, and wait for what it begins."""
+    assert call(lab, "DeleteEndpoint", endpoint) == {}
+    wait_torn_down(lab)
+
+
+def wait_torn_down(lab: Lab) -> None:
+    """Wait until nothing that Docker has deleted is being torn down; what is owed because it failed may be."""
+
+    def is_under_way() -> bool:
+        _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
+        status = as_object(answer, "status")
+        owed = {one["endpointId"] for one in get_objects(status, "owed")}
+        return any(one["phase"] == "deleting" and one["id"] not in owed for one in get_objects(status, "endpoints"))
+
+    wait_until(lambda: not is_under_way(), "the end of the endpoints", 15)

@@ -10,12 +10,15 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from http.client import HTTPException
 from typing import Final, Self
 
 from spec import JsonObject
-from tests.lab import CommandFailed, Container, Lab
+from tests.lab import CommandFailed, Container, Lab, LabError
+from tests.system.calls import wait_torn_down
 
 __all__ = ["LISTS", "PREV_RESULT", "Scene", "Subnet", "wait_said"]
 
@@ -123,6 +126,8 @@ class Scene:
             self.lab.run("docker", "rm", "--force", name, check=False)
         for name in self._networks:
             self.lab.run("docker", "network", "rm", name, check=False)
+        with suppress(OSError, HTTPException, LabError):  # the guard says what is left
+            wait_torn_down(self.lab)  # plugins may be among the files
         for file in self._files:
             self.lab.remove(file)
         self.lab.run("ip", "link", "del", self.UPLINK)

@@ -13,8 +13,17 @@ from cnm_bridge.settings import Settings
 from spec import JsonValue, as_object, get_object, get_str, parse_json
 from state import EndpointId, Store
 from tests.lab import DAEMON_COMMAND, PLUGIN_SOCKET, Lab
-from tests.system.calls import BOTH, ENDPOINT, NETWORK, SANDBOX, call, create_endpoint, create_network
-from tests.system.scene import Scene, bridge
+from tests.system.calls import (
+    BOTH,
+    ENDPOINT,
+    NETWORK,
+    SANDBOX,
+    call,
+    create_endpoint,
+    create_network,
+    delete_endpoint,
+)
+from tests.system.scene import Scene, bridge, wait_said
 
 
 def test_every_call_may_be_repeated(scene: Scene) -> None:
@@ -51,7 +60,7 @@ def test_delete_without_leave(scene: Scene) -> None:
         create_endpoint(lab)
         if join:
             call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}})
-        assert call(lab, "DeleteEndpoint", BOTH) == {}
+        delete_endpoint(lab)
         assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
@@ -64,7 +73,7 @@ def test_the_link_is_gone(scene: Scene) -> None:
     joined_name = f"cnib{ENDPOINT[:11]}"
     create_endpoint(lab)
     lab.run("ip", "link", "del", joined_name)
-    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    delete_endpoint(lab)
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
@@ -74,7 +83,7 @@ def test_unknown_network_and_endpoint(lab: Lab) -> None:
     assert NETWORK in get_str(create_endpoint(lab), "Err")
     assert ENDPOINT in get_str(call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX}), "Err")
     assert call(lab, "Leave", BOTH) == {}
-    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    delete_endpoint(lab)
     assert call(lab, "DeleteNetwork", {"NetworkID": NETWORK}) == {}
     assert call(lab, "EndpointOperInfo", BOTH) == {"Value": {}}
 
@@ -88,7 +97,7 @@ def test_a_repetition_with_an_empty_body_changes_nothing(scene: Scene) -> None:
         assert "no body" in get_str(call(lab, method), "Err")
     assert lab.wait_clean(before) == ""
     assert get_object(create_endpoint(lab), "Interface")
-    call(lab, "DeleteEndpoint", BOTH)
+    delete_endpoint(lab)
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
@@ -125,14 +134,14 @@ def test_two_equal_creates_at_once(scene: Scene) -> None:
     assert get_object(first, "Interface") == get_object(second, "Interface")
     assert lab.read("/run/count").split() == ["ADD"]
     lab.remove("/run/count")
-    call(lab, "DeleteEndpoint", BOTH)
+    delete_endpoint(lab)
     assert lab.wait_clean(before) == ""
     lab.remove("/run/count")
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
 def test_delete_during_create(scene: Scene) -> None:
-    """A DeleteEndpoint that comes while the plugins still run waits for them, and then undoes their work."""
+    """A DeleteEndpoint that comes while the plugins still run waits for them, and then has their work undone."""
     lab = scene.lab
     scene.plugin("slow", f'[ "$CNI_COMMAND" = ADD ] && {{ touch /run/adding; sleep 0.5; }}; {PASS}')
     create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "slow"}]))
@@ -140,7 +149,7 @@ def test_delete_during_create(scene: Scene) -> None:
     with ThreadPoolExecutor() as threads:
         created = threads.submit(create_endpoint, lab)
         lab.run("sh", "-c", "for i in $(seq 100); do [ -e /run/adding ] && exit 0; sleep 0.05; done; exit 1")
-        assert call(lab, "DeleteEndpoint", BOTH) == {}
+        delete_endpoint(lab)
         assert get_object(created.result(), "Interface")
     lab.remove("/run/adding")
     assert lab.wait_clean(before) == ""
@@ -156,7 +165,7 @@ def test_delete_with_the_link_still_in_the_sandbox(scene: Scene) -> None:
     lab.run("ip", "netns", "add", "box")
     call(lab, "Join", {**BOTH, "SandboxKey": "/run/netns/box", "Options": {}})
     lab.run("ip", "link", "set", f"cnib{ENDPOINT[:11]}", "netns", "box", "name", "eth0")
-    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    delete_endpoint(lab)
     assert "eth0" not in lab.run("ip", "-n", "box", "link").stdout
     lab.run("ip", "netns", "del", "box")
     assert lab.wait_clean(before) == ""
@@ -174,20 +183,21 @@ def test_the_mac_that_docker_chose_is_offered_to_the_plugins(scene: Scene) -> No
     assert "MacAddress" not in get_object(created, "Interface")
     told = get_object(as_object(parse_json(lab.read("/run/stdin").encode()), "stdin"), "runtimeConfig")
     assert told == {"mac": "02:00:00:00:0b:01"}
-    call(lab, "DeleteEndpoint", BOTH)
+    delete_endpoint(lab)
     lab.remove("/run/stdin")
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
 def test_a_del_that_fails_is_owed(scene: Scene) -> None:
-    """Docker is told, and forgets; the tear down goes on in the background until the plugin is well again."""
+    """Docker was answered before; the tear down goes on in the background until the plugin is well again."""
     lab = scene.lab
     scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
     create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "moody"}]))
     before = lab.state()
     create_endpoint(lab)
     lab.write("/run/bad-mood", "")
-    assert '"moody" failed (delete)' in get_str(call(lab, "DeleteEndpoint", BOTH), "Err")
+    delete_endpoint(lab)
+    wait_said(lab, 'moody\\" failed (delete)')
     assert "being torn down" in get_str(create_endpoint(lab), "Err")
     lab.remove("/run/bad-mood")
     assert lab.wait_clean(before) == ""
@@ -252,7 +262,7 @@ def test_who_asked_for_an_endpoint_is_remembered(private_scene: Scene, processes
     store.close()
     assert (caller.pid if caller else None) == (int(said[0][0]) if processes == 1 else None)
     lab.start_daemon()
-    call(lab, "DeleteEndpoint", BOTH)
+    delete_endpoint(lab)
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 

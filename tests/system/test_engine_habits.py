@@ -13,7 +13,16 @@ import pytest
 
 from spec import get_object, get_str
 from tests.lab import Lab, wait_until
-from tests.system.calls import BOTH, NETWORK, SANDBOX, call, create_endpoint, create_network
+from tests.system.calls import (
+    BOTH,
+    NETWORK,
+    SANDBOX,
+    call,
+    create_endpoint,
+    create_network,
+    delete_endpoint,
+    wait_torn_down,
+)
 from tests.system.scene import Scene, bridge, reaches
 
 _BEYOND_S = 120
@@ -33,7 +42,7 @@ def test_leave_three_times_and_in_any_phase(scene: Scene) -> None:
         assert call(lab, "Leave", BOTH) == {}
     assert lab.state() == there
     assert create_endpoint(lab) == created
-    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    delete_endpoint(lab)
     assert call(lab, "Leave", BOTH) == {}
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
@@ -142,13 +151,14 @@ def test_delete_wherever_the_link_is(scene: Scene, where: str, joined: bool) -> 
     elif where == "gone":
         lab.run("ip", "link", "del", link)
     assert call(lab, "DeleteEndpoint", BOTH) == {}
-    lab.run("ip", "netns", "del", "habit")
+    lab.run("ip", "netns", "del", "habit")  # libnetwork does not wait any longer either
+    wait_torn_down(lab)
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
 def _wait_restarted(lab: Lab, name: str, pid: str) -> None:
-    """Wait until a container runs as another process than `pid`."""
+    """Wait until a container runs as another process than `pid`; while it is being restarted it is said to run as 0."""
     look = f"docker inspect -f '{{{{.State.Running}}}} {{{{.State.Pid}}}}' {name}"
-    condition = f'set -- $({look}); [ "$1" = true ] && [ "$2" != {pid} ]'
+    condition = f'set -- $({look}); [ "$1" = true ] && [ "$2" != {pid} ] && [ "$2" != 0 ]'
     lab.run("sh", "-c", f"for i in $(seq 200); do {condition} && exit 0; sleep 0.1; done; exit 1")

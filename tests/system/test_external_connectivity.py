@@ -9,7 +9,7 @@ import pytest
 
 from spec import JsonObject, JsonValue, get_str
 from tests.lab import Lab
-from tests.system.calls import NETWORK, call, create_network
+from tests.system.calls import NETWORK, call, create_network, delete_endpoint
 from tests.system.scene import Scene, bridge
 
 PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
@@ -50,7 +50,7 @@ def joined(scene: Scene) -> Iterator[Lab]:
         assert "Err" not in call(lab, "Join", {**about(endpoint), "SandboxKey": sandbox, "Options": {}})
     yield lab
     for endpoint in ENDPOINTS:
-        assert call(lab, "DeleteEndpoint", about(endpoint)) == {}
+        delete_endpoint(lab, about(endpoint))
     assert published(lab) == []
     assert call(lab, "DeleteNetwork", {"NetworkID": NETWORK}) == {}
 

@@ -163,9 +163,24 @@ async def test_a_client_that_goes_away_stops_nothing(tmp_path: Path) -> None:
             await session.post("http://x/NetworkDriver.Test", json=BODY, timeout=ClientTimeout(total=0.2))
         assert begun.is_set()
         assert await calls.wait_none(0.01) == (f"NetworkDriver.Test {NETWORK}",)
+        assert calls.quiet_s() == 0
         go_on.set()
         assert await calls.wait_none(10) == ()
         assert ended.is_set()
+    assert calls.quiet_s() > 0
+
+
+async def test_how_things_stand_is_no_call_of_dockers(aiohttp_client: AiohttpClient) -> None:
+    """Whoever watches the daemon keeps it from nothing that it does while Docker is quiet."""
+    calls = CallsUnderWay()
+
+    async def answer(_: JsonObject) -> JsonObject:
+        return {"calls": list(await calls.wait_none(0)), "isQuiet": calls.quiet_s() > 0}
+
+    app = make_app([Method(name="CniBridge.Status", schema=None, answer=answer)], calls, Connections())
+    client = await aiohttp_client(app)
+    answered = await client.post("/CniBridge.Status")
+    assert await answered.json(content_type=None) == {"calls": [], "isQuiet": True}
 
 
 async def test_half_a_request_is_no_call(tmp_path: Path) -> None:

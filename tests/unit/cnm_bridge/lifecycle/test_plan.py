@@ -53,6 +53,26 @@ def test_nothing_asked_for() -> None:
     assert documents(planned) == [{"type": "bridge", "ipam": HOST_LOCAL}]
 
 
+def test_addresses_that_no_ipam_plugin_reserves() -> None:
+    """They may be another endpoint's yet: those that are asked for, in all ways, and those that `static` has."""
+    static: JsonObject = {"type": "static", "addresses": [{"address": "10.1.0.8/24"}, {"address": "fd00::8/64"}]}
+    requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"))
+    found = {
+        "none": plan({"type": "bridge", "ipam": HOST_LOCAL}).fixed_addresses,
+        "list": plan({"type": "bridge", "ipam": static}).fixed_addresses,
+        "option": plan({"type": "bridge", "ipam": HOST_LOCAL}, ips="10.1.0.7").fixed_addresses,
+        "Docker's": plan({"type": "bridge"}, requested=requested).fixed_addresses,
+        "nonsense": plan({"type": "bridge", "ipam": {"type": "static", "addresses": [{}]}}).fixed_addresses,
+    }
+    assert {key: sorted(map(str, addresses)) for key, addresses in found.items()} == {
+        "none": [],
+        "list": ["10.1.0.8", "fd00::8"],
+        "option": ["10.1.0.7"],
+        "Docker's": ["10.1.0.9"],
+        "nonsense": [],
+    }
+
+
 @pytest.mark.parametrize(
     ("plugin", "said"),
     [

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What follows a DeleteEndpoint finds the host as if Docker had been kept waiting for the plugins' DEL.
+
+The plugin `slow` holds the DEL of whatever it has added back, before any other plugin's, while there is a gate, and
+writes down what it did.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import pytest
+
+from spec import JsonObject, get_object, get_str
+from tests.lab import Lab, wait_until
+from tests.system.calls import BOTH, ENDPOINT, NETWORK, call, create_endpoint, create_network, wait_torn_down
+from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, reaches, wait_said
+
+GATE: Final = "/run/gate"
+ORDER: Final = "/run/order"
+SLOW: Final[JsonObject] = {"type": "slow"}
+PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
+NEXT: Final = {**BOTH, "EndpointID": "e0" * 32}
+
+_SCRIPT: Final = f"""
+added=/run/added-$CNI_CONTAINERID
+[ "$CNI_COMMAND" = ADD ] && touch "$added"
+if [ "$CNI_COMMAND" = DEL ] && [ -e "$added" ]; then
+    while [ -e {GATE} ]; do sleep 0.05; done
+    rm "$added"
+fi
+echo "$CNI_COMMAND" >>{ORDER}
+exec python3 -c "{PREV_RESULT}"
+"""
+
+
+@pytest.fixture
+def slow(scene: Scene) -> Iterator[Scene]:
+    """A scene with the plugin, and the gate closed."""
+    yield from _with_gate(scene)
+
+
+@pytest.fixture
+def private_slow(private_scene: Scene) -> Iterator[Scene]:
+    """The same, where the daemon may be stopped."""
+    yield from _with_gate(private_scene)
+
+
+def _with_gate(scene: Scene) -> Iterator[Scene]:
+    scene.plugin("slow", _SCRIPT)
+    scene.lab.write(GATE, "")
+    yield scene
+    scene.lab.remove(GATE)
+    wait_torn_down(scene.lab)
+    scene.lab.remove(ORDER)
+
+
+def order(lab: Lab) -> list[str]:
+    """Give what `slow` has done."""
+    return lab.read(ORDER).split()
+
+
+def create_next(lab: Lab) -> JsonObject:
+    """Call CreateEndpoint for the endpoint that comes after."""
+    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+    return call(lab, "CreateEndpoint", {**NEXT, "Interface": interface, "Options": {}})
+
+
+def fixed(subnet: Subnet) -> tuple[str, Sequence[JsonObject]]:
+    """Give an address, and plugins that give it to whoever comes."""
+    main, *others = bridge(subnet)
+    address = f"10.80.{subnet.number}.9"
+    return address, [{**main, "ipam": {"type": "static", "addresses": [{"address": f"{address}/24"}]}}, *others]
+
+
+def test_docker_is_not_kept_waiting(slow: Scene) -> None:
+    """Nor is what comes next on this network or another, nor the removal of the network after its last endpoint."""
+    lab = slow.lab
+    network, subnet = slow.bridge_network()
+    create_network(lab, slow.configure([*bridge(slow.subnet()), SLOW]))
+    create_endpoint(lab)
+    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    assert get_object(create_next(lab), "Interface")
+    assert call(lab, "DeleteEndpoint", NEXT) == {}
+    assert call(lab, "DeleteNetwork", {"NetworkID": NETWORK}) == {}
+    assert reaches(slow.run(network), subnet.gateway)
+    assert order(lab) == ["ADD", "ADD"]
+
+
+def test_the_last_address_of_a_network(slow: Scene) -> None:
+    """The plugins refuse it to the next endpoint, which gets it as soon as the DEL is done."""
+    lab, subnet = slow.lab, slow.subnet()
+    main, *others = bridge(subnet)
+    last = f"10.80.{subnet.number}.9"
+    ranges: JsonObject = {"subnet": subnet.ipv4, "rangeStart": last, "rangeEnd": last}
+    main = {**main, "ipam": {"type": "host-local", "ranges": [[ranges]]}}
+    create_network(lab, slow.configure([main, *others, SLOW]))
+    create_endpoint(lab)
+    with ThreadPoolExecutor() as threads:
+        assert call(lab, "DeleteEndpoint", BOTH) == {}
+        following = threads.submit(create_next, lab)
+        assert _stays_undone(following.done)
+        lab.remove(GATE)
+        assert get_str(get_object(following.result(), "Interface"), "Address") == f"{last}/24"
+    assert call(lab, "DeleteEndpoint", NEXT) == {}
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_a_plugin_that_hangs(slow: Scene) -> None:
+    """Nobody waits for ever: the next endpoint is made beside the one that is not torn down yet, and that is said."""
+    lab = slow.lab
+    _, plugins = fixed(slow.subnet())
+    create_network(lab, slow.configure([*plugins, SLOW]))
+    create_endpoint(lab)
+    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    assert get_object(create_next(lab), "Interface")
+    assert ENDPOINT in wait_said(lab, "endpoint.not_waited_for")
+    assert order(lab) == ["ADD", "ADD"]
+    assert call(lab, "DeleteEndpoint", NEXT) == {}
+    lab.remove(GATE)
+    wait_torn_down(lab)
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_rules_that_are_found_by_address(slow: Scene) -> None:
+    """`firewall` removes rules by address: its DEL must not take those of the next container with that address."""
+    lab = slow.lab
+    address, plugins = fixed(slow.subnet())
+    network = slow.network(slow.configure([*plugins, SLOW]))
+    first = slow.run(network)
+    rules = _rules_of(lab, address)
+    assert rules
+    lab.docker("rm", "-f", first.name)
+    with ThreadPoolExecutor() as threads:
+        following = threads.submit(slow.run, network)
+        assert _stays_undone(following.done)
+        lab.remove(GATE)
+        following.result()
+    wait_torn_down(lab)
+    assert _rules_of(lab, address) == rules
+    assert order(lab) == ["ADD", "DEL", "ADD"]
+
+
+def test_a_port(slow: Scene) -> None:
+    """The first of a range that is free is that of the container that has gone, although its rules are there yet."""
+    lab = slow.lab
+    network = slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP, SLOW]))
+    other = slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP]))
+    first = slow.run(network, "-p", "8401:80")
+    lab.docker("rm", "-f", first.name)
+    with ThreadPoolExecutor() as threads:
+        following = threads.submit(slow.run, other, "-p", "8401-8402:80")
+        assert _stays_undone(following.done)
+        lab.remove(GATE)
+        container = following.result()
+    wait_torn_down(lab)
+    published = lab.run("iptables", "-t", "nat", "-S").stdout
+    assert "--dport 8401" in published
+    assert "--dport 8402" not in published
+    lab.docker("rm", "-f", container.name)
+
+
+def test_a_device_of_another_network(slow: Scene) -> None:
+    """`host-device` gives its device back in DEL: a container on another CNI network with that device has to wait."""
+    lab = slow.lab
+    lab.run("ip", "link", "add", "device0", "type", "veth", "peer", "name", "device0-end")
+    ranges = [[{"subnet": slow.subnet().ipv4}]]
+    plugins: list[JsonObject] = [
+        {"type": "host-device", "device": "device0", "ipam": {"type": "host-local", "ranges": ranges}}
+    ]
+    first, second = (slow.network(slow.configure([*plugins, *more])) for more in ([SLOW], []))
+    lab.docker("rm", "-f", slow.run(first).name)
+    with ThreadPoolExecutor() as threads:
+        following = threads.submit(slow.run, second)
+        assert _stays_undone(following.done)
+        lab.remove(GATE)
+        lab.docker("rm", "-f", following.result().name)
+    wait_torn_down(lab)
+    lab.run("ip", "link", "del", "device0")
+
+
+def test_a_stop_waits(private_slow: Scene) -> None:
+    """Whoever stops the daemon, perhaps to remove it, finds nothing left of what Docker has removed before."""
+    lab = private_slow.lab
+    create_network(lab, private_slow.configure([*bridge(private_slow.subnet()), SLOW]))
+    before = lab.state()
+    create_endpoint(lab)
+    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    daemon = lab.daemon
+    assert daemon is not None
+    daemon.kill(signal.SIGTERM)
+    wait_until(lambda: "daemon.stopping" in daemon.log(), "the end of the daemon")
+    assert daemon.returncode is None
+    lab.remove(GATE)
+    assert daemon.wait() == 0
+    assert "endpoint.torn_down" in daemon.log()
+    assert lab.wait_clean(before) == ""
+    lab.start_daemon()
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_a_stop_does_not_wait_for_ever(private_slow: Scene) -> None:
+    """What is not done in `--drain-timeout` is said, and the next start does it."""
+    lab = private_slow.lab
+    lab.stop_daemon(signal.SIGTERM)
+    lab.start_daemon("--drain-timeout", "1")
+    create_network(lab, private_slow.configure([*bridge(private_slow.subnet()), SLOW]))
+    before = lab.state()
+    create_endpoint(lab)
+    assert call(lab, "DeleteEndpoint", BOTH) == {}
+    daemon = lab.daemon
+    assert daemon is not None
+    assert lab.stop_daemon(signal.SIGTERM) == 0
+    (cut_off,) = (line for line in daemon.log().splitlines() if "daemon.cut_off" in line)
+    assert ENDPOINT in cut_off
+    lab.remove(GATE)
+    lab.start_daemon()
+    assert lab.wait_clean(before) == ""
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def _stays_undone(is_done: Callable[[], bool], seconds: float = 1.0) -> bool:
+    """Tell whether something is not done for some time, in which it otherwise would be."""
+    time.sleep(seconds)
+    return not is_done()
+
+
+def _rules_of(lab: Lab, address: str) -> list[str]:
+    rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
+    return sorted(rule for rule in rules if f"{address}/32" in rule)
