@@ -129,7 +129,7 @@ class Daemon:
         connections: Those to the plugin socket.
         calls: Those of Docker's under way.
         binder: Learns names in the background.
-        owed: Tears down in the background what could not be at once.
+        owed: Tears down, in the background.
         reconcile: Makes records, engine and kernel agree, in the background.
         networks: Knows which lists are in use.
         garbage: Has plugins clean up, if that is wanted.
@@ -277,12 +277,12 @@ async def _answering(daemon: Daemon, sock: socket.socket, drain_timeout_s: float
         sock.listen(BACKLOG)  # the event loop has set both to what it accepts at once
         yield
         server.close()
-        cut_off_at = asyncio.get_running_loop().time() + drain_timeout_s
-        left = await daemon.calls.wait_none(drain_timeout_s)
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(cut_off_at):
-                await daemon.owed.wait_tried(daemon.owed.under_way)
-        if left or daemon.owed.under_way:
-            log.warning("daemon.cut_off", calls=left, tear_downs=sorted(daemon.owed.under_way))
+            async with asyncio.timeout(drain_timeout_s):
+                while daemon.calls.all or daemon.owed.under_way:  # a call may begin a tear down, and come meanwhile
+                    await daemon.calls.wait_none()
+                    await daemon.owed.wait_tried(daemon.owed.under_way)
+        if daemon.calls.all or daemon.owed.under_way:
+            log.warning("daemon.cut_off", calls=daemon.calls.all, tear_downs=sorted(daemon.owed.under_way))
     finally:
         await runner.cleanup()

@@ -16,7 +16,7 @@ What dockerd's client (moby `pkg/plugins/client.go`) makes of it, and what follo
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -88,12 +88,14 @@ class CallsUnderWay:
         """Tell how many seconds ago the last call ended; 0 while one is under way."""
         return 0.0 if self._calls else time.monotonic() - self._ended
 
-    async def wait_none(self, limit_s: float) -> tuple[str, ...]:
-        """Wait until all have ended; return those that have not by the time limit."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._none.wait()
+    @property
+    def all(self) -> tuple[str, ...]:
+        """What is under way now."""
         return tuple(self._calls.values())
+
+    async def wait_none(self) -> None:
+        """Wait until nothing is."""
+        await self._none.wait()
 
 
 def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: Connections) -> web.Application:

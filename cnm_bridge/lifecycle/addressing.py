@@ -15,7 +15,7 @@ Exactly one of them each time: host-local adds up what it is told in several way
 helped is told by what the plugins made, in `plan`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
@@ -27,7 +27,7 @@ from cnm_bridge.lifecycle.options import WantedAddress
 from spec import JsonObject, JsonValue, find_object, get_objects
 from state import PoolRecord
 
-__all__ = ["Addressing", "plan_addresses", "plan_mac", "static_addresses", "with_labels"]
+__all__ = ["Addressing", "parse_addresses", "plan_addresses", "plan_mac", "static_addresses", "with_labels"]
 
 _READ_ARGS: Final = frozenset({"host-local", "static"})
 _GIVE_WAY: Final = frozenset({None, "dhcp"})
@@ -87,16 +87,21 @@ def plan_addresses(
 
 
 def static_addresses(network: NetworkConfigurationList) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses that a list gives whoever comes, without reserving them: those of `static`.
+    """Return the addresses that a list gives whoever comes, without reserving them: those of `static`."""
+    return parse_addresses(
+        str(given.get("address"))
+        for plugin in network.plugins
+        if plugin.ipam_type == "static"
+        for given in get_objects(find_object(plugin.document, "ipam") or {}, "addresses")
+    )
 
-    What is none the plugin complains about.
-    """
+
+def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses that texts have, with a prefix or without; what is none the plugins complain about."""
     found = set()
-    for plugin in network.plugins:
-        if plugin.ipam_type == "static":
-            for given in get_objects(find_object(plugin.document, "ipam") or {}, "addresses"):
-                with suppress(ValueError):
-                    found.add(ip_interface(str(given.get("address"))).ip)
+    for text in texts:
+        with suppress(ValueError):
+            found.add(ip_interface(text).ip)
     return frozenset(found)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from cni_invoker import CniError, Result, Runtime
+from cni_invoker import CniError, PluginFailed, Result, Runtime
 from cnm_bridge.caller import CALLER_PID
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, KernelError, LinkMissing, NotCarriable, Snapshot
@@ -23,7 +23,7 @@ from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.room import MakeRoom
 from cnm_bridge.lifecycle.settling import Settling
-from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable
+from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable, has_device
 from cnm_bridge.lifecycle.teardown import TearDown
 from cnm_bridge.wire import (
     ChosenInterface,
@@ -210,10 +210,17 @@ class Endpoints:
     async def delete(self, request: EndpointReference) -> None:
         """Have an endpoint torn down, whether it was joined, left or neither; an unknown one is gone already.
 
-        That goes on in the background (docs/decisions, 13): when this returns, it is on disk that it must be done.
+        That goes on in the background (docs/decisions, 13): when this returns, it is on disk that it must be done. But
+        a device of the host is waited for: meanwhile somebody else could find it there under the endpoint's name.
+
+        Raises:
+            StateError: It is not on disk; it goes on all the same.
         """
         self._settling.forget(request.endpoint_id)
+        record = self._store.find_endpoint(request.endpoint_id)
         await self._owed.take_over(request.endpoint_id)
+        if record is not None and has_device(record):
+            await self._owed.wait_tried([record.id])
 
     def _intend(self, request: CreateEndpoint, network: NetworkRecord, plan: Plan) -> EndpointRecord:
         """Return the record that is written before anything is done."""
@@ -267,10 +274,9 @@ class Endpoints:
         await self._room.wait_for_addresses(plan.fixed_addresses)
         try:
             return await self._attach_or_undo(record, plan)
-        except CniError:
-            if self._store.find_endpoint(record.id) is not None or not await self._room.on_network(
-                plan.configuration.name, leaving
-            ):
+        except PluginFailed as exc:
+            is_refusal = exc.signal is None and self._store.find_endpoint(record.id) is None
+            if not is_refusal or not await self._room.on_network(plan.configuration.name, leaving):
                 raise
             return await self._attach_or_undo(record, plan)
 

@@ -54,6 +54,7 @@ __all__ = [
     "known_addresses",
     "prefix_of",
     "told_addresses",
+    "told_or_given_addresses",
 ]
 
 A = TypeVar("A", IPv4Interface, IPv6Interface)
@@ -119,6 +120,12 @@ def given_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     ipv4 = [a for a in given if isinstance(a.address, IPv4Interface)]
     ipv6 = reversed([a for a in given if isinstance(a.address, IPv6Interface)])
     return tuple(a.address for a in sorted((*ipv4, *ipv6), key=lambda a: (a.address.version, a.is_deprecated)))
+
+
+def told_or_given_addresses(record: EndpointRecord) -> frozenset[IpAddress]:
+    """Return all addresses that the plugins of an endpoint may have made something for, of whatever link."""
+    told = Result.from_document(record.result).ips if record.result else ()
+    return frozenset((*(ip.address.ip for ip in told), *(address.ip for address in known_addresses(record))))
 
 
 def known_addresses(record: EndpointRecord) -> tuple[IpInterface, ...]:

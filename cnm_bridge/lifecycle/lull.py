@@ -8,7 +8,6 @@ ended: they use the machine to the full.
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
@@ -32,11 +31,6 @@ class Lull(Generic[K]):
     def __init__(self, quiet_s: Callable[[], float]) -> None:
         self._quiet_s = quiet_s
         self._put_off: dict[K, asyncio.Event] = {}
-
-    @property
-    def put_off(self) -> AbstractSet[K]:
-        """What was put off and has not been forgotten, though it may have begun."""
-        return self._put_off.keys()
 
     def add(self, key: K) -> None:
         """Put something off, from the time that it is waited for."""

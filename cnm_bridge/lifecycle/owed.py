@@ -76,6 +76,7 @@ class OwedTearDowns:
         self._boot_id = boot_id
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._lull: Lull[EndpointId] = Lull(quiet_s)
+        self._asked_for: set[EndpointId] = set()
         self._errors: dict[EndpointId, str] = {}
         self._retries: Retries[EndpointId] = Retries(
             self._attempt, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
@@ -91,13 +92,13 @@ class OwedTearDowns:
 
     @property
     def untried(self) -> frozenset[EndpointId]:
-        """Those of which it is not known yet whether they succeed at once."""
+        """Those that have not been tried in the background yet."""
         return frozenset(endpoint_id for endpoint_id, attempts in self._retries.attempts.items() if not attempts)
 
     @property
     def under_way(self) -> frozenset[EndpointId]:
         """Those of them that Docker has asked for in this life, and was not kept waiting for."""
-        return self.untried & self._lull.put_off
+        return self.untried & self._asked_for
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Owe the tear down of an endpoint; returns at once."""
@@ -148,19 +149,33 @@ class OwedTearDowns:
     async def take_over(self, endpoint_id: EndpointId) -> None:
         """Owe the tear down of an endpoint that Docker deletes; one that is unknown is gone already.
 
-        When this returns, that is on disk. Nobody waits for its plugins.
+        When this returns, that is on disk. Nobody waits for its plugins; if they have failed they are asked again now.
+
+        Raises:
+            StateError: It is not on disk, e.g. for lack of space. It is torn down all the same, at once.
         """
+        if self._is_given_up(endpoint_id):
+            self.add(endpoint_id)
+            return
         async with self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
-            if record is not None:
-                self._lull.add(endpoint_id)
-                await self._owe(record)
+            if record is None:
+                return
+            await self._owe(record)
+            self._asked_for.add(endpoint_id)
+            self._lull.add(endpoint_id)
 
     async def give_up(self, record: EndpointRecord) -> None:
-        """Do the same with one that nobody will delete, unless it is not what it was when that was found."""
+        """Do the same with one that nobody will delete, unless it is not what it was when that was found.
+
+        It is torn down at once.
+        """
         async with self._locks.hold(record.id):
             if self._store.find_endpoint(record.id) == record:
-                await self._owe(record)
+                try:
+                    await self._owe(record)
+                except StateError as exc:
+                    log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
 
     async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
         """Wait until each tear down that is owed now, or those of some endpoints, has been tried once."""
@@ -174,12 +189,14 @@ class OwedTearDowns:
 
     async def _owe(self, record: EndpointRecord) -> None:
         """Store that an endpoint is given up, under its lock, and have it torn down."""
-        if record.phase is not Phase.DELETING:
-            try:
-                await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
-            except StateError as exc:  # a full disk must not keep the address and the link
-                log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
-        self.add(record.id)
+        try:
+            await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
+        finally:  # a full disk must not keep the address and the link
+            self.add(record.id)
+
+    def _is_given_up(self, endpoint_id: EndpointId) -> bool:
+        record = self._store.find_endpoint(endpoint_id)
+        return record is not None and record.phase is Phase.DELETING
 
     async def _attempt(self, endpoint_id: EndpointId) -> bool:
         with structlog.contextvars.bound_contextvars(endpoint_id=endpoint_id):
@@ -188,6 +205,7 @@ class OwedTearDowns:
                 return await self._attempt_in_turn(endpoint_id)
             finally:
                 self._lull.forget(endpoint_id)
+                self._asked_for.discard(endpoint_id)
 
     async def _attempt_in_turn(self, endpoint_id: EndpointId) -> bool:
         async with self._slots, self._locks.hold(endpoint_id):

@@ -13,7 +13,7 @@ from typing import Final
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot
-from cnm_bridge.lifecycle.addressing import plan_addresses, plan_mac, static_addresses, with_labels
+from cnm_bridge.lifecycle.addressing import parse_addresses, plan_addresses, plan_mac, static_addresses, with_labels
 from cnm_bridge.lifecycle.handover import choose_interface, given_addresses
 from cnm_bridge.lifecycle.options import Options, WantedAddress
 from cnm_bridge.lifecycle.pools import refuse_other_pools
@@ -56,7 +56,8 @@ class Plan:
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
         """The addresses that are chosen before an IPAM plugin is asked, which may be another endpoint's yet."""
-        return static_addresses(self.configuration).union(map(_ip, self.addresses))
+        told = (text for key, value in self.args if key == "IP" for text in value.split(","))
+        return static_addresses(self.configuration).union(map(_ip, self.addresses), parse_addresses(told))
 
 
 def plan_attachment(

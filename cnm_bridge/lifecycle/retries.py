@@ -4,6 +4,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 import structlog
@@ -21,12 +22,14 @@ class _Progress:
     Attributes:
         attempts: How many there were.
         tried: Set after the first attempt, and when there is nothing left to try.
+        again: Set when it is wanted once more.
         done: Set after the attempt that succeeded.
     """
 
     def __init__(self) -> None:
         self.attempts = 0
         self.tried = asyncio.Event()
+        self.again = asyncio.Event()
         self.done = asyncio.Event()
 
 
@@ -54,20 +57,21 @@ class Retries(Generic[K]):
         return {key: progress.attempts for key, progress in self._progress.items()}
 
     def want(self, key: K) -> None:
-        """Have it done for `key`; returns at once. A key that is under way stays so."""
+        """Have it done for `key`; returns at once. A key that is under way stays so, and is in its pause no more."""
         if key not in self._progress:
             self._progress[key] = _Progress()
             self._wanted.put_nowait(key)
+        elif self._progress[key].attempts:
+            self._progress[key].again.set()
 
     async def wait_done(self, key: K) -> None:
         """Wait until it is done for `key`; at once if it is not under way."""
         if key in self._progress:
             await self._progress[key].done.wait()
 
-    async def wait_tried(self, keys: Iterable[K] | None = None) -> None:
-        """Wait until each of some keys, or each that is wanted now, has been tried once."""
-        wanted = tuple(self._progress) if keys is None else tuple(keys)
-        for progress in [self._progress[key] for key in wanted if key in self._progress]:
+    async def wait_tried(self, keys: Iterable[K]) -> None:
+        """Wait until each of some keys that are under way has been tried once."""
+        for progress in [self._progress[key] for key in keys if key in self._progress]:
             await progress.tried.wait()
 
     async def run(self) -> None:
@@ -82,7 +86,10 @@ class Retries(Generic[K]):
         while not await self._try(key):
             progress.attempts += 1
             progress.tried.set()
-            await asyncio.sleep(pause_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await progress.again.wait()
+            progress.again.clear()
             pause_s = min(pause_s * 2, self._longest_pause_s)
         del self._progress[key]
         progress.tried.set()

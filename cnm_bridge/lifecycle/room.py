@@ -13,13 +13,13 @@ addresses, or the last addresses of a small subnet. Nothing of that is looked at
 
 import asyncio
 from collections.abc import Collection, Iterable
-from ipaddress import IPv4Address, IPv6Address
+from contextlib import suppress
 from typing import Final
 
 import structlog
 
-from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.lifecycle.handover import known_addresses
+from cnm_bridge.kernel import IpAddress, Kernel, KernelError
+from cnm_bridge.lifecycle.handover import told_or_given_addresses
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.usage import Usage
 from cnm_bridge.lifecycle.verification import find_abandoned, find_dead
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 _DEAD: Final = "its container does not run, and a new endpoint needs what it has"
 
 _PATIENCE_S: Final = 5.0
-"""How long a tear down is waited for. A plugin that hangs must not keep its whole network down."""
+"""How long an error is kept back that may come of what is being torn down; a plugin that hangs must not hide it."""
 
 
 class MakeRoom:
@@ -54,25 +54,21 @@ class MakeRoom:
 
     @property
     def leaving(self) -> frozenset[EndpointId]:
-        """The endpoints that are being torn down now, but for those whose plugins have failed once."""
+        """The endpoints that are being torn down now; those whose tear down has failed are in nobody's hands."""
         return self._owed.untried
 
-    async def wait_for_addresses(self, addresses: Collection[IPv4Address | IPv6Address]) -> None:
+    async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
         """Wait until the endpoints have left that are leaving and have one of some addresses.
 
-        `firewall` finds its rules by address: the DEL of such an endpoint would take those of a new one away.
+        `firewall` finds its rules by address: the DEL of such an endpoint would take those of a new one away. No plugin
+        runs longer than it may, so this ends.
         """
-        await self.wait_for(endpoint_id for endpoint_id in self.leaving if self._has_any(endpoint_id, addresses))
+        if addresses:
+            await self.wait_for(endpoint_id for endpoint_id in self.leaving if self._has_any(endpoint_id, addresses))
 
-    async def wait_for(self, endpoints: Iterable[EndpointId]) -> bool:
-        """Wait until some endpoints have left, if they are leaving, but not for long; return whether any has."""
-        leaving = frozenset(endpoints)
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await self._owed.wait_tried(leaving)
-        except TimeoutError:
-            log.warning("endpoint.not_waited_for", leaving=sorted(leaving & self.leaving))
-        return self._is_any_gone(leaving)
+    async def wait_for(self, endpoints: Iterable[EndpointId]) -> None:
+        """Wait until some endpoints have left, if they are leaving, or their tear down has failed."""
+        await self._owed.wait_tried(endpoints)
 
     async def on_network(self, name: str, leaving: Iterable[EndpointId]) -> bool:
         """Make room on a CNI network where something was refused; return whether there is more of it now.
@@ -82,7 +78,7 @@ class MakeRoom:
             leaving: What was leaving, this network or another, before that was asked for: it may have been an
                 address, a device or a MAC address.
         """
-        have_left = await self.wait_for(leaving)
+        have_left = await self._have_left(leaving)
         here = (
             record for record in self._store.endpoints() if find_str(record.attachment.configuration, "name") == name
         )
@@ -107,9 +103,17 @@ class MakeRoom:
         await self._owed.wait_tried(dead)
         return self._is_any_gone(dead)
 
-    def _has_any(self, endpoint_id: EndpointId, addresses: Collection[IPv4Address | IPv6Address]) -> bool:
+    async def _have_left(self, leaving: Iterable[EndpointId]) -> bool:
+        """Wait for some endpoints, but not for long; tell whether any has left."""
+        wanted = frozenset(leaving)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self.wait_for(wanted)
+        return self._is_any_gone(wanted)
+
+    def _has_any(self, endpoint_id: EndpointId, addresses: Collection[IpAddress]) -> bool:
         record = self._store.find_endpoint(endpoint_id)
-        return record is not None and any(address.ip in addresses for address in known_addresses(record))
+        return record is not None and not told_or_given_addresses(record).isdisjoint(addresses)
 
     def _is_any_gone(self, endpoints: Iterable[EndpointId]) -> bool:
         return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in endpoints)

@@ -7,10 +7,11 @@ from typing import Final
 
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import NotCarriable, Observation
+from cnm_bridge.kernel import NotCarriable, Observation, Snapshot
 from spec import JsonValue
+from state import EndpointRecord
 
-__all__ = ["choose_observation", "describe_uncarriable", "refuse_unsuitable"]
+__all__ = ["choose_observation", "describe_uncarriable", "has_device", "refuse_unsuitable"]
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
     "dhcp": "its daemon loses the link when Docker takes it, and the lease runs out; use host-local or static",
@@ -58,6 +59,14 @@ def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observ
     if not all(plugin.type in _KNOWN and plugin.ipam_type in _KNOWN_IPAM for plugin in network.plugins):
         return Observation(settings=None, stated=tuned, thorough=True)
     return Observation(settings=tuple(setting.format(ifname=ifname) for setting in _SETTINGS_OF_KNOWN), stated=tuned)
+
+
+def has_device(record: EndpointRecord) -> bool:
+    """Tell whether the link of an endpoint is the host's own, which its plugins give back."""
+    network = NetworkConfigurationList.from_document(record.attachment.configuration)
+    if any(plugin.type == "host-device" for plugin in network.plugins):
+        return True
+    return record.snapshot is not None and Snapshot.from_json(record.snapshot).link.kind is None
 
 
 def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable) -> str:

@@ -98,12 +98,14 @@ def ours(network: str) -> dict[str, float]:
 
 def torn_down(endpoint: str) -> float:
     """Wait for the end of an endpoint; give the milliseconds that its tear down took by the daemon's log."""
-    while True:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
         lines, _, _ = LOG.read_text().rpartition("\n")
-        for line in reversed(lines.splitlines()):
+        for line in lines.splitlines()[-20:]:
             if endpoint in line and "endpoint.torn_down" in line:
                 return float(json.loads(line)["duration_ms"])
-        time.sleep(0.005)
+        time.sleep(0.02)
+    raise RuntimeError(f"endpoint {endpoint} is not torn down; see {LOG}")
 
 
 def bare(plugin: str, configuration: Path) -> tuple[float, float]:

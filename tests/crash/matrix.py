@@ -68,7 +68,7 @@ def try_cell(host: Host, call: Call, boundary: int, again: int = 0) -> Cell:
         if call in _DELETES:
             host.wait_gone(endpoint)
         reached = host.disarm()
-        _finish(endpoint, call)
+        _finish(host, endpoint, call)
         _assert_clean(host, before, f"{call} that was not interrupted")
         return Cell(reached=reached, recovery=(), died_again=False)
     assert answer is None or (call in _DELETES and answer == {}), f"{call} has no boundary {boundary}"
@@ -114,12 +114,13 @@ def _send(endpoint: Endpoint, call: Call) -> Answer:
             return endpoint.delete()
 
 
-def _finish(endpoint: Endpoint, call: Call) -> None:
+def _finish(host: Host, endpoint: Endpoint, call: Call) -> None:
     """Do what Docker does after a call that was answered, to the endpoint's end."""
     if call is Call.LEAVE:
         endpoint.move_out()
     if call not in _DELETES:
         assert endpoint.delete() == {}
+        host.wait_gone(endpoint)
 
 
 def _look_after(host: Host, endpoint: Endpoint, call: Call, *, is_deleted: bool, where: str) -> None:

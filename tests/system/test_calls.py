@@ -191,13 +191,13 @@ def test_the_mac_that_docker_chose_is_offered_to_the_plugins(scene: Scene) -> No
 def test_a_del_that_fails_is_owed(scene: Scene) -> None:
     """Docker was answered before; the tear down goes on in the background until the plugin is well again."""
     lab = scene.lab
-    scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
-    create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "moody"}]))
+    scene.plugin("sulky", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
+    create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "sulky"}]))
     before = lab.state()
     create_endpoint(lab)
     lab.write("/run/bad-mood", "")
     delete_endpoint(lab)
-    wait_said(lab, 'moody\\" failed (delete)')
+    wait_said(lab, 'sulky\\" failed (delete)')
     assert "being torn down" in get_str(create_endpoint(lab), "Err")
     lab.remove("/run/bad-mood")
     assert lab.wait_clean(before) == ""

@@ -9,7 +9,7 @@ import pytest
 from spec import JsonObject
 from tests.lab import CommandFailed, Lab
 from tests.lab.waiting import wait_until
-from tests.system.scene import Scene, bridge, reaches
+from tests.system.scene import Scene, bridge, reaches, wait_said
 
 ENDS = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 
@@ -115,7 +115,8 @@ def test_what_is_owed_is_done_at_the_next_start(private_scene: Scene) -> None:
     container = private_scene.run(network)
     lab.write("/run/bad-mood", "")
     lab.docker("rm", "-f", container.name)
-    assert "reservation" in lab.wait_clean(before, timeout_s=1)
+    wait_said(lab, "endpoint.tear_down_owed")
+    assert "reservation" in lab.wait_clean(before, timeout_s=0)
     lab.stop_daemon(signal.SIGKILL)
     lab.remove("/run/bad-mood")
     lab.start_daemon()

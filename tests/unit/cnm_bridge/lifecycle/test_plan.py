@@ -61,6 +61,7 @@ def test_addresses_that_no_ipam_plugin_reserves() -> None:
         "none": plan({"type": "bridge", "ipam": HOST_LOCAL}).fixed_addresses,
         "list": plan({"type": "bridge", "ipam": static}).fixed_addresses,
         "option": plan({"type": "bridge", "ipam": HOST_LOCAL}, ips="10.1.0.7").fixed_addresses,
+        "argument": plan({"type": "bridge", "ipam": static}, args_IP="10.1.0.6/24,fd00::6/64").fixed_addresses,
         "Docker's": plan({"type": "bridge"}, requested=requested).fixed_addresses,
         "nonsense": plan({"type": "bridge", "ipam": {"type": "static", "addresses": [{}]}}).fixed_addresses,
     }
@@ -68,6 +69,7 @@ def test_addresses_that_no_ipam_plugin_reserves() -> None:
         "none": [],
         "list": ["10.1.0.8", "fd00::8"],
         "option": ["10.1.0.7"],
+        "argument": ["10.1.0.6", "10.1.0.8", "fd00::6", "fd00::8"],
         "Docker's": ["10.1.0.9"],
         "nonsense": [],
     }

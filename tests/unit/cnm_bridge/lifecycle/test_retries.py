@@ -10,9 +10,9 @@ from cnm_bridge.lifecycle.retries import Retries
 
 
 @asynccontextmanager
-async def running(attempt: Callable[[str], Awaitable[bool]]) -> AsyncIterator[Retries[str]]:
+async def running(attempt: Callable[[str], Awaitable[bool]], pause_s: float = 0.001) -> AsyncIterator[Retries[str]]:
     """Run retries with short pauses."""
-    retries: Retries[str] = Retries(attempt, first_pause_s=0.001, longest_pause_s=0.004)
+    retries: Retries[str] = Retries(attempt, first_pause_s=pause_s, longest_pause_s=4 * pause_s)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(retries.run())
         yield retries
@@ -38,7 +38,7 @@ async def test_until_it_succeeds() -> None:
         await retries.wait_done("a")
         assert attempts == 4
         await retries.wait_done("a")
-        await retries.wait_tried()
+        await retries.wait_tried(["a"])
 
 
 async def test_one_that_hangs_keeps_no_other() -> None:
@@ -57,12 +57,12 @@ async def test_one_that_hangs_keeps_no_other() -> None:
         tried = asyncio.timeout(0.05)
         try:
             async with tried:
-                await retries.wait_tried()
+                await retries.wait_tried(["slow", "failing", "quick"])
         except TimeoutError:
             pass
         assert tried.expired()
         hanging.set()
-        await retries.wait_tried()
+        await retries.wait_tried(["slow", "failing", "quick"])
 
 
 async def test_a_key_under_way_is_not_doubled() -> None:
@@ -83,6 +83,27 @@ async def test_a_key_under_way_is_not_doubled() -> None:
         await retries.wait_done("a")
         await asyncio.sleep(0.01)
     assert attempts == 1
+
+
+async def test_wanted_once_more() -> None:
+    """What has failed is tried again at once, however long its pause is yet."""
+    attempts = 0
+
+    async def attempt(key: str) -> bool:  # noqa: ARG001
+        nonlocal attempts
+        attempts += 1
+        return attempts == 3
+
+    async with running(attempt, pause_s=3600) as retries:
+        retries.want("a")
+        await retries.wait_tried(["a"])
+        assert retries.attempts == {"a": 1}
+        retries.want("a")
+        while retries.attempts == {"a": 1}:  # noqa: ASYNC110 - the attempt itself tells nobody
+            await asyncio.sleep(0.001)
+        retries.want("a")
+        await retries.wait_done("a")
+    assert attempts == 3
 
 
 async def test_some_of_them_are_waited_for() -> None:
