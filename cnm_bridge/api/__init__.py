@@ -2,9 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """HTTP: the plugin socket and the calls that Docker makes on it."""
 
+from cnm_bridge.api.calls import CallsUnderWay
 from cnm_bridge.api.connections import Connections
 from cnm_bridge.api.network_driver import network_driver
-from cnm_bridge.api.rpc import MAX_BODY_BYTES, CallsUnderWay, Method, make_app
+from cnm_bridge.api.rpc import MAX_BODY_BYTES, Method, make_app
 from cnm_bridge.api.status import status_method
 
 __all__ = ["MAX_BODY_BYTES", "CallsUnderWay", "Connections", "Method", "make_app", "network_driver", "status_method"]

@@ -15,8 +15,7 @@ What dockerd's client (moby `pkg/plugins/client.go`) makes of it, and what follo
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,13 +23,14 @@ import structlog
 from aiohttp import web
 
 from cni_invoker import CniError
+from cnm_bridge.api.calls import CallsUnderWay
 from cnm_bridge.api.connections import Connections
 from cnm_bridge.errors import BadRequest, BridgeError
 from cnm_bridge.kernel import KernelError
 from spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
 from state import StateError
 
-__all__ = ["MAX_BODY_BYTES", "CallsUnderWay", "Method", "make_app"]
+__all__ = ["MAX_BODY_BYTES", "Method", "make_app"]
 
 log = structlog.get_logger()
 
@@ -59,43 +59,6 @@ class Method:
     name: str
     schema: str | None
     answer: Callable[[JsonObject], Awaitable[JsonObject]] | JsonObject
-
-
-class CallsUnderWay:
-    """The calls that have begun and not ended, and when the last one did."""
-
-    def __init__(self) -> None:
-        self._calls: dict[object, str] = {}
-        self._ended = 0.0
-        self._none = asyncio.Event()
-        self._none.set()
-
-    @contextmanager
-    def counted(self, call: str) -> Iterator[None]:
-        """Count a call, described by `call`, for as long as the block runs."""
-        token = object()
-        self._calls[token] = call
-        self._none.clear()
-        try:
-            yield
-        finally:
-            del self._calls[token]
-            self._ended = time.monotonic()
-            if not self._calls:
-                self._none.set()
-
-    def quiet_s(self) -> float:
-        """Tell how many seconds ago the last call ended; 0 while one is under way."""
-        return 0.0 if self._calls else time.monotonic() - self._ended
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """What is under way now."""
-        return tuple(self._calls.values())
-
-    async def wait_none(self) -> None:
-        """Wait until nothing is."""
-        await self._none.wait()
 
 
 def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: Connections) -> web.Application:
@@ -143,7 +106,7 @@ async def _answer(
         ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
         known = {name: value for name, value in ids.items() if value}
         structlog.contextvars.bind_contextvars(**known)
-        with calls.counted(" ".join((method.name, *known.values()))):
+        with calls.counted(" ".join((method.name, *known.values())), ids["endpoint_id"]):
             return await method.answer(body)
     except _EXPECTED as exc:
         return {"Err": _shortened(str(exc))}

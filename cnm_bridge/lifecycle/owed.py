@@ -56,7 +56,7 @@ class OwedTearDowns:
         usage: Tells what is in use, whatever the records say.
         locks: The locks of endpoints.
         boot_id: The kernel's boot ID.
-        quiet_s: Tells for how many seconds Docker has not wanted anything.
+        quiet_s: Tells for how many seconds Docker has not wanted anything, but for one endpoint.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class OwedTearDowns:
         usage: Usage,
         locks: KeyedLocks[EndpointId],
         boot_id: str,
-        quiet_s: Callable[[], float],
+        quiet_s: Callable[[EndpointId], float],
     ) -> None:
         self._store = store
         self._tear_down = tear_down

@@ -20,8 +20,7 @@ from pyroute2.netlink import rtnl
 
 from cni_invoker import execute, process
 from cni_invoker.process import Ended
-from cnm_bridge.api import Connections, rpc
-from cnm_bridge.api.rpc import CallsUnderWay, Method
+from cnm_bridge.api import CallsUnderWay, Connections, Method, rpc
 from cnm_bridge.kernel import netns
 from cnm_bridge.kernel.message import Message, Wanted
 from cnm_bridge.kernel.netlink import Netlink

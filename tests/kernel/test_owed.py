@@ -74,7 +74,7 @@ def make_owed(
         usage=Usage(kernel, run_dir),
         locks=locks,
         boot_id=BOOT,
-        quiet_s=lambda: docker.quiet_s,
+        quiet_s=lambda _: docker.quiet_s,
     )
 
 

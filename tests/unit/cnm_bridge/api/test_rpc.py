@@ -19,7 +19,7 @@ from cnm_bridge.errors import Refused
 from spec import JsonObject, JsonValue
 from state import RecordNotFound
 
-NETWORK = "a1" * 32
+NETWORK, ENDPOINT = "a1" * 32, "b2" * 32
 BODY = {"NetworkID": NETWORK}
 
 Client = TestClient[web.Request, web.Application]
@@ -163,12 +163,12 @@ async def test_a_client_that_goes_away_stops_nothing(tmp_path: Path) -> None:
             await session.post("http://x/NetworkDriver.Test", json=BODY, timeout=ClientTimeout(total=0.2))
         assert begun.is_set()
         assert calls.all == (f"NetworkDriver.Test {NETWORK}",)
-        assert calls.quiet_s() == 0
+        assert calls.quiet_s(ENDPOINT) == 0
         go_on.set()
         async with asyncio.timeout(10):
             await calls.wait_none()
         assert ended.is_set()
-    assert calls.quiet_s() > 0
+    assert 0 < calls.quiet_s(ENDPOINT) < 10
 
 
 async def test_how_things_stand_is_no_call_of_dockers(aiohttp_client: AiohttpClient) -> None:
@@ -176,7 +176,7 @@ async def test_how_things_stand_is_no_call_of_dockers(aiohttp_client: AiohttpCli
     calls = CallsUnderWay()
 
     async def answer(_: JsonObject) -> JsonObject:
-        return {"calls": list(calls.all), "isQuiet": calls.quiet_s() > 0}
+        return {"calls": list(calls.all), "isQuiet": calls.quiet_s(ENDPOINT) > 0}
 
     app = make_app([Method(name="CniBridge.Status", schema=None, answer=answer)], calls, Connections())
     client = await aiohttp_client(app)

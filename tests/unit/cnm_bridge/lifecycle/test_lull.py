@@ -14,9 +14,9 @@ class Docker:
 
     quiet_for = 0.0
 
-    def quiet_s(self) -> float:
+    def quiet_s(self, besides: str) -> float:
         """Tell for how long it has not wanted anything."""
-        return self.quiet_for
+        return self.quiet_for if besides != "quiet" else 60.0
 
 
 @pytest.fixture
@@ -64,6 +64,13 @@ async def test_somebody_waits(lull: Lull[str]) -> None:
         assert not waiting.done()
         lull.add("b")  # once more, as Docker may ask: it is the same
         lull.hurry(["b"])
+
+
+async def test_quiet_but_for_itself(lull: Lull[str]) -> None:
+    """Docker may want something of one thing only."""
+    lull.add("quiet")
+    assert not await is_waiting(lull, "quiet")
+    assert await is_waiting(lull)
 
 
 async def test_long_enough(lull: Lull[str], monkeypatch: pytest.MonkeyPatch) -> None:
