@@ -279,10 +279,10 @@ async def _answering(daemon: Daemon, sock: socket.socket, drain_timeout_s: float
         server.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(drain_timeout_s):
-                while daemon.calls.all or daemon.owed.under_way:  # a call may begin a tear down, and come meanwhile
+                while daemon.calls.all or daemon.owed.asked_for:  # a call may begin a tear down, and come meanwhile
                     await daemon.calls.wait_none()
-                    await daemon.owed.wait_tried(daemon.owed.under_way)
-        if daemon.calls.all or daemon.owed.under_way:
-            log.warning("daemon.cut_off", calls=daemon.calls.all, tear_downs=sorted(daemon.owed.under_way))
+                    await daemon.owed.wait_tried(daemon.owed.asked_for)
+        if daemon.calls.all or daemon.owed.asked_for:
+            log.warning("daemon.cut_off", calls=daemon.calls.all, tear_downs=sorted(daemon.owed.asked_for))
     finally:
         await runner.cleanup()

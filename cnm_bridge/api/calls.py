@@ -26,7 +26,12 @@ class CallsUnderWay:
 
     @contextmanager
     def counted(self, call: str, endpoint_id: str | None) -> Iterator[None]:
-        """Count a call, described by `call`, for as long as the block runs."""
+        """Count a call for as long as the block runs.
+
+        Args:
+            call: It, in words.
+            endpoint_id: What it is about; a network's calls, which have none, are about one thing together.
+        """
         token = object()
         self._calls[token] = (call, endpoint_id)
         self._none.clear()

@@ -211,16 +211,19 @@ class Endpoints:
         """Have an endpoint torn down, whether it was joined, left or neither; an unknown one is gone already.
 
         That goes on in the background (docs/decisions, 13): when this returns, it is on disk that it must be done. But
-        a device of the host is waited for: meanwhile somebody else could find it there under the endpoint's name.
+        a device of the host is waited for, unless its plugins fail: meanwhile somebody else could find it there under
+        the endpoint's name.
 
         Raises:
             StateError: It is not on disk; it goes on all the same.
         """
         self._settling.forget(request.endpoint_id)
-        record = self._store.find_endpoint(request.endpoint_id)
-        await self._owed.take_over(request.endpoint_id)
-        if record is not None and has_device(record):
-            await self._owed.wait_tried([record.id])
+        try:
+            await self._owed.take_over(request.endpoint_id)
+        finally:
+            record = self._store.find_endpoint(request.endpoint_id)
+            if record is not None and has_device(record):
+                await self._owed.wait_tried([record.id])
 
     def _intend(self, request: CreateEndpoint, network: NetworkRecord, plan: Plan) -> EndpointRecord:
         """Return the record that is written before anything is done."""
@@ -270,12 +273,12 @@ class Endpoints:
 
     async def _attach_with_room(self, record: EndpointRecord, plan: Plan) -> Snapshot:
         """Attach an endpoint, and once more if what it needs was another's that is gone now."""
-        leaving = self._room.leaving
         await self._room.wait_for_addresses(plan.fixed_addresses)
+        leaving = self._room.leaving
         try:
             return await self._attach_or_undo(record, plan)
         except PluginFailed as exc:
-            is_refusal = exc.signal is None and self._store.find_endpoint(record.id) is None
+            is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
             if not is_refusal or not await self._room.on_network(plan.configuration.name, leaving):
                 raise
             return await self._attach_or_undo(record, plan)

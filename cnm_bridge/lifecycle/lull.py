@@ -3,8 +3,8 @@
 """Puts off what can wait until Docker is quiet.
 
 Of several containers that start and end at once, the last ones would else wait for the plugins of those that have
-ended: they use the machine to the full. Where containers come one after the other, nothing is put off: a plugin is done
-sooner while Docker removes the one container than while it starts the next.
+ended: they use the machine to the full. Where containers come one after the other it is best done at once: a plugin is
+done sooner while Docker removes the one container than while it starts the next.
 """
 
 import asyncio
@@ -32,6 +32,10 @@ class Lull(Generic[K]):
     def __init__(self, quiet_s: Callable[[K], float]) -> None:
         self._quiet_s = quiet_s
         self._put_off: dict[K, asyncio.Event] = {}
+
+    def __contains__(self, key: K) -> bool:
+        """Tell whether something was put off and is not forgotten, though it may have begun."""
+        return key in self._put_off
 
     def add(self, key: K) -> None:
         """Put something off, from the time that it is waited for."""

@@ -76,7 +76,6 @@ class OwedTearDowns:
         self._boot_id = boot_id
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._lull: Lull[EndpointId] = Lull(quiet_s)
-        self._asked_for: set[EndpointId] = set()
         self._errors: dict[EndpointId, str] = {}
         self._retries: Retries[EndpointId] = Retries(
             self._attempt, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
@@ -96,9 +95,9 @@ class OwedTearDowns:
         return frozenset(endpoint_id for endpoint_id, attempts in self._retries.attempts.items() if not attempts)
 
     @property
-    def under_way(self) -> frozenset[EndpointId]:
+    def asked_for(self) -> frozenset[EndpointId]:
         """Those of them that Docker has asked for in this life, and was not kept waiting for."""
-        return self.untried & self._asked_for
+        return frozenset(endpoint_id for endpoint_id in self.untried if endpoint_id in self._lull)
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Owe the tear down of an endpoint; returns at once."""
@@ -154,7 +153,7 @@ class OwedTearDowns:
         Raises:
             StateError: It is not on disk, e.g. for lack of space. It is torn down all the same, at once.
         """
-        if self._is_given_up(endpoint_id):
+        if endpoint_id in self._retries.attempts and self._is_given_up(endpoint_id):
             self.add(endpoint_id)
             return
         async with self._locks.hold(endpoint_id):
@@ -162,7 +161,6 @@ class OwedTearDowns:
             if record is None:
                 return
             await self._owe(record)
-            self._asked_for.add(endpoint_id)
             self._lull.add(endpoint_id)
 
     async def give_up(self, record: EndpointRecord) -> None:
@@ -205,7 +203,6 @@ class OwedTearDowns:
                 return await self._attempt_in_turn(endpoint_id)
             finally:
                 self._lull.forget(endpoint_id)
-                self._asked_for.discard(endpoint_id)
 
     async def _attempt_in_turn(self, endpoint_id: EndpointId) -> bool:
         async with self._slots, self._locks.hold(endpoint_id):

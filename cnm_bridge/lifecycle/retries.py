@@ -4,7 +4,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 import structlog
@@ -57,7 +56,7 @@ class Retries(Generic[K]):
         return {key: progress.attempts for key, progress in self._progress.items()}
 
     def want(self, key: K) -> None:
-        """Have it done for `key`; returns at once. A key that is under way stays so, and is in its pause no more."""
+        """Have it done for `key`; returns at once. What has failed is tried again at once, with short pauses again."""
         if key not in self._progress:
             self._progress[key] = _Progress()
             self._wanted.put_nowait(key)
@@ -86,11 +85,13 @@ class Retries(Generic[K]):
         while not await self._try(key):
             progress.attempts += 1
             progress.tried.set()
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(pause_s):
                     await progress.again.wait()
-            progress.again.clear()
-            pause_s = min(pause_s * 2, self._longest_pause_s)
+                progress.again.clear()
+                pause_s = self._first_pause_s
+            except TimeoutError:
+                pause_s = min(pause_s * 2, self._longest_pause_s)
         del self._progress[key]
         progress.tried.set()
         progress.done.set()

@@ -33,7 +33,7 @@ log = structlog.get_logger()
 _DEAD: Final = "its container does not run, and a new endpoint needs what it has"
 
 _PATIENCE_S: Final = 5.0
-"""How long an error is kept back that may come of what is being torn down; a plugin that hangs must not hide it."""
+"""How long an error is kept back that may come of what Docker has deleted and is being torn down."""
 
 
 class MakeRoom:
@@ -54,7 +54,7 @@ class MakeRoom:
 
     @property
     def leaving(self) -> frozenset[EndpointId]:
-        """The endpoints that are being torn down now; those whose tear down has failed are in nobody's hands."""
+        """The endpoints that are being torn down now; those whose tear down has failed are not waited for."""
         return self._owed.untried
 
     async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
@@ -75,8 +75,7 @@ class MakeRoom:
 
         Args:
             name: The CNI network; its dead endpoints are torn down.
-            leaving: What was leaving, this network or another, before that was asked for: it may have been an
-                address, a device or a MAC address.
+            leaving: What was leaving, this network or another, before that was asked for: it may have had it.
         """
         have_left = await self._have_left(leaving)
         here = (

@@ -25,7 +25,7 @@ __all__ = ["main"]
 
 SEVERAL: Final = 8
 MANY: Final = 20
-"""In a row: more than end before the first of them is torn down."""
+"""In a row: so many that each but the first meets the tear down of the one before."""
 RUN: Final = ("docker", "run", "--rm", "--network")
 COMMAND: Final = ("busybox", "true")
 # Each `wait` gives the status of its process: one that fails ends the script.

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Records of endpoints that some test wants to be there."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from spec import JsonObject
@@ -14,10 +15,15 @@ _WAY = (Phase.PENDING, Phase.READY, Phase.JOINED)
 
 
 def endpoint(
-    endpoint_id: str, phase: Phase = Phase.JOINED, *, boot_id: str = "0c1f", ipam: JsonObject | None = None
+    endpoint_id: str,
+    phase: Phase = Phase.JOINED,
+    *,
+    boot_id: str = "0c1f",
+    ipam: JsonObject | None = None,
+    plugins: Sequence[JsonObject] = (),
 ) -> EndpointRecord:
-    """Make an endpoint on the CNI network `lan`."""
-    plugins: list[JsonObject] = [{"type": "bridge", "ipam": ipam or {"type": "host-local"}}]
+    """Make an endpoint on the CNI network `lan`, of a bridge or of other plugins."""
+    plugins = plugins or [{"type": "bridge", "ipam": ipam or {"type": "host-local"}}]
     return EndpointRecord(
         id=EndpointId(endpoint_id),
         network_id=NETWORK,
@@ -28,7 +34,7 @@ def endpoint(
         attachment=AttachmentRecord(
             ifname="eth0",
             netns=f"/run/cni-bridge/netns/{endpoint_id}",
-            configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": plugins},
+            configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [*plugins]},
             cni_version="1.0.0",
             args=(),
             capability_args={},

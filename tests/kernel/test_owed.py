@@ -13,9 +13,9 @@ from secrets import token_hex
 import pytest
 
 from cni_invoker import Limits, Runtime
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.lifecycle import KeyedLocks, OwedTearDowns, TearDown, Usage
-from state import EndpointId, EndpointRecord, Phase, Store
+from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
 
@@ -49,11 +49,27 @@ class Clumsy(Slow):
         await super().__call__(record)
 
 
+class Sulky(Slow):
+    """A tear down that fails until it is said not to."""
+
+    is_sulky = True
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Fail."""
+        if self.is_sulky:
+            raise KernelError("sulk", "tear down", "no reason")
+        await super().__call__(record)
+
+
 class Docker:
-    """Wants something, until it is said not to."""
+    """Wants something, until it is said not to; nothing ever of the second endpoint."""
 
     def __init__(self) -> None:
-        self.quiet_s = 0.0
+        self.quiet_for = 0.0
+
+    def quiet_s(self, besides: str) -> float:
+        """Tell for how long it has wanted nothing but this."""
+        return 60.0 if besides == SECOND else self.quiet_for
 
 
 def make_owed(
@@ -74,7 +90,7 @@ def make_owed(
         usage=Usage(kernel, run_dir),
         locks=locks,
         boot_id=BOOT,
-        quiet_s=lambda _: docker.quiet_s,
+        quiet_s=docker.quiet_s,
     )
 
 
@@ -126,25 +142,64 @@ async def test_what_docker_asks_for_gives_way_to_its_calls(store: Store, kernel:
         await owed.take_over(EndpointId(FIRST))
         assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.DELETING
         await asyncio.sleep(0.3)
-        assert owed.untried == owed.under_way == {FIRST}
-        docker.quiet_s = 60.0
+        assert owed.untried == owed.asked_for == {FIRST}
+        docker.quiet_for = 60.0
         await wait_gone(store, FIRST)
         await owed.wait_tried()
-    assert (owed.all, owed.under_way) == ({}, frozenset())
+    assert (owed.all, owed.asked_for) == ({}, frozenset())
 
 
 @pytest.mark.usefixtures("patient")
 async def test_what_somebody_waits_for(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It begins at once, though Docker is not quiet; what nobody waits for still gives way."""
+    """It begins at once, though Docker is not quiet; so does that of which alone Docker wants something."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.READY))
     owed = make_owed(store, kernel, tmp_path / "run", Slow)
     async with running(owed):
         for endpoint_id in (FIRST, SECOND):
             await owed.take_over(EndpointId(endpoint_id))
+        await wait_gone(store, SECOND)
         await asyncio.sleep(0.05)
-        await owed.wait_tried([EndpointId(SECOND)])
         assert [record.id for record in store.endpoints()] == [FIRST]
+        await owed.wait_tried([EndpointId(FIRST)])
+        assert store.endpoints() == ()
+
+
+async def test_docker_deletes_what_has_failed(
+    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again at once, however long the pause is yet."""
+    monkeypatch.setattr("cnm_bridge.lifecycle.owed._FIRST_PAUSE_S", 3600.0)
+    await put(store, endpoint(SECOND, Phase.READY))
+    owed = make_owed(store, kernel, tmp_path / "run", Sulky)
+    async with running(owed):
+        await owed.take_over(EndpointId(SECOND))
+        await owed.wait_tried()
+        assert "sulk" in str(owed.all[EndpointId(SECOND)].error)
+        monkeypatch.setattr(Sulky, "is_sulky", False)
+        await owed.take_over(EndpointId(SECOND))
+        await wait_gone(store, SECOND)
+
+
+async def test_what_cannot_be_stored(
+    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Docker is told, reconcile is not; it is torn down all the same, and gives way to nobody."""
+    for endpoint_id in (FIRST, SECOND):
+        await put(store, endpoint(endpoint_id, Phase.READY))
+
+    async def refuse(record: EndpointRecord) -> None:
+        raise StateUnusable(tmp_path, "write", f"no space for {record.id}")
+
+    owed = make_owed(store, kernel, tmp_path / "run", Slow)
+    with monkeypatch.context() as full:
+        full.setattr(store, "put_endpoint", refuse)
+        with pytest.raises(StateUnusable, match="no space"):
+            await owed.take_over(EndpointId(FIRST))
+        await owed.give_up(store.get_endpoint(EndpointId(SECOND)))
+    assert owed.untried == {FIRST, SECOND}
+    assert owed.asked_for == frozenset()
+    async with running(owed):
         await owed.wait_tried()
     assert store.endpoints() == ()
 
@@ -156,7 +211,7 @@ async def test_what_docker_did_not_ask_for(store: Store, kernel: Kernel, tmp_pat
     owed = make_owed(store, kernel, tmp_path / "run", Slow)
     async with running(owed):
         await owed.give_up(store.get_endpoint(EndpointId(FIRST)))
-        assert owed.under_way == frozenset()
+        assert owed.asked_for == frozenset()
         await wait_gone(store, FIRST)
 
 
@@ -164,7 +219,7 @@ async def test_an_endpoint_that_nobody_knows(store: Store, kernel: Kernel, tmp_p
     """It is gone already, or never was."""
     owed = make_owed(store, kernel, tmp_path / "run")
     await owed.take_over(EndpointId(FIRST))
-    assert (owed.all, owed.under_way) == ({}, frozenset())
+    assert (owed.all, owed.asked_for) == ({}, frozenset())
 
 
 async def test_what_has_changed_since(store: Store, kernel: Kernel, tmp_path: Path) -> None:

@@ -215,6 +215,32 @@ def test_a_stop_waits(private_slow: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
+def test_a_stop_waits_for_what_is_asked_meanwhile(private_slow: Scene) -> None:
+    """A DeleteEndpoint that waits for its CreateEndpoint when the stop comes begins its tear down after that."""
+    lab = private_slow.lab
+    late = '[ "$CNI_COMMAND" != ADD ] || { touch /run/adding; sleep 1.5; }'
+    private_slow.plugin("late", f"{late}; {_PASS}")
+    create_network(lab, private_slow.configure([*bridge(private_slow.subnet()), {"type": "late"}]))
+    before = lab.state()
+    daemon = lab.daemon
+    assert daemon is not None
+    with ThreadPoolExecutor() as threads:
+        creation = threads.submit(create_endpoint, lab)
+        wait_until(lab.path("/run/adding").exists, "the plugin")
+        deletion = threads.submit(call, lab, "DeleteEndpoint", BOTH)
+        time.sleep(0.3)
+        daemon.kill(signal.SIGTERM)
+        assert get_object(creation.result(), "Interface")
+        assert deletion.result() == {}
+    assert daemon.wait() == 0
+    assert "endpoint.torn_down" in daemon.log()
+    assert "daemon.cut_off" not in daemon.log()
+    lab.remove("/run/adding")
+    assert lab.wait_clean(before) == ""
+    lab.start_daemon()
+    call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
 def test_a_stop_does_not_wait_for_ever(private_slow: Scene) -> None:
     """What is not done in `--drain-timeout` is said, and the next start does it."""
     lab = private_slow.lab

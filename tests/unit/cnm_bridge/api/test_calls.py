@@ -4,22 +4,37 @@
 
 import math
 
+import pytest
+
 from cnm_bridge.api import CallsUnderWay
 
 
-def test_docker_is_quiet_but_for_one_endpoint() -> None:
-    """Whatever it wants of another, of a network, or of both at once is something else."""
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in the list's only place."""
+    now = [100.0]
+    monkeypatch.setattr("cnm_bridge.api.calls.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_what_is_under_way() -> None:
+    """Docker is not quiet about anything else than the endpoint that it wants something of."""
     calls = CallsUnderWay()
     assert calls.quiet_s("a") == math.inf
     with calls.counted("Leave", "a"):
         assert (calls.quiet_s("a"), calls.quiet_s("b")) == (math.inf, 0)
         with calls.counted("Join", "b"):
             assert calls.quiet_s("a") == calls.quiet_s("b") == 0
-        assert 0 < calls.quiet_s("a") < 10
-    assert 0 < calls.quiet_s("b") < 10
-    for endpoint_id in ("c", "c", "c", "d", "d"):  # not only the last call of all is remembered
-        with calls.counted("Join", endpoint_id):
-            pass
-    assert 0 < calls.quiet_s("d") < 10
+            assert calls.all == ("Leave", "Join")
     with calls.counted("CreateNetwork", None):
-        assert calls.quiet_s("d") == 0
+        assert calls.quiet_s("a") == 0
+
+
+def test_what_has_ended(clock: list[float]) -> None:
+    """The last call about anything else counts, however many there were about the same before and after it."""
+    calls = CallsUnderWay()
+    for endpoint_id in ("c", "d", "c", "e", "e"):
+        with calls.counted("Join", endpoint_id):
+            clock[0] += 1
+    clock[0] += 10
+    assert {key: calls.quiet_s(key) for key in "cdef"} == {"c": 10, "d": 10, "e": 12, "f": 10}

@@ -171,6 +171,20 @@ async def test_a_client_that_goes_away_stops_nothing(tmp_path: Path) -> None:
     assert 0 < calls.quiet_s(ENDPOINT) < 10
 
 
+async def test_what_a_call_is_about(aiohttp_client: AiohttpClient) -> None:
+    """While it is under way Docker is quiet about all but one endpoint."""
+    calls = CallsUnderWay()
+
+    async def answer(_: JsonObject) -> JsonObject:
+        return {"all": list(calls.all), "quiet": [calls.quiet_s(endpoint) > 0 for endpoint in (ENDPOINT, NETWORK)]}
+
+    method = Method(name="NetworkDriver.Test", schema="cnm/EndpointReference", answer=answer)
+    client = await aiohttp_client(make_app([method], calls, Connections()))
+    answered = await client.post("/NetworkDriver.Test", json={**BODY, "EndpointID": ENDPOINT})
+    told = {"all": [f"NetworkDriver.Test {NETWORK} {ENDPOINT}"], "quiet": [True, False]}
+    assert await answered.json(content_type=None) == told
+
+
 async def test_how_things_stand_is_no_call_of_dockers(aiohttp_client: AiohttpClient) -> None:
     """Whoever watches the daemon keeps it from nothing that it does while Docker is quiet."""
     calls = CallsUnderWay()

@@ -3,14 +3,17 @@
 """What cannot work is refused when the network is made, and what plugins may change is looked at."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import NotCarriable
-from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable, refuse_unsuitable
+from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable, has_device, refuse_unsuitable
 from spec import JsonObject
+from tests.kernel.records import endpoint
+from tests.unit.cnm_bridge.lifecycle.snapshots import LINK, snapshot
 
 
 def network(*plugins: JsonObject) -> NetworkConfigurationList:
@@ -23,6 +26,18 @@ def test_what_cannot_work(plugin: JsonObject) -> None:
     """The plugin is named, also where it is another's IPAM."""
     with pytest.raises(Refused, match=r"blue cannot be used: plugin (dhcp|vrf): "):
         refuse_unsuitable(network({"type": "bridge"}, plugin))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "kind", "is_device"),
+    [("bridge", "veth", False), ("macvlan", "macvlan", False), ("host-device", "veth", True), ("sriov", None, True)],
+)
+def test_devices_of_the_host(plugin: str, kind: str | None, is_device: bool) -> None:
+    """What the plugins give back instead of deleting it: what is not virtual, and whatever `host-device` takes."""
+    record = endpoint("88" * 32, plugins=[{"type": plugin}])
+    made = snapshot(link=replace(LINK, kind=kind)).to_json()
+    assert has_device(replace(record, snapshot=made)) is is_device
+    assert has_device(record) is (plugin == "host-device")  # nothing is known of its link yet
 
 
 def test_known_plugins_are_not_searched() -> None:
