@@ -67,7 +67,7 @@ system: setup
 smoke: setup # what cannot be had is said at the end, and is no failure
 	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 2
 
-test: setup check kernel crash system shortsoak smoke ## everything on this engine, a handful on others: what .ci/run runs (needs root)
+test: setup demo check kernel crash system shortsoak smoke ## everything on this engine, a handful on others: what .ci/run runs (needs root)
 
 test-engines: setup ## all system tests on every engine with every set of plugins (needs root and a Debian mirror)
 	$(BIN)/python -m tests.system.matrix --numprocesses 2
