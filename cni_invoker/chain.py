@@ -112,12 +112,18 @@ class Chain:
         network: NetworkConfigurationList,
         attachment: Attachment,
         result: Result | None,
+        *,
         answered: int | None = None,
+        deleted: Collection[int] = (),
+        without_result: Collection[str] = (),
         restore: Callable[[], Awaitable[object]] | None = None,
+        on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
     ) -> None:
         """Run DEL in reverse order, each plugin once more if it fails, up to the first that fails again.
 
-        Before a plugin is asked once more `restore` is called, if it is given.
+        The plugins whose indexes are in `deleted` are left out, and `on_deleted` is awaited whenever there is one more
+        of them. Plugins of the types in `without_result` receive no result. Before a plugin is asked once more
+        `restore` is called, if it is given.
 
         The plugin after the first `answered` is the one whose ADD did not come to its end, and those behind it have not
         been asked: they may refuse. If that one was cut off, or asks to be tried later, the others go on all the same.
@@ -127,9 +133,13 @@ class Chain:
         """
         told = _told_to_delete(network, result)
         owing = len(network.plugins) if answered is None else answered
+        completed = frozenset(deleted)
         undone: PluginError | None = None
         for index, plugin in reversed(tuple(enumerate(network.plugins))):
-            request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, told)
+            if index in completed:
+                continue
+            received = None if plugin.type in without_result else told
+            request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, received)
             try:
                 await self._delete(request, restore)
             except PluginError as exc:
@@ -138,6 +148,10 @@ class Chain:
                 log.warning("plugin.delete_failed", extra={"plugin": plugin.type, "error": str(exc)})
                 if index == owing and not _refuses(exc):
                     undone = exc
+                    continue
+            completed |= {index}
+            if on_deleted is not None:
+                await on_deleted(completed)
         if undone is not None:
             raise undone
 

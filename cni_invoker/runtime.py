@@ -182,13 +182,20 @@ class Runtime:
         result: Result | None,
         *,
         answered: int | None = None,
+        deleted: Collection[int] = (),
+        without_result: Collection[str] = (),
         restore: Callable[[], Awaitable[object]] | None = None,
+        on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
     ) -> None:
         """Delete a container from a network (CNI SPEC "Deleting an attachment").
 
         The plugins run in reverse order. One that fails is tried once more, because some fail at what is missing
         already and are done then; if it fails again, those before it do not run: they would free the address while
         rules for it are still there. It may be repeated, and should be until it succeeds.
+
+        A repetition must not run again what has completed: as soon as the address is free another container may get
+        it, and a DEL that finds its rules by the address would remove those of that container. So the caller stores
+        what `on_deleted` receives, and gives it as `deleted` the next time.
 
         A plugin whose ADD has not come to its end is asked as well, but may refuse: one that cannot run at all must not
         keep the others from undoing what they did. If it is killed, or asks to be tried later, the others are undone,
@@ -200,8 +207,13 @@ class Runtime:
             result: What ADD returned, or the last that it told on its way; None if no plugin came to its end. One that
                 cannot be told in the list's version is not told.
             answered: How many plugins came to the end of their ADD, None for all.
+            deleted: Indexes in the list of the plugins whose DEL has completed before; they do not run again.
+            without_result: Types of plugins that receive no result, because its addresses belong to another container
+                by now. `firewall`, which finds its rules by the address alone, then leaves them as they are.
             restore: Called before a plugin that failed is tried once more: puts back the link that it may have deleted
                 and finds the rest of its work by (bridge, ptp: masquerading). What it raises is raised.
+            on_deleted: Awaited after each plugin whose DEL has completed, with the indexes of all of these, those in
+                `deleted` included. What it raises is raised, and the plugins before that one have not run.
 
         Raises:
             NetworkBusy: Nothing has been executed.
@@ -209,7 +221,16 @@ class Runtime:
                 have not run.
         """
         async with self._gates.attachment(network.name, attachment.container_id):
-            await self._chain.delete(network, attachment, result, answered, restore)
+            await self._chain.delete(
+                network,
+                attachment,
+                result,
+                answered=answered,
+                deleted=deleted,
+                without_result=without_result,
+                restore=restore,
+                on_deleted=on_deleted,
+            )
 
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         """Have the plugins of a network clean up all that belongs to no attachment (CNI SPEC "Garbage collection").

@@ -11,7 +11,7 @@ from cni_invoker import (
 from spec import JsonObject, JsonValue
 from tests.plugins import FakePlugins
 
-__all__ = ["ATTACHMENT", "KEY", "LIMITS", "REFUSED", "RESULT", "THREE", "network", "without_version"]
+__all__ = ["ATTACHMENT", "FAILED", "KEY", "LIMITS", "REFUSED", "RESULT", "THREE", "network", "without_version"]
 
 ATTACHMENT = Attachment(
     container_id="some-container-id",
@@ -37,6 +37,7 @@ THREE = network(
     {"type": "third"},
 )
 REFUSED: JsonObject = {"error": {"code": 1, "msg": "incompatible CNI versions"}}
+FAILED: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
 KEY = AttachmentKey(container_id="some-container-id", ifname="eth0")
 
 

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A DEL over a list that was interrupted resumes where it stopped."""
+
+import pytest
+
+from cni_invoker import PluginFailed, Result, Runtime
+from tests.plugins import FakePlugins
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, REFUSED, RESULT, THREE
+
+
+class Progress:
+    """Stores which plugins have completed, as a caller does."""
+
+    def __init__(self) -> None:
+        self.stored: list[frozenset[int]] = []
+
+    async def store(self, deleted: frozenset[int]) -> None:
+        """Take one state."""
+        self.stored.append(deleted)
+
+
+async def test_delete_reports_each_plugin_that_has_completed(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The caller receives all indexes that have completed so far, after each plugin."""
+    progress = Progress()
+    await runtime.delete(THREE, ATTACHMENT, None, on_deleted=progress.store)
+    assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
+    assert len(plugins.calls) == 3
+
+
+async def test_a_repeated_delete_runs_what_has_not_completed(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The address may belong to another container by now: what has completed must not run again."""
+    plugins.install("first", DEL=[FAILED, FAILED, {}])
+    progress = Progress()
+    with pytest.raises(PluginFailed, match="xtables lock"):
+        await runtime.delete(THREE, ATTACHMENT, None, on_deleted=progress.store)
+    before = len(plugins.calls)
+    await runtime.delete(THREE, ATTACHMENT, None, deleted=progress.stored[-1], on_deleted=progress.store)
+    assert plugins.calls[before:] == (("first", "DEL"),)
+    assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
+
+
+async def test_a_plugin_runs_only_after_the_one_behind_it_is_stored(plugins: FakePlugins, runtime: Runtime) -> None:
+    """If the progress cannot be stored no further plugin runs, or the next attempt would repeat what has completed."""
+
+    async def fail(_deleted: frozenset[int]) -> None:
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        await runtime.delete(THREE, ATTACHMENT, None, on_deleted=fail)
+    assert plugins.calls == (("third", "DEL"),)
+
+
+async def test_nothing_runs_once_all_have_completed(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Where only the removal of the record has failed, only that is left to do."""
+    await runtime.delete(THREE, ATTACHMENT, None, deleted=[0, 1, 2])
+    assert not plugins.calls
+
+
+async def test_a_plugin_whose_add_never_completed_is_pending_alone(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The others have completed, and do not run again with it."""
+    plugins.install("second", DEL={"error": {"code": 11, "msg": "try again later"}})
+    progress = Progress()
+    with pytest.raises(PluginFailed, match="try again later"):
+        await runtime.delete(THREE, ATTACHMENT, None, answered=1, on_deleted=progress.store)
+    assert progress.stored == [{2}, {2, 0}]
+
+
+async def test_a_plugin_that_rejects_its_delete_has_completed(plugins: FakePlugins, runtime: Runtime) -> None:
+    """What its ADD rejected there is nothing of to delete, now or later."""
+    plugins.install("second", DEL=REFUSED)
+    progress = Progress()
+    await runtime.delete(THREE, ATTACHMENT, None, answered=1, on_deleted=progress.store)
+    assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
+
+
+async def test_some_plugins_receive_no_result(plugins: FakePlugins, runtime: Runtime) -> None:
+    """`firewall` finds its rules by the address: without one it leaves those of the container that has it now."""
+    await runtime.delete(THREE, ATTACHMENT, Result.from_document(RESULT), without_result=["second"])
+    received = {command.plugin: "prevResult" in command.stdin for command in plugins.commands}
+    assert received == {"first": True, "second": False, "third": True}
