@@ -271,7 +271,9 @@ async def _answering(daemon: Daemon, sock: socket.socket, drain_timeout_s: float
     await runner.setup()
     assert runner.server is not None  # noqa: S101  # it is set up
     try:
-        server = await asyncio.get_running_loop().create_unix_server(
+        # Not create_unix_server: from Python 3.13 on it removes the socket's file at the end, even one of systemd's.
+        # `cnm_bridge.sockets` removes our own.
+        server = await asyncio.get_running_loop().create_server(
             daemon.connections.guarded(runner.server), sock=sock, backlog=_ACCEPT_AT_ONCE
         )
         sock.listen(BACKLOG)  # the event loop has set both to what it accepts at once
