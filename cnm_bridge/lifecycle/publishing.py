@@ -100,13 +100,18 @@ class Publishing:
         return record
 
     def find_owners(self, endpoint_id: EndpointId, requests: Sequence[PortRequest]) -> tuple[EndpointRecord, ...]:
-        """Return the other endpoints that have a port which is asked for by its number."""
+        """Return the endpoints of other containers that have a port which is asked for by its number.
+
+        Endpoints of the same container are not among them: their rules lead to the same container, and Docker moves the
+        ports from one to the other, also while the container stops (before Engine 29).
+        """
+        record = self._store.find_endpoint(endpoint_id)
         found = (
             self._store.find_endpoint(other)
             for other, claimed in self._claims.items()
             if other != endpoint_id and any(mapping.may_serve(asked) for mapping in claimed for asked in requests)
         )
-        return tuple(record for record in found if record is not None)
+        return tuple(owner for owner in found if owner is not None and not _same_container(owner, record))
 
     def _claim(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> tuple[PortMapping, ...]:
         """Choose ports and make them the endpoint's; without waiting, so that nobody comes between."""
@@ -127,7 +132,7 @@ class Publishing:
         if owner is None:
             del self._claims[endpoint_id]
             return False
-        return owner.sandbox_key is None or owner.sandbox_key != record.sandbox_key
+        return not _same_container(owner, record)
 
     async def _add(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
         """Run ADD, and if a plugin is killed, once more.
@@ -159,6 +164,10 @@ class Publishing:
             await self._store.put_endpoint(_with_ports(record, ()))
         except (CniError, StateError) as exc:  # the first error is what the user must see
             log.warning("endpoint.ports_owed", error=str(exc))
+
+
+def _same_container(one: EndpointRecord, other: EndpointRecord | None) -> bool:
+    return other is not None and one.sandbox_key is not None and one.sandbox_key == other.sandbox_key
 
 
 def _publishers(record: EndpointRecord) -> NetworkConfigurationList | None:

@@ -17,6 +17,7 @@ import pytest
 from spec import JsonObject, get_object, get_str
 from tests.lab import Lab, wait_until
 from tests.system.calls import BOTH, ENDPOINT, NETWORK, call, create_endpoint, create_network, wait_torn_down
+from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, reaches
 
 GATE: Final = "/run/gate"
@@ -174,6 +175,45 @@ def test_a_port(slow: Scene) -> None:
     assert "--dport 8401" in published
     assert "--dport 8402" not in published
     lab.docker("rm", "-f", container.name)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_ports_of_a_container_that_stops(slow: Scene, count: int) -> None:
+    """Engines before 29 publish them at each of its networks in turn; none waits for the DEL of the one before."""
+    lab = slow.lab
+    networks = [slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP, SLOW])) for _ in range(count)]
+    name = slow.create(networks[0], "-p", "8403:80")
+    for network in networks[1:]:
+        lab.docker("network", "connect", network, name)
+    lab.docker("start", name)
+    lab.docker("stop", "--time", "0", name)
+    assert order(lab).count("DEL") == 0
+    lab.remove(GATE)
+    wait_torn_down(lab)
+    assert "--dport 8403" not in lab.run("iptables", "-t", "nat", "-S").stdout
+
+
+def test_ports_of_a_container_that_leaves_one_network(slow: Scene) -> None:
+    """They are published at another one of its networks, and reached there, while the first DEL has not ended."""
+    lab = slow.lab
+    first, second = (
+        slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP, SLOW]), name=f"{prefix}-leaving")
+        for prefix in ("aaa", "bbb")  # libnetwork makes the first by name the gateway
+    )
+    name = slow.create(first, "-p", "8404:80")
+    lab.docker("network", "connect", second, name)
+    lab.docker("start", name)
+    container = lab.container(name)
+    with outside(lab) as there, serving(lab, container, 80):
+        for network, other in ((first, second), (second, first)):
+            assert ask(lab, there, HOST_IP, 8404) == name
+            lab.docker("network", "disconnect", network, name)
+            assert ask(lab, there, HOST_IP, 8404) == name
+            lab.docker("network", "connect", network, name)
+            lab.docker("network", "disconnect", other, name)
+            lab.docker("network", "connect", other, name)
+        assert ask(lab, there, HOST_IP, 8404) == name
+        assert order(lab).count("DEL") == 0
 
 
 def test_a_device_of_the_host(slow: Scene) -> None:
