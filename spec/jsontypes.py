@@ -25,6 +25,7 @@ __all__ = [
     "find_str",
     "get_bool",
     "get_int",
+    "get_ints",
     "get_list",
     "get_object",
     "get_objects",
@@ -252,6 +253,11 @@ def get_objects(obj: JsonObject, key: str) -> tuple[JsonObject, ...]:
 def get_strings(obj: JsonObject, key: str) -> tuple[str, ...]:
     """Return the array of strings under `key`, empty where it is absent or null."""
     return tuple(_check(item, str, f"{key}[{i}]") for i, item in enumerate(get_list(obj, key)))
+
+
+def get_ints(obj: JsonObject, key: str) -> tuple[int, ...]:
+    """Return the array of whole numbers under `key`, empty where it is absent or null."""
+    return tuple(_check(item, int, f"{key}[{i}]") for i, item in enumerate(get_list(obj, key)))
 
 
 def _get(obj: JsonObject, key: str, wanted: type[T]) -> T:

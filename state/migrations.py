@@ -14,7 +14,7 @@ from spec.jsontypes import as_object
 
 __all__ = ["MIGRATIONS", "SCHEMA_VERSION", "migrate"]
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 def migrate(key: str, value: bytes, version: int) -> bytes:
@@ -48,5 +48,13 @@ def _endpoint_1(document: JsonObject) -> JsonObject:
     return {**document, "snapshot": {**snapshot, "addresses": addresses, **further}}
 
 
-MIGRATIONS: Final[Mapping[int, Mapping[str, Callable[[JsonObject], JsonObject]]]] = {1: {"endpoint": _endpoint_1}}
+def _endpoint_2(document: JsonObject) -> JsonObject:
+    """No plugin's DEL has completed as far as version 2 knew: an unfinished tear down began again with all of them."""
+    return {**document, "deleted": []}
+
+
+MIGRATIONS: Final[Mapping[int, Mapping[str, Callable[[JsonObject], JsonObject]]]] = {
+    1: {"endpoint": _endpoint_1},
+    2: {"endpoint": _endpoint_2},
+}
 """Version → kind of record, as in its key → what leads to the next version, where it changes."""

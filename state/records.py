@@ -118,6 +118,7 @@ class EndpointRecord:
         requested: What Docker had chosen already.
         attachment: What was, or is to be, attached.
         answered: How many plugins have come to the end of their ADD.
+        deleted: The indexes of the plugins in the list whose DEL has completed; they do not run again.
         result: The last one's CNI result, None before the first.
         snapshot: What the plugins left in the staging namespace (`state/snapshot`), None before ADD has ended; where it
             told no address, what the tear down found: the link and its addresses alone.
@@ -135,6 +136,7 @@ class EndpointRecord:
     requested: RequestedInterface
     attachment: AttachmentRecord
     answered: int = 0
+    deleted: tuple[int, ...] = ()
     result: JsonObject | None = None
     snapshot: JsonObject | None = None
     sandbox_key: str | None = None

@@ -4,7 +4,7 @@
 
 | key             | value                     |
 | --------------- | ------------------------- |
-| `meta/schema`   | schema version, e.g. `2`  |
+| `meta/schema`   | schema version, e.g. `3`  |
 | `meta/engine`   | the engine's own ID       |
 | `network/<id>`  | `spec/state/network.json` |
 | `endpoint/<id>` | `spec/state/endpoint.json`|

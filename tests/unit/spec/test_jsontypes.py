@@ -20,6 +20,7 @@ from spec import (
     find_str,
     get_bool,
     get_int,
+    get_ints,
     get_list,
     get_object,
     get_objects,
@@ -122,7 +123,8 @@ def test_nan_is_not_rendered() -> None:
 
 
 DOCUMENT = as_object(
-    parse_json(b'{"s":"x","i":3,"b":true,"o":{"k":1},"l":[1],"objects":[{}],"strings":["a"],"null":null}'), "document"
+    parse_json(b'{"s":"x","i":3,"b":true,"o":{"k":1},"l":[1],"objects":[{}],"strings":["a"],"ints":[3],"null":null}'),
+    "document",
 )
 
 
@@ -135,6 +137,7 @@ def test_getters_return_what_is_there() -> None:
     assert get_list(DOCUMENT, "l") == [1]
     assert get_objects(DOCUMENT, "objects") == ({},)
     assert get_strings(DOCUMENT, "strings") == ("a",)
+    assert get_ints(DOCUMENT, "ints") == (3,)
 
 
 @pytest.mark.parametrize("key", ["null", "absent"])
@@ -148,6 +151,7 @@ def test_null_is_absent(key: str) -> None:
     assert get_list(DOCUMENT, key) == ()
     assert get_objects(DOCUMENT, key) == ()
     assert get_strings(DOCUMENT, key) == ()
+    assert get_ints(DOCUMENT, key) == ()
     with pytest.raises(JsonError, match=f"{key} is missing"):
         get_str(DOCUMENT, key)
 

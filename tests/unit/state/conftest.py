@@ -41,7 +41,7 @@ def network() -> NetworkRecord:
 
 @pytest.fixture
 def endpoint() -> EndpointRecord:
-    """An endpoint whose plugins have not run yet."""
+    """An endpoint with something in every field that is no document."""
     return EndpointRecord(
         id=EndpointId("e" * 64),
         network_id=NetworkId("a" * 64),
@@ -59,6 +59,7 @@ def endpoint() -> EndpointRecord:
             args=(("IgnoreUnknown", "1"), ("K", "")),
             capability_args={"mac": "02:00:00:00:00:01"},
         ),
+        deleted=(2, 1),
         ifname_prefix="lan",
         caller=ProcessRecord(pid=4711, started=815),
     )

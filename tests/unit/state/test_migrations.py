@@ -9,7 +9,7 @@ import plyvel
 import pytest
 
 from spec import JsonObject, get_object, load_validator, parse_json
-from state import SCHEMA_VERSION, ImportRefused, Phase, Store
+from state import SCHEMA_VERSION, ImportRefused, Phase, ProcessRecord, Store
 from state.migrations import MIGRATIONS, migrate
 
 FIXTURES: Final = Path(__file__).with_name("version_1")
@@ -30,6 +30,21 @@ def version_1(tmp_path: Path) -> Path:
         db.put(b"meta/schema", b"1")
         for key, file in KEYS.items():
             db.put(key.encode(), (FIXTURES / file).read_bytes())
+    return tmp_path
+
+
+VERSION_2: Final = Path(__file__).with_name("version_2")
+"""The same of version 2."""
+
+
+@pytest.fixture
+def version_2(tmp_path: Path) -> Path:
+    """A state directory of version 2."""
+    Store.open(tmp_path).close()
+    with plyvel.DB(str(tmp_path / "leveldb")) as db:
+        db.put(b"meta/schema", b"2")
+        db.put(f"network/{'a' * 64}".encode(), (VERSION_2 / "network.json").read_bytes())
+        db.put(f"endpoint/{'e' * 64}".encode(), (VERSION_2 / "deleting.json").read_bytes())
     return tmp_path
 
 
@@ -63,6 +78,21 @@ def test_migrated_records_fit_their_schemas(version_1: Path) -> None:
         if kind != "meta":
             load_validator(f"state/{kind}")(parse_json(value))
     Store.open(version_1).close()
+
+
+def test_version_2(version_2: Path) -> None:
+    """An unfinished tear down is there, and none of its plugins is known to have completed its DEL."""
+    store = Store.open(version_2)
+    (network,) = store.networks()
+    (deleting,) = store.endpoints()
+    store.close()
+    assert (network.name, len(network.pools)) == ("blue", 1)
+    assert (deleting.phase, deleting.answered, deleting.deleted) == (Phase.DELETING, 1, ())
+    assert (deleting.ifname_prefix, deleting.caller) == ("lan", ProcessRecord(pid=4711, started=99))
+    for key, value in stored(version_2).items():
+        kind = key.decode().partition("/")[0]
+        if kind != "meta":
+            load_validator(f"state/{kind}")(parse_json(value))
 
 
 @pytest.mark.parametrize("damage", [b"no JSON", b"[]", b'{"snapshot": 7}'])
