@@ -5,26 +5,22 @@
 There is no other half: an endpoint is made and undone by the daemon's own calls, which bring the link back before DEL.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from typing import Final
+from contextlib import AbstractAsyncContextManager, nullcontext
 
-from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment, CacheError
+from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from spec import JsonObject, find_str
-from state import EndpointId, EndpointRecord, StateError, Store
+from state import EndpointId, EndpointRecord, Store
 
 __all__ = ["EndpointCache"]
-
-_PLACE: Final = "the daemon's store"
 
 
 class EndpointCache:
     """An `AttachmentReader` over a `Store`.
 
     Endpoints of every phase are in it: an ADD may have run since PENDING, and in DELETING a DEL is owed. Whether one is
-    still wanted is not told here. A store with a record that cannot be read gives nothing, be it `whole` or not; one
-    from which damage has been set aside is not `whole` until somebody has removed that.
+    still wanted is not told here. A store from which damage was set aside is not `whole` until somebody has removed
+    that.
     """
 
     def __init__(self, store: Store) -> None:
@@ -36,26 +32,16 @@ class EndpointCache:
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return the endpoint that is this attachment to the CNI network called `network`, None if there is none."""
-        with _reported():
-            record = self._store.find_endpoint(EndpointId(key.container_id))
+        record = self._store.find_endpoint(EndpointId(key.container_id))
         cached = None if record is None else _cached(record)
         return cached if cached and (cached.network, cached.attachment.key) == (network, key) else None
 
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
         """Return all endpoints, or those on one CNI network, by ID."""
-        with _reported():
-            for copy in self._store.damaged_copies() if whole else ():
-                raise CacheDamaged(copy, "endpoints may be in it that were lost; remove it when none of them runs")
-            records = self._store.endpoints()
+        for copy in self._store.damaged_copies() if whole else ():
+            raise CacheDamaged(copy, "endpoints may be in it that were lost; remove it when none of them runs")
+        records = self._store.endpoints()
         return tuple(cached for cached in map(_cached, records) if network in {None, cached.network})
-
-
-@contextmanager
-def _reported() -> Iterator[None]:
-    try:
-        yield
-    except StateError as exc:
-        raise CacheError(_PLACE, str(exc)) from exc
 
 
 def _cached(record: EndpointRecord) -> CachedAttachment:

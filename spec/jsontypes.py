@@ -103,9 +103,7 @@ def parse_json(data: bytes) -> JsonValue:
     """
     try:
         text = data.decode("utf-8")
-        value: JsonValue = json.loads(
-            text, parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int
-        )
+        value: JsonValue = _DECODER.decode(text)
     except UnicodeDecodeError as exc:
         line = data.count(b"\n", 0, exc.start) + 1
         column = exc.start - data.rfind(b"\n", 0, exc.start)
@@ -136,6 +134,9 @@ def _parse_float(text: str) -> float | JsonNumber:
 
 def _parse_int(text: str) -> int | JsonNumber:
     return JsonNumber(text) if text == "-0" else int(text)
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int)
 
 
 def _is_deep(value: JsonValue) -> bool:

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Records to stored bytes and back, pure.
+"""Records to stored values and back, and both to the documents of an export; pure.
 
-A stored value is the JSON text of a document that fits `spec/state/network.json` or `spec/state/endpoint.json`; both
-are closed: a key that this version does not know means damage, not tolerance. `check_value` holds a value against its
-schema. That costs a millisecond, so it is done once, with what an earlier life of the daemon has left; what this one
-writes itself it reads back without.
+A document fits `spec/state/network.json` or `spec/state/endpoint.json`; both are closed: a key that this version does
+not know means damage, not tolerance. What comes from outside is held against its schema (`value_of`). That costs a
+millisecond, so what this version wrote itself is read without: the checksum of a stored value tells that it is that.
 """
 
+from functools import lru_cache
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
+from sys import intern
+from typing import Final
 
 from spec import (
     JsonError,
     JsonObject,
+    JsonValue,
     as_object,
     find_object,
     find_str,
@@ -22,10 +25,12 @@ from spec import (
     get_object,
     get_objects,
     get_str,
+    get_strings,
     load_validator,
     parse_json,
     render_json,
 )
+from state.document import StoredDocument
 from state.errors import RecordDamaged
 from state.phases import Phase
 from state.records import (
@@ -38,50 +43,81 @@ from state.records import (
     ProcessRecord,
     RequestedInterface,
 )
+from state.stored_value import check_lines, join_lines, line_of
 
-__all__ = ["check_record", "check_value", "parse_endpoint", "parse_network", "render_endpoint", "render_network"]
+__all__ = ["document_of", "parse_endpoint", "parse_network", "render_endpoint", "render_network", "value_of"]
 
-
-def check_value(schema: str, key: str, value: bytes) -> None:
-    """Hold the value stored under `key` against its schema, e.g. `state/endpoint`.
-
-    Raises:
-        RecordDamaged: It does not fit.
-    """
-    try:
-        load_validator(schema)(parse_json(value))
-    except JsonError as exc:
-        raise RecordDamaged(key, exc) from exc
+_RECORD: Final = 1
+_CONFIGURATION: Final = 2
+_RESULT: Final = 3
+_SNAPSHOT: Final = 4
+_LINES: Final = {"network": 2, "endpoint": 5}
+_CONFIGURATIONS: Final = 1024
+"""How many different network configuration lists are held once, however many endpoints were made with them."""
 
 
-def check_record(key: str, value: bytes) -> None:
-    """Hold the value stored under `network/<id>` or `endpoint/<id>` against all that it must be.
+def value_of(key: str, document: JsonValue) -> bytes:
+    """Return the stored value of a record that comes as one document, held against all that it must be.
+
+    Args:
+        key: Where it is to be stored: `network/<id>` or `endpoint/<id>`.
+        document: As in `spec/state`.
 
     Raises:
         RecordDamaged: It does not fit its schema, cannot be read, or is the record of another key.
     """
-    kind, _, name = key.partition("/")
-    check_value(f"state/{kind}", key, value)
-    record = parse_network(key, value) if kind == "network" else parse_endpoint(key, value)
-    if record.id != name:
-        raise RecordDamaged(key, f"it is the record of {record.id}")
+    kind = key.partition("/")[0]
+    try:
+        checked = load_validator(f"state/{kind}")(document)
+    except JsonError as exc:
+        raise RecordDamaged(key, exc) from exc
+    value = _join_endpoint(checked) if kind == "endpoint" else join_lines([render_json(checked)])
+    parse = parse_endpoint if kind == "endpoint" else parse_network
+    parse(key, value)
+    return value
+
+
+def document_of(key: str, value: bytes) -> JsonObject:
+    """Return the document that a value was stored for: the inverse of `value_of`.
+
+    Raises:
+        RecordDamaged: The value is none.
+    """
+    kind = key.partition("/")[0]
+    check_lines(key, value, _LINES[kind])
+    try:
+        record = as_object(parse_json(line_of(value, _RECORD)), key)
+        if kind == "network":
+            return record
+        attachment = {**get_object(record, "attachment"), "configuration": parse_json(line_of(value, _CONFIGURATION))}
+        result, snapshot = (parse_json(line_of(value, number)) for number in (_RESULT, _SNAPSHOT))
+    except JsonError as exc:
+        raise RecordDamaged(key, exc) from exc
+    return {**record, "attachment": attachment, "result": result, "snapshot": snapshot}
+
+
+def _join_endpoint(document: JsonObject) -> bytes:
+    attachment = get_object(document, "attachment")
+    record = {name: document[name] for name in document if name not in {"attachment", "result", "snapshot"}}
+    rest = {name: attachment[name] for name in attachment if name != "configuration"}
+    parts = ({**record, "attachment": rest}, attachment["configuration"], document["result"], document["snapshot"])
+    return join_lines([render_json(part) for part in parts])
 
 
 def render_network(record: NetworkRecord) -> bytes:
-    """Return the stored form of a network record."""
-    return render_json(
-        {
-            "id": record.id,
-            "configuration": record.configuration,
-            "name": record.name,
-            "internal": record.internal,
-            "options": record.options,
-            "pools": [
-                {"subnet": str(pool.subnet), "gateway": None if pool.gateway is None else str(pool.gateway)}
-                for pool in record.pools
-            ],
-        }
-    )
+    """Return the stored value of a network record."""
+    document: JsonObject = {
+        "id": record.id,
+        "configuration": record.configuration,
+        "name": record.name,
+        "internal": record.internal,
+        "options": record.options,
+        "pools": [
+            {"subnet": str(pool.subnet), "gateway": None if pool.gateway is None else str(pool.gateway)}
+            for pool in record.pools
+        ],
+    }
+    return join_lines([render_json(document)])
 
 
 def parse_network(key: str, value: bytes) -> NetworkRecord:
@@ -90,11 +126,12 @@ def parse_network(key: str, value: bytes) -> NetworkRecord:
     Raises:
         RecordDamaged: The value is no network record.
     """
+    check_lines(key, value, _LINES["network"])
     try:
-        document = as_object(parse_json(value), key)
+        document = as_object(parse_json(line_of(value, _RECORD)), key)
         options = get_object(document, "options")
         return NetworkRecord(
-            id=NetworkId(get_str(document, "id")),
+            id=NetworkId(_own_id(key, document)),
             configuration=find_str(document, "configuration"),
             name=find_str(document, "name"),
             internal=get_bool(document, "internal"),
@@ -106,39 +143,37 @@ def parse_network(key: str, value: bytes) -> NetworkRecord:
 
 
 def render_endpoint(record: EndpointRecord) -> bytes:
-    """Return the stored form of an endpoint record."""
+    """Return the stored value of an endpoint record."""
     attachment = record.attachment
     requested = record.requested
     caller = record.caller
-    return render_json(
-        {
-            "id": record.id,
-            "networkId": record.network_id,
-            "phase": record.phase.value,
-            "bootId": record.boot_id,
-            "internal": record.internal,
-            "requested": {
-                "address": str(requested.address) if requested.address else None,
-                "addressIPv6": str(requested.address_ipv6) if requested.address_ipv6 else None,
-                "mac": requested.mac,
-            },
-            "attachment": {
-                "ifname": attachment.ifname,
-                "netns": attachment.netns,
-                "configuration": attachment.configuration,
-                "cniVersion": attachment.cni_version,
-                "args": [{"key": key, "value": value} for key, value in attachment.args],
-                "capabilityArgs": attachment.capability_args,
-            },
-            "answered": record.answered,
-            "deleted": [*record.deleted],
-            "result": record.result,
-            "snapshot": record.snapshot,
-            "sandboxKey": record.sandbox_key,
-            "ifnamePrefix": record.ifname_prefix,
-            "caller": {"pid": caller.pid, "started": caller.started} if caller else None,
-        }
-    )
+    document: JsonObject = {
+        "id": record.id,
+        "networkId": record.network_id,
+        "phase": record.phase.value,
+        "bootId": record.boot_id,
+        "internal": record.internal,
+        "requested": {
+            "address": str(requested.address) if requested.address else None,
+            "addressIPv6": str(requested.address_ipv6) if requested.address_ipv6 else None,
+            "mac": requested.mac,
+        },
+        "answered": record.answered,
+        "deleted": record.deleted,
+        "addresses": record.addresses,
+        "sandboxKey": record.sandbox_key,
+        "ifnamePrefix": record.ifname_prefix,
+        "caller": {"pid": caller.pid, "started": caller.started} if caller else None,
+        "attachment": {
+            "ifname": attachment.ifname,
+            "netns": attachment.netns,
+            "cniVersion": attachment.cni_version,
+            "args": [{"key": key, "value": value} for key, value in attachment.args],
+            "capabilityArgs": attachment.capability_args,
+        },
+    }
+    documents = (attachment.configuration, record.result, record.snapshot)
+    return join_lines([render_json(document), *map(render_json, documents)])
 
 
 def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
@@ -147,26 +182,37 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
     Raises:
         RecordDamaged: The value is no endpoint record.
     """
+    check_lines(key, value, _LINES["endpoint"])
+    _, record, configuration, _, _ = value.split(b"\n")
     try:
-        document = as_object(parse_json(value), key)
+        document = as_object(parse_json(record), key)
         return EndpointRecord(
-            id=EndpointId(get_str(document, "id")),
-            network_id=NetworkId(get_str(document, "networkId")),
+            id=EndpointId(_own_id(key, document)),
+            network_id=NetworkId(intern(get_str(document, "networkId"))),
             phase=Phase(get_str(document, "phase")),
-            boot_id=get_str(document, "bootId"),
+            boot_id=intern(get_str(document, "bootId")),
             internal=get_bool(document, "internal"),
             requested=_parse_requested(get_object(document, "requested")),
-            attachment=_parse_attachment(get_object(document, "attachment")),
+            attachment=_parse_attachment(get_object(document, "attachment"), configuration),
             answered=get_int(document, "answered"),
             deleted=get_ints(document, "deleted"),
-            result=find_object(document, "result"),
-            snapshot=find_object(document, "snapshot"),
+            result=StoredDocument(value, _RESULT),
+            snapshot=StoredDocument(value, _SNAPSHOT),
+            addresses=get_strings(document, "addresses"),
             sandbox_key=find_str(document, "sandboxKey"),
-            ifname_prefix=find_str(document, "ifnamePrefix") or "eth",
+            ifname_prefix=intern(find_str(document, "ifnamePrefix") or "eth"),
             caller=_parse_process(find_object(document, "caller")),
         )
     except ValueError as exc:  # JsonError among them, and an address that is none
         raise RecordDamaged(key, exc) from exc
+
+
+def _own_id(key: str, document: JsonObject) -> str:
+    """Return a record's ID, which must be that of its key."""
+    found = get_str(document, "id")
+    if key.partition("/")[2] != found:
+        raise JsonError(f"it is the record of {found}")
+    return found
 
 
 def _parse_pool(document: JsonObject) -> PoolRecord:
@@ -175,25 +221,43 @@ def _parse_pool(document: JsonObject) -> PoolRecord:
 
 
 def _parse_process(document: JsonObject | None) -> ProcessRecord | None:
-    return ProcessRecord(pid=get_int(document, "pid"), started=get_int(document, "started")) if document else None
+    return None if document is None else _process(get_int(document, "pid"), get_int(document, "started"))
+
+
+@lru_cache(maxsize=16)
+def _process(pid: int, started: int) -> ProcessRecord:
+    """Return a record of a process; most endpoints are the same engine's."""
+    return ProcessRecord(pid=pid, started=started)
 
 
 def _parse_requested(document: JsonObject) -> RequestedInterface:
-    address = find_str(document, "address")
-    address_ipv6 = find_str(document, "addressIPv6")
+    address, address_ipv6 = find_str(document, "address"), find_str(document, "addressIPv6")
+    mac = find_str(document, "mac")
+    if address is address_ipv6 is mac is None:
+        return _NOTHING
     return RequestedInterface(
         address=IPv4Interface(address) if address else None,
         address_ipv6=IPv6Interface(address_ipv6) if address_ipv6 else None,
-        mac=find_str(document, "mac"),
+        mac=mac,
     )
 
 
-def _parse_attachment(document: JsonObject) -> AttachmentRecord:
+def _parse_attachment(document: JsonObject, configuration: bytes) -> AttachmentRecord:
     return AttachmentRecord(
-        ifname=get_str(document, "ifname"),
+        ifname=intern(get_str(document, "ifname")),
         netns=get_str(document, "netns"),
-        configuration=get_object(document, "configuration"),
-        cni_version=get_str(document, "cniVersion"),
+        configuration=_parse_configuration(configuration),
+        cni_version=intern(get_str(document, "cniVersion")),
         args=tuple((get_str(arg, "key"), get_str(arg, "value")) for arg in get_objects(document, "args")),
-        capability_args=get_object(document, "capabilityArgs"),
+        capability_args=get_object(document, "capabilityArgs") or _EMPTY,
     )
+
+
+@lru_cache(maxsize=_CONFIGURATIONS)
+def _parse_configuration(text: bytes) -> JsonObject:
+    """Return a network configuration list; equal texts give the same object."""
+    return as_object(parse_json(text), "configuration")
+
+
+_NOTHING: Final = RequestedInterface()
+_EMPTY: Final[JsonObject] = {}

@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Single records that do not fit: they are set aside, because one of them must not keep all containers down."""
+"""Single records that are damaged: they are set aside, because one of them must not keep all containers down."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from spec import JsonObject, render_json
-from state.codec import check_record
 from state.copies import copy_path, remove_old_copies
 from state.db import Database
 from state.errors import RecordDamaged, StateUnusable
 from state.finding import Finding
 
-__all__ = ["set_aside_damaged"]
+__all__ = ["DamagedRecord", "set_aside"]
 
 _PREFIX: Final = "damaged-records"
 _MODE: Final = 0o600
 
+DamagedRecord = tuple[str, bytes, RecordDamaged]
+"""Its key, its value, and what is wrong with it."""
 
-def set_aside_damaged(db: Database) -> tuple[Finding, ...]:
-    """Move the records that do not fit their schema into a file beside the database, and return what was moved.
+
+def set_aside(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Finding, ...]:
+    """Move damaged records into a file beside the database, and return what was moved.
 
     The file is a JSON object: `{"records": [{"key": …, "reason": …, "text": … or "hex": …}]}`. It is on the disk before
     a record is removed.
@@ -28,13 +31,6 @@ def set_aside_damaged(db: Database) -> tuple[Finding, ...]:
     Raises:
         StateUnusable: The file cannot be written; nothing has been changed.
     """
-    damaged: list[tuple[str, bytes, RecordDamaged]] = []
-    for prefix in ("network/", "endpoint/"):
-        for key, value in db.scan(prefix):
-            try:
-                check_record(key, value)
-            except RecordDamaged as exc:
-                damaged.append((key, value, exc))
     if not damaged:
         return ()
     path = copy_path(db.path, _PREFIX, ".json")

@@ -99,15 +99,21 @@ class Database:
             found = [(key, value) for key, value in self._values.items() if key.startswith(prefix)]
         return tuple(sorted(found))
 
-    async def write(self, changes: Mapping[str, bytes | None]) -> None:
+    async def write(self, changes: Mapping[str, bytes | None], on_written: Callable[[], None] = lambda: None) -> None:
         """Store values under their keys, or remove the keys whose value is None, all or nothing, synced.
 
         A caller that is cancelled meanwhile does not stop the write.
 
+        Args:
+            changes: Keys and values.
+            on_written: Called in the event loop once they are on the disk, before this returns.
+
         Raises:
             StateUnusable: Nothing has been written, e.g. for lack of space.
         """
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._writer, self.write_now, changes))
+        written = asyncio.get_running_loop().run_in_executor(self._writer, self.write_now, changes)
+        written.add_done_callback(lambda done: None if done.cancelled() or done.exception() else on_written())
+        await asyncio.shield(written)
 
     def write_now(self, changes: Mapping[str, bytes | None]) -> None:
         """Do what `write` does, in the calling thread."""

@@ -4,37 +4,41 @@
 
 A step takes a document of one version and returns it in the next; documents are not checked here: what comes out of the
 last step is held against its schema like any other. A version that was released is never changed again.
+
+Up to version 2 the stored value was the text of the document.
 """
 
 from collections.abc import Callable, Mapping
+from ipaddress import ip_interface
 from typing import Final
 
-from spec import JsonObject, find_object, get_objects, parse_json, render_json
-from spec.jsontypes import as_object
+from spec import JsonObject, JsonValue, as_object, find_object, get_int, get_objects, get_str
 
 __all__ = ["MIGRATIONS", "SCHEMA_VERSION", "migrate"]
 
 SCHEMA_VERSION: Final = 3
 
+_SCOPE_LINK: Final = 253
 
-def migrate(key: str, value: bytes, version: int) -> bytes:
-    """Return a stored value as it is in this version.
+
+def migrate(key: str, document: JsonValue, version: int) -> JsonObject:
+    """Return a record as it is in this version.
 
     Args:
         key: Its key, e.g. `endpoint/4f2a`.
-        value: The value.
+        document: The record.
         version: The schema version that it was written in.
 
     Raises:
-        JsonError: The value is not what that version writes.
+        ValueError: The document is not what that version writes; a `JsonError` where a key is of another type.
     """
-    document = as_object(parse_json(value), key)
+    current = as_object(document, key)
     kind = key.partition("/")[0]
     for step in range(version, SCHEMA_VERSION):
         change = MIGRATIONS[step].get(kind)
         if change is not None:
-            document = change(document)
-    return render_json(document)
+            current = change(current)
+    return current
 
 
 def _endpoint_1(document: JsonObject) -> JsonObject:
@@ -49,8 +53,17 @@ def _endpoint_1(document: JsonObject) -> JsonObject:
 
 
 def _endpoint_2(document: JsonObject) -> JsonObject:
-    """No plugin's DEL has completed as far as version 2 knew: an unfinished tear down began again with all of them."""
-    return {**document, "deleted": []}
+    """What version 2 did not know.
+
+    No plugin's DEL has completed as far as that version knew: an unfinished tear down began again with all of them.
+    Addresses are stored by themselves: those that the plugins told, and those that they gave to the link.
+    """
+    told = get_objects(find_object(document, "result") or {}, "ips")
+    given = get_objects(find_object(document, "snapshot") or {}, "addresses")
+    found = [get_str(ip, "address") for ip in told]
+    found += [get_str(address, "address") for address in given if get_int(address, "scope") != _SCOPE_LINK]
+    addresses = list(dict.fromkeys(str(ip_interface(address).ip) for address in found))
+    return {**document, "deleted": [], "addresses": addresses}
 
 
 MIGRATIONS: Final[Mapping[int, Mapping[str, Callable[[JsonObject], JsonObject]]]] = {

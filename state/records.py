@@ -3,7 +3,8 @@
 """What is stored of networks and endpoints.
 
 Records are plain values. Foreign documents (a network configuration list, a CNI result) are kept whole, as they were
-read; `state` knows neither CNI nor netlink and does not look into them.
+read; `state` knows neither CNI nor netlink and does not look into them. They may be shared between records: nobody
+changes one.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from typing import NewType
 
 from spec import JsonObject
+from state.document import Document
 from state.phases import Phase
 
 __all__ = [
@@ -105,7 +107,7 @@ class ProcessRecord:
     started: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EndpointRecord:
     """An endpoint: one attachment of one container to one network.
 
@@ -123,6 +125,7 @@ class EndpointRecord:
         snapshot: What the plugins left in the staging namespace (`state/snapshot`), None before ADD has ended; where it
             told no address, what the tear down found: the link and its addresses alone.
         sandbox_key: Path of the sandbox's namespace, None unless joined once.
+        addresses: All addresses that plugins may have made something for, without prefixes: by these it is looked up.
         ifname_prefix: The beginning of the link's name in the sandbox.
         caller: The process that asked for the endpoint, and for its join if there was one: the engine. None where that
             could not be seen, or these were two.
@@ -137,8 +140,9 @@ class EndpointRecord:
     attachment: AttachmentRecord
     answered: int = 0
     deleted: tuple[int, ...] = ()
-    result: JsonObject | None = None
-    snapshot: JsonObject | None = None
+    result: Document = Document()  # noqa: RUF009 - a descriptor; the default that it gives is None
+    snapshot: Document = Document()  # noqa: RUF009
+    addresses: tuple[str, ...] = ()
     sandbox_key: str | None = None
     ifname_prefix: str = "eth"
     caller: ProcessRecord | None = None

@@ -2,27 +2,27 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Networks and endpoints that outlive the daemon, the engine and the machine.
 
-| key             | value                     |
-| --------------- | ------------------------- |
-| `meta/schema`   | schema version, e.g. `3`  |
-| `meta/engine`   | the engine's own ID       |
-| `network/<id>`  | `spec/state/network.json` |
-| `endpoint/<id>` | `spec/state/endpoint.json`|
+| key             | value                                           |
+| --------------- | ----------------------------------------------- |
+| `meta/schema`   | schema version, e.g. `3`                        |
+| `meta/engine`   | the engine's own ID                             |
+| `network/<id>`  | `state/stored_value.py` of a `NetworkRecord`    |
+| `endpoint/<id>` | `state/stored_value.py` of an `EndpointRecord`  |
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
 from spec import JsonError, JsonObject, JsonValue, parse_json
-from state.codec import parse_endpoint, parse_network, render_endpoint, render_network
+from state.codec import parse_endpoint, parse_network, render_endpoint, render_network, value_of
 from state.copies import find_copies
-from state.damaged_records import set_aside_damaged
+from state.damaged_records import DamagedRecord, set_aside
 from state.db import Database
 from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaTooNew, WrongPhase
-from state.finding import Finding
+from state.index import Index
 from state.migrations import SCHEMA_VERSION, migrate
 from state.phases import TRANSITIONS, Phase
 from state.records import EndpointId, EndpointRecord, NetworkId, NetworkRecord
@@ -42,14 +42,22 @@ class Store:
     What a method stored is on the disk when it returns; when it raises, nothing has changed. The caller serialises the
     steps of one endpoint (one lock per endpoint); different endpoints do not disturb one another.
 
+    Records are parsed once, when the store is opened or when they are stored, and kept: reading costs nothing, and two
+    reads give the same object until the record changes.
+
     Attributes:
         findings: The damage that was met when it was opened, and what was done about it.
     """
 
-    def __init__(self, db: Database, findings: tuple[Finding, ...]) -> None:
-        self.findings = findings
+    def __init__(self, db: Database) -> None:
         self._db = db
-        self._phases = {record.id: record.phase for record in self.endpoints()}
+        self.findings = db.findings
+        self._networks: dict[NetworkId, NetworkRecord] = {}
+        self._endpoints: dict[EndpointId, EndpointRecord] = {}
+        self._in_order: tuple[EndpointRecord, ...] | None = None
+        self._by_address = Index(lambda record: record.addresses)
+        self._by_sandbox = Index(lambda record: (record.sandbox_key,) if record.sandbox_key else ())
+        self._load()
 
     @classmethod
     def open(cls, directory: Path) -> Self:
@@ -69,7 +77,7 @@ class Store:
             if db.get(_SCHEMA_KEY) is None:
                 db.write_now({_SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
             _migrate(db)
-            return cls(db, (*db.findings, *set_aside_damaged(db)))
+            return cls(db)
         except BaseException:
             db.close()
             raise
@@ -114,35 +122,41 @@ class Store:
                 f"{len(self.endpoints())} endpoints; export it, and import with --replace to forget it"
             )
         self._db.write_now({**dict.fromkeys(present), **entries})
-        self._phases = {record.id: record.phase for record in self.endpoints()}
+        self._load()
 
     def networks(self) -> tuple[NetworkRecord, ...]:
         """Return all networks, by ID."""
-        return tuple(parse_network(key, value) for key, value in self._db.scan(_NETWORKS))
+        return tuple(self._networks[network_id] for network_id in sorted(self._networks))
 
     def find_network(self, network_id: NetworkId) -> NetworkRecord | None:
         """Return the network's record, None if there is none."""
-        key = f"{_NETWORKS}{network_id}"
-        value = self._db.get(key)
-        return None if value is None else parse_network(key, value)
+        return self._networks.get(network_id)
 
     async def put_network(self, record: NetworkRecord) -> None:
         """Store a network's record, in place of an earlier one."""
-        await self._db.write({f"{_NETWORKS}{record.id}": render_network(record)})
+        await self._write(f"{_NETWORKS}{record.id}", render_network(record))
 
     async def remove_network(self, network_id: NetworkId) -> None:
         """Remove a network's record, if there is one."""
-        await self._db.write({f"{_NETWORKS}{network_id}": None})
+        await self._write(f"{_NETWORKS}{network_id}", None)
 
     def endpoints(self) -> tuple[EndpointRecord, ...]:
         """Return all endpoints, by ID."""
-        return tuple(parse_endpoint(key, value) for key, value in self._db.scan(_ENDPOINTS))
+        if self._in_order is None:
+            self._in_order = tuple(self._endpoints[endpoint_id] for endpoint_id in sorted(self._endpoints))
+        return self._in_order
+
+    def endpoints_with_address(self, addresses: Iterable[str]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints that have any of some addresses in `EndpointRecord.addresses`, by ID."""
+        return tuple(self._endpoints[endpoint_id] for endpoint_id in self._by_address.find(addresses))
+
+    def endpoints_in_sandbox(self, sandbox_key: str) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints that were joined to a sandbox, by ID."""
+        return tuple(self._endpoints[endpoint_id] for endpoint_id in self._by_sandbox.find((sandbox_key,)))
 
     def find_endpoint(self, endpoint_id: EndpointId) -> EndpointRecord | None:
         """Return the endpoint's record, None if there is none."""
-        key = f"{_ENDPOINTS}{endpoint_id}"
-        value = self._db.get(key)
-        return None if value is None else parse_endpoint(key, value)
+        return self._endpoints.get(endpoint_id)
 
     def get_endpoint(self, endpoint_id: EndpointId) -> EndpointRecord:
         """Return the endpoint's record.
@@ -162,8 +176,7 @@ class Store:
             WrongPhase: `TRANSITIONS` does not lead from the stored phase to the record's.
         """
         self._check(record.id, record.phase)
-        await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)})
-        self._phases[record.id] = record.phase
+        await self._write(f"{_ENDPOINTS}{record.id}", render_endpoint(record))
 
     async def adopt_endpoint(self, record: EndpointRecord) -> None:
         """Store an endpoint that was found, not made, in whatever phase it is.
@@ -171,11 +184,10 @@ class Store:
         Raises:
             WrongPhase: There is a record of it.
         """
-        phase = self._phases.get(record.id)
-        if phase is not None:
-            raise WrongPhase(record.id, phase, record.phase)
-        await self._db.write({f"{_ENDPOINTS}{record.id}": render_endpoint(record)})
-        self._phases[record.id] = record.phase
+        stored = self._endpoints.get(record.id)
+        if stored is not None:
+            raise WrongPhase(record.id, stored.phase, record.phase)
+        await self._write(f"{_ENDPOINTS}{record.id}", render_endpoint(record))
 
     async def remove_endpoint(self, endpoint_id: EndpointId) -> None:
         """Remove an endpoint's record, which must be in DELETING: its DEL is done.
@@ -184,13 +196,65 @@ class Store:
             WrongPhase: It is in another phase.
         """
         self._check(endpoint_id, None)
-        await self._db.write({f"{_ENDPOINTS}{endpoint_id}": None})
-        del self._phases[endpoint_id]
+        await self._write(f"{_ENDPOINTS}{endpoint_id}", None)
 
     def _check(self, endpoint_id: EndpointId, wanted: Phase | None) -> None:
-        phase = self._phases.get(endpoint_id)
+        stored = self._endpoints.get(endpoint_id)
+        phase = None if stored is None else stored.phase
         if wanted not in TRANSITIONS[phase]:
             raise WrongPhase(endpoint_id, phase, wanted)
+
+    async def _write(self, key: str, value: bytes | None) -> None:
+        """Write a record, or remove it, and have it in memory then, also if the caller is cancelled meanwhile."""
+        kept = self._read(key, value)
+        await self._db.write({key: value}, on_written=kept)
+
+    def _load(self) -> None:
+        """Parse what the database holds; what is damaged is set aside."""
+        self._networks.clear()
+        for endpoint_id in tuple(self._endpoints):
+            self._forget_endpoint(endpoint_id)
+        damaged: list[DamagedRecord] = []
+        for prefix in (_NETWORKS, _ENDPOINTS):
+            for key, value in self._db.scan(prefix):
+                try:
+                    self._read(key, value)()
+                except RecordDamaged as exc:
+                    damaged.append((key, value, exc))
+        self.findings = (*self.findings, *set_aside(self._db, damaged))
+
+    def _read(self, key: str, value: bytes | None) -> Callable[[], None]:
+        """Parse a value of the database; return what takes the record over into memory.
+
+        Raises:
+            RecordDamaged: It is no record.
+        """
+        kind, _, name = key.partition("/")
+        if kind == "network":
+            network = None if value is None else parse_network(key, value)
+            return partial(self._keep_network, NetworkId(name), network)
+        endpoint = None if value is None else parse_endpoint(key, value)
+        return partial(self._keep_endpoint, EndpointId(name), endpoint)
+
+    def _keep_network(self, network_id: NetworkId, record: NetworkRecord | None) -> None:
+        if record is None:
+            self._networks.pop(network_id, None)
+        else:
+            self._networks[network_id] = record
+
+    def _keep_endpoint(self, endpoint_id: EndpointId, record: EndpointRecord | None) -> None:
+        self._forget_endpoint(endpoint_id)
+        if record is not None:
+            self._endpoints[endpoint_id] = record
+            self._by_address.add(record)
+            self._by_sandbox.add(record)
+
+    def _forget_endpoint(self, endpoint_id: EndpointId) -> None:
+        self._in_order = None
+        record = self._endpoints.pop(endpoint_id, None)
+        if record is not None:
+            self._by_address.discard(record)
+            self._by_sandbox.discard(record)
 
 
 def _refuse_newer(directory: Path, entries: Mapping[str, bytes]) -> None:
@@ -207,8 +271,8 @@ def _migrate(db: Database) -> None:
     changes: dict[str, bytes | None] = {_SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
     for prefix in (_NETWORKS, _ENDPOINTS):
         for key, value in db.scan(prefix):
-            with suppress(JsonError):
-                changes[key] = migrate(key, value, version)
+            with suppress(ValueError, RecordDamaged):
+                changes[key] = value_of(key, migrate(key, parse_json(value), version))
     db.write_now(changes)
 
 

@@ -14,10 +14,8 @@ from spec import (
     get_objects,
     get_str,
     load_validator,
-    parse_json,
-    render_json,
 )
-from state.codec import check_record
+from state.codec import document_of, value_of
 from state.errors import ImportRefused, RecordDamaged
 from state.migrations import migrate
 
@@ -36,9 +34,9 @@ def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> JsonObj
         kind, _, _ = key.partition("/")
         match kind:
             case "network":
-                networks.append(parse_json(value))
+                networks.append(document_of(key, value))
             case "endpoint":
-                endpoints.append(parse_json(value))
+                endpoints.append(document_of(key, value))
             case _ if key != _SCHEMA_KEY:
                 meta[key] = value.decode("utf-8", "replace")
     return {"schema": version, "meta": meta, "networks": networks, "endpoints": endpoints}
@@ -71,17 +69,15 @@ def parse_export(document: JsonValue, version: int) -> Mapping[str, bytes]:
             key = f"{kind}/{get_str(record, 'id')}"
             if key in entries:
                 raise ImportRefused(f"{key} is there twice")
-            entries[key] = _bring_up(key, render_json(record), found)
+            entries[key] = _bring_up(key, record, found)
     return entries
 
 
-def _bring_up(key: str, value: bytes, found: int) -> bytes:
-    """Return a record of an earlier schema version as it is in this one, held against all that it must be."""
+def _bring_up(key: str, record: JsonObject, found: int) -> bytes:
+    """Return the stored value of a record of this or an earlier schema version."""
     try:
-        current = migrate(key, value, found)
-        check_record(key, current)
+        return value_of(key, migrate(key, record, found))
     except RecordDamaged as exc:
         raise ImportRefused(f"record {key} cannot be imported: {exc.reason}") from exc
-    except JsonError as exc:
+    except ValueError as exc:
         raise ImportRefused(f"record {key} cannot be imported: {exc}") from exc
-    return current

@@ -13,7 +13,7 @@ from cnm_bridge.caller import CALLER_PID
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, KernelError, LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.lifecycle.attachment import cni_attachment
-from cnm_bridge.lifecycle.handover import choose_interface, describe_join
+from cnm_bridge.lifecycle.handover import choose_interface, describe_join, with_addresses
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_link_name, staging_path
 from cnm_bridge.lifecycle.networks import Networks
@@ -305,7 +305,7 @@ class Endpoints:
 
         async def remember(result: Result) -> None:
             nonlocal record
-            record = replace(record, answered=record.answered + 1, result=result.document)
+            record = with_addresses(replace(record, answered=record.answered + 1, result=result.document))
             await self._store.put_endpoint(record)
 
         ifname = record.attachment.ifname
@@ -330,7 +330,7 @@ class Endpoints:
                 f"{', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge, ptp or macvlan"
             ) from exc
         refuse_ignored(plan, snapshot)
-        await self._store.put_endpoint(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
+        await self._store.put_endpoint(with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json())))
         log.info("endpoint.created", configuration=configuration.name)
         return snapshot
 

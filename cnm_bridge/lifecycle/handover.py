@@ -11,6 +11,7 @@ removes the prefix's route from the kernel.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -54,7 +55,7 @@ __all__ = [
     "known_addresses",
     "prefix_of",
     "told_addresses",
-    "told_or_given_addresses",
+    "with_addresses",
 ]
 
 A = TypeVar("A", IPv4Interface, IPv6Interface)
@@ -122,10 +123,14 @@ def given_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     return tuple(a.address for a in sorted((*ipv4, *ipv6), key=lambda a: (a.address.version, a.is_deprecated)))
 
 
-def told_or_given_addresses(record: EndpointRecord) -> frozenset[IpAddress]:
-    """Return all addresses that the plugins of an endpoint may have made something for, of whatever link."""
+def with_addresses(record: EndpointRecord) -> EndpointRecord:
+    """Return a record that tells all addresses for which its plugins may have made something, of whatever link.
+
+    To be called whenever result or snapshot have changed: `Store.endpoints_with_address` finds the endpoint by these.
+    """
     told = Result.from_document(record.result).ips if record.result else ()
-    return frozenset((*(ip.address.ip for ip in told), *(address.ip for address in known_addresses(record))))
+    found = (*(ip.address.ip for ip in told), *(address.ip for address in known_addresses(record)))
+    return replace(record, addresses=tuple(dict.fromkeys(map(str, found))))
 
 
 def known_addresses(record: EndpointRecord) -> tuple[IpInterface, ...]:

@@ -152,4 +152,5 @@ def lost_endpoint(
         ),
         answered=len(configuration.plugins),
         result=result,
+        addresses=tuple(str(ip_interface(address).ip) for address in addresses),
     )

@@ -19,7 +19,6 @@ from typing import Final
 import structlog
 
 from cnm_bridge.kernel import IpAddress, Kernel, KernelError
-from cnm_bridge.lifecycle.handover import told_or_given_addresses
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.usage import Usage
 from cnm_bridge.lifecycle.verification import find_abandoned, find_dead
@@ -64,7 +63,7 @@ class MakeRoom:
         runs longer than it may, so this ends.
         """
         if addresses:
-            await self.wait_for(endpoint_id for endpoint_id in self.leaving if self._has_any(endpoint_id, addresses))
+            await self.wait_for(record.id for record in self._store.endpoints_with_address(map(str, addresses)))
 
     async def wait_for(self, endpoints: Iterable[EndpointId]) -> None:
         """Wait until some endpoints have left, if they are leaving, or their tear down has failed."""
@@ -109,10 +108,6 @@ class MakeRoom:
             async with asyncio.timeout(_PATIENCE_S):
                 await self.wait_for(wanted)
         return self._is_any_gone(wanted)
-
-    def _has_any(self, endpoint_id: EndpointId, addresses: Collection[IpAddress]) -> bool:
-        record = self._store.find_endpoint(endpoint_id)
-        return record is not None and not told_or_given_addresses(record).isdisjoint(addresses)
 
     def _is_any_gone(self, endpoints: Iterable[EndpointId]) -> bool:
         return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in endpoints)

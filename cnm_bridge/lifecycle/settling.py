@@ -134,8 +134,8 @@ class Settling:
 
     def _beside(self, joined: _Joined) -> Iterator[_Joined]:
         """Yield the other endpoints of a sandbox."""
-        for record in self._store.endpoints():
-            other = _Joined.of(record) if record.sandbox_key == str(joined.sandbox) else None
+        for record in self._store.endpoints_in_sandbox(str(joined.sandbox)):
+            other = _Joined.of(record)
             if other is not None and other.id != joined.id:
                 yield other
 

@@ -19,7 +19,7 @@ import structlog
 from cni_invoker import NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.kernel import IpInterface, Kernel, Snapshot, Whereabouts
 from cnm_bridge.lifecycle.attachment import cni_attachment
-from cnm_bridge.lifecycle.handover import given_addresses
+from cnm_bridge.lifecycle.handover import given_addresses, with_addresses
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
 from state import EndpointRecord, Phase, StateError, StateUnusable, Store
 
@@ -66,7 +66,7 @@ class TearDown:
             staged = await self._kernel.look_at_staged(Path(record.attachment.netns), record.attachment.ifname)
             addresses = given_addresses(staged)
             if addresses:  # the first DEL may delete the link and die, and nobody else knows them
-                record = replace(record, snapshot=staged.to_json())
+                record = with_addresses(replace(record, snapshot=staged.to_json()))
                 failed = await self._write(record)
                 unwritten = unwritten and failed  # DELETING is enough: all is undone below, if nobody kills it twice
         await self._delete_all(record, result, addresses)

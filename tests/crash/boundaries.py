@@ -26,6 +26,7 @@ from cnm_bridge.kernel.message import Message, Wanted
 from cnm_bridge.kernel.netlink import Netlink
 from spec import JsonObject, Validator, as_object, parse_json
 from state.db import Database
+from state.stored_value import line_of
 
 __all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
 
@@ -189,7 +190,7 @@ def _reach_file(boundaries: Boundaries, what: str, path: Path) -> None:
 def _phase(value: bytes | None) -> str:
     if value is None:
         return "gone"
-    record = parse_json(value)
+    record = parse_json(line_of(value, 1)) if b"\n" in value else None  # else it is no record
     return str(as_object(record, "a record").get("phase", "stored")) if isinstance(record, dict) else "stored"
 
 

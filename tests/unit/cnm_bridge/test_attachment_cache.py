@@ -15,7 +15,6 @@ from cni_invoker import (
     AttachmentReader,
     CacheDamaged,
     CachedAttachment,
-    CacheError,
     NetworkConfigurationList,
 )
 from cnm_bridge.attachment_cache import EndpointCache
@@ -140,15 +139,3 @@ async def test_what_has_been_set_aside(tmp_path: Path) -> None:
     copy.unlink()
     with closing(Store.open(directory)) as store:
         assert await EndpointCache(store).list("blue", whole=True) == ()
-
-
-async def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
-    """It keeps the whole store from being listed: who is left out would be nobody."""
-    store = Store.open(tmp_path / "state")
-    await store.put_endpoint(endpoint("e1", "blue"))
-    store._db.write_now({"endpoint/e2": b"garbage"})
-    with pytest.raises(CacheError, match="the daemon's store"):
-        await EndpointCache(store).list("blue")
-    with pytest.raises(CacheError, match="the daemon's store"):
-        await EndpointCache(store).find("blue", AttachmentKey(container_id="e2", ifname="eth0"))
-    store.close()

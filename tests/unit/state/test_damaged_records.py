@@ -10,6 +10,7 @@ import pytest
 
 from state import EndpointRecord, NetworkRecord, Store
 from state.codec import render_endpoint, render_network
+from state.stored_value import join_lines
 
 
 def put(directory: Path, key: str, value: bytes) -> None:
@@ -31,11 +32,14 @@ async def directory(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRe
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("network/n1", b"[]", "is not of type 'object'"),
-        ("endpoint/e1", b"[]", "is not of type 'object'"),
-        ("endpoint/e1", b"\xff\xfe", "not UTF-8"),
-        ("endpoint/e1", b"", "Expecting value"),
-        ("network/n1", b'{"id": 7}', "'configuration' is a required property"),
+        ("network/n1", b"[]", "its checksum is wrong"),
+        ("endpoint/e1", b"[]", "its checksum is wrong"),
+        ("endpoint/e1", b"\xff\xfe", "its checksum is wrong"),
+        ("endpoint/e1", b"", "its checksum is wrong"),
+        ("endpoint/e1", join_lines([b"{}"]), "it has 2 lines, not 5"),
+        ("endpoint/e1", join_lines([b"", b"{}", b"null", b"null"]), "Expecting value"),
+        ("network/n1", join_lines([b"[]"]), "must be an object"),
+        ("network/n1", join_lines([b'{"id": 7}']), "options is missing"),
     ],
 )
 def test_a_damaged_record_is_set_aside(directory: Path, key: str, value: bytes, reason: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from spec import JsonObject, get_object, load_validator, parse_json
 from state import SCHEMA_VERSION, ImportRefused, Phase, ProcessRecord, Store
+from state.codec import document_of
 from state.migrations import MIGRATIONS, migrate
 
 FIXTURES: Final = Path(__file__).with_name("version_1")
@@ -59,6 +60,7 @@ def test_version_1(version_1: Path) -> None:
     store = Store.open(version_1)
     (network,) = store.networks()
     joined, pending = store.endpoints()
+    found = store.endpoints_with_address(["10.1.2.3"])
     store.close()
     assert (network.configuration, network.internal) == ("blue", False)
     assert (joined.phase, joined.sandbox_key) == (Phase.JOINED, "/var/run/docker/netns/0123456789ab")
@@ -66,6 +68,8 @@ def test_version_1(version_1: Path) -> None:
     assert joined.snapshot["rules"] == joined.snapshot["neighbours"] == joined.snapshot["sysctls"] == []
     assert joined.snapshot["qdisc"] is None
     assert get_object(joined.snapshot, "link")["mac"] == "ee:77:5c:0d:4a:3b"
+    assert joined.addresses == ("10.1.2.3",)
+    assert found == (joined,)
     assert (pending.phase, pending.snapshot) == (Phase.PENDING, None)
     assert stored(version_1)[b"meta/schema"] == str(SCHEMA_VERSION).encode()
 
@@ -76,7 +80,7 @@ def test_migrated_records_fit_their_schemas(version_1: Path) -> None:
     for key, value in stored(version_1).items():
         kind = key.decode().partition("/")[0]
         if kind != "meta":
-            load_validator(f"state/{kind}")(parse_json(value))
+            load_validator(f"state/{kind}")(document_of(key.decode(), value))
     Store.open(version_1).close()
 
 
@@ -92,7 +96,7 @@ def test_version_2(version_2: Path) -> None:
     for key, value in stored(version_2).items():
         kind = key.decode().partition("/")[0]
         if kind != "meta":
-            load_validator(f"state/{kind}")(parse_json(value))
+            load_validator(f"state/{kind}")(document_of(key.decode(), value))
 
 
 @pytest.mark.parametrize("damage", [b"no JSON", b"[]", b'{"snapshot": 7}'])
@@ -148,4 +152,4 @@ def test_every_version_has_a_step() -> None:
 
 def test_this_version_stays_as_it_is() -> None:
     """Nothing is done to what is of this version."""
-    assert migrate("endpoint/e", b'{"snapshot":null}', SCHEMA_VERSION) == b'{"snapshot":null}'
+    assert migrate("endpoint/e", {"snapshot": None}, SCHEMA_VERSION) == {"snapshot": None}

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The store keeps records over restarts, allows only legal steps, and belongs to one process."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from state import (
     SCHEMA_VERSION,
     TRANSITIONS,
+    EndpointId,
     EndpointRecord,
     NetworkRecord,
     Phase,
@@ -42,6 +44,58 @@ async def test_records_outlive_the_store(tmp_path: Path, network: NetworkRecord,
     assert store.endpoints() == (endpoint,)
     assert store.get_endpoint(endpoint.id) == endpoint
     store.close()
+
+
+async def test_records_are_parsed_once(store: Store, network: NetworkRecord, endpoint: EndpointRecord) -> None:
+    """Reading again gives the same object, until the record changes."""
+    await store.put_network(network)
+    await store.put_endpoint(endpoint)
+    assert store.find_network(network.id) is store.networks()[0]
+    before = store.endpoints()
+    assert store.endpoints() is before
+    assert store.find_endpoint(endpoint.id) is before[0]
+    await store.put_endpoint(replace(endpoint, phase=Phase.READY))
+    assert [record.phase for record in store.endpoints()] == [Phase.READY]
+
+
+async def test_a_record_that_fails_to_be_written_stays(store: Store, endpoint: EndpointRecord) -> None:
+    """Memory has what the disk has."""
+    await store.put_endpoint(endpoint)
+    stored = store.find_endpoint(endpoint.id)
+    with pytest.raises(ValueError, match="Out of range float"):
+        await store.put_endpoint(replace(endpoint, phase=Phase.READY, result={"x": float("nan")}))
+    assert store.find_endpoint(endpoint.id) is stored
+
+
+async def test_a_write_whose_caller_goes_away(tmp_path: Path, endpoint: EndpointRecord) -> None:
+    """It is done all the same, on the disk and in memory."""
+    store = Store.open(tmp_path)
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(store.put_endpoint(endpoint))
+        await asyncio.sleep(0)  # it has begun
+        writing.cancel()
+    await store.put_endpoint(replace(endpoint, id=EndpointId("f" * 64)))  # one at a time: the first is done then
+    assert writing.cancelled()
+    assert [record.id for record in store.endpoints()] == ["e" * 64, "f" * 64]
+    store.close()
+
+
+async def test_endpoints_are_found_by_what_they_hold(store: Store, endpoint: EndpointRecord) -> None:
+    """By any of their addresses and by their sandbox, until they change or go."""
+    other = replace(endpoint, id=EndpointId("f" * 64), addresses=("10.0.0.2", "fd00::2"))
+    await store.put_endpoint(replace(endpoint, addresses=("10.0.0.1", "10.0.0.2"), sandbox_key="/run/x"))
+    await store.put_endpoint(other)
+
+    def found(*addresses: str) -> list[str]:
+        return [record.id[0] for record in store.endpoints_with_address(addresses)]
+
+    assert (found("10.0.0.1"), found("10.0.0.2"), found("fd00::2", "10.0.0.1")) == (["e"], ["e", "f"], ["e", "f"])
+    assert found("10.0.0.3") == []
+    assert [record.id for record in store.endpoints_in_sandbox("/run/x")] == [endpoint.id]
+    await store.put_endpoint(replace(other, addresses=("10.0.0.1",), phase=Phase.DELETING))
+    assert (found("10.0.0.1"), found("10.0.0.2"), found("fd00::2")) == (["e", "f"], ["e"], [])
+    await store.remove_endpoint(other.id)
+    assert found("10.0.0.1") == ["e"]
 
 
 async def test_removed_network_is_gone(store: Store, network: NetworkRecord) -> None:

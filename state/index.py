@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds endpoint records by what they hold, however many there are."""
+
+from collections.abc import Callable, Iterable
+
+from state.records import EndpointId, EndpointRecord
+
+__all__ = ["Index"]
+
+
+class Index:
+    """The endpoints by a key of their records.
+
+    Args:
+        keys_of: Gives the keys under which a record is found.
+    """
+
+    def __init__(self, keys_of: Callable[[EndpointRecord], Iterable[str]]) -> None:
+        self._keys_of = keys_of
+        self._found: dict[str, set[EndpointId]] = {}
+
+    def add(self, record: EndpointRecord) -> None:
+        """Take a record in."""
+        for key in self._keys_of(record):
+            self._found.setdefault(key, set()).add(record.id)
+
+    def discard(self, record: EndpointRecord) -> None:
+        """Take a record out that was taken in."""
+        for key in self._keys_of(record):
+            found = self._found.get(key, set())
+            found.discard(record.id)
+            if not found:
+                self._found.pop(key, None)
+
+    def find(self, keys: Iterable[str]) -> list[EndpointId]:
+        """Return the endpoints found under any of some keys, in order."""
+        return sorted({endpoint_id for key in keys for endpoint_id in self._found.get(key, ())})
