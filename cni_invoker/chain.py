@@ -13,7 +13,7 @@ from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
 from cni_invoker.executions import Executions
-from cni_invoker.negotiation import Negotiation
+from cni_invoker.negotiation import Negotiation, choose_version
 from cni_invoker.plugin_errors import BadResult, PluginError, PluginFailed, PluginNotFound, PluginNotStarted
 from cni_invoker.request import Request, Requests
 from cni_invoker.result import Result, parse_result
@@ -177,15 +177,19 @@ class Chain:
             raise GcFailed(network.name, errors)
 
     async def status(self, network: NetworkConfigurationList) -> None:
-        """Run STATUS in the order of the list, up to the first failure; as with GC, not all plugins know it.
+        """Run STATUS in the order of the list, up to the first failure; skip one that does not say what it speaks.
 
         Raises:
-            PluginError, BadResult: About one plugin; those after it have not run.
+            NoCommonVersion: A plugin, or the one that it names for IPAM, does not speak the list's version: it would
+                refuse ADD with the same code. Those after it have not run.
+            PluginError: About one plugin; those after it have not run.
         """
         if not is_at_least(network.cni_version, _STATUS_SINCE):
             return
         for plugin in network.plugins:
-            if await self._speaks(plugin, network.cni_version):
+            answers = await self._negotiation.answers(plugin)
+            choose_version(network, answers)
+            if plugin.type in answers:
                 await self._executions.run(self._make_requests().status(network, plugin))
 
     async def _delete(self, request: Request, restore: Callable[[], Awaitable[object]] | None) -> None:
@@ -217,11 +221,13 @@ class Chain:
         """Tell whether a plugin speaks a version, and the plugin for IPAM as well that it hands the verb on to.
 
         One of before answers these verbs with whatever error comes first, code 3 for one (measured, 1.1.1).
+
+        Raises:
+            CniError: The plugin does not say what it speaks.
         """
-        for plugin_type in filter(None, (plugin.type, plugin.ipam_type)):
-            if version not in (await self._negotiation.version(plugin_type)).supported:
-                return False
-        return True
+        own = await self._negotiation.version(plugin.type)
+        answers = await self._negotiation.answers(plugin)
+        return all(version in info.supported for info in (own, *answers.values()))
 
 
 def _refuses(exc: PluginError) -> bool:

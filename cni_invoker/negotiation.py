@@ -3,18 +3,20 @@
 """Which version a list is spoken in: the newest that it offers and that all of its plugins speak, and this runtime.
 
 The specification leaves that to the runtime (CNI SPEC §1 "Version considerations"); libcni takes the newest that the
-list offers, which then fails with plugins that are older.
+list offers, which then fails with plugins that are older. A list that libcni runs must run here too, so plugins are
+asked only where the list offers a choice, and one that gives no usable answer does not restrict it.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.config import NetworkConfigurationList
+from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import CniError, NoCommonVersion
 from cni_invoker.executions import Executions
-from cni_invoker.plugin_errors import BadResult, PluginFailed
+from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginTimeout
 from cni_invoker.request import Requests
 from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, parse_version_info
 
@@ -31,7 +33,7 @@ def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, Vers
 
     Args:
         network: The list.
-        plugins: What its plugins answered to VERSION, by type.
+        plugins: What its plugins answered to VERSION, by type; one that is left out restricts nothing.
 
     Raises:
         NoCommonVersion: There is none.
@@ -82,20 +84,38 @@ class Negotiation:
     async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
         """Return `network` in the newest version that fits.
 
-        Plugins that cannot tell what they speak are let pass where the list offers no choice: ADD will show.
+        A list of one version is spoken in that, as libcni does, whatever its plugins answer to VERSION: they are not
+        asked. Where there is a choice, plugins that do not answer are taken to speak all of it.
 
         Raises:
             NoCommonVersion: There is none.
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: A plugin does not tell.
+            PluginNotFound: A plugin of the list is missing; one for IPAM may be.
+            PluginNotStarted: A plugin of the list does not run.
         """
-        plugins = {}
-        for plugin_type in dict.fromkeys(network.plugin_types):
-            try:
-                plugins[plugin_type] = await self.version(plugin_type)
-            except (PluginFailed, BadResult):
-                if len(network.cni_versions) > 1:
-                    raise
-        return network.with_version(choose_version(network, plugins))
+        for plugin in network.plugins:
+            self._executions.find(plugin.type)
+        answers: dict[str, VersionInfo] = {}
+        if len(network.cni_versions) > 1:
+            for plugin in network.plugins:
+                answers |= await self.answers(plugin)
+        return network.with_version(choose_version(network, answers))
+
+    async def answers(self, plugin: PluginConfiguration) -> dict[str, VersionInfo]:
+        """Return what a plugin and the one that it names for IPAM answer to VERSION, by type.
+
+        What gives no usable answer is left out. That goes for the name in `ipam.type` in particular: it is the plugin's
+        own, which need not execute anything by that name (`azure-vnet` with `azure-cns` does not).
+
+        Raises:
+            PluginNotFound, PluginNotStarted: About the plugin itself.
+        """
+        answers = {}
+        with suppress(PluginFailed, PluginTimeout, BadResult):
+            answers[plugin.type] = await self.version(plugin.type)
+        if plugin.ipam_type is not None:
+            with suppress(CniError):
+                answers[plugin.ipam_type] = await self.version(plugin.ipam_type)
+        return answers
 
     async def _ask_for_all(self, plugin_type: str, asked: tuple[Path, _Identity | None]) -> VersionInfo:
         answer = self._asking[asked] = asyncio.get_running_loop().create_future()

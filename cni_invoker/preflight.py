@@ -4,6 +4,9 @@
 
 Nothing is changed on the host: plugins are looked at, and asked for their versions. libcni's `ValidateNetworkList` asks
 the same of the plugins of the list alone; here those that they delegate to are looked at too.
+
+A problem is what is sure to make ADD fail. What may be right all the same, and could not be found out, is a warning: a
+list that libcni runs must run here.
 """
 
 import asyncio
@@ -13,12 +16,13 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 from cni_invoker.config import NetworkConfigurationList
 from cni_invoker.errors import CniError
 from cni_invoker.plugin_errors import PluginNotFound, PluginNotStarted
 from cni_invoker.runtime import Runtime
+from cni_invoker.versions import SUPPORTED_VERSIONS
 from spec import JsonObject, JsonValue
 
 __all__ = ["PluginFinding", "Preflight", "Role", "run_preflight"]
@@ -30,6 +34,14 @@ _REFERENCE_PLUGINS: Final = frozenset(
     }
 )
 """The plugins of containernetworking/plugins, which distributions have in one package."""
+
+_EXECUTES_IPAM: Final = frozenset(
+    {"bridge", "dummy", "host-device", "ipvlan", "macvlan", "ptp", "tap", "vlan", "win-bridge", "win-overlay"}
+)
+"""Those of them that are known to execute what `ipam.type` names; others may take the name for whatever they like."""
+
+_EXECUTES_DELEGATES: Final = frozenset({"flannel", "multus", "multus-shim"})
+"""Meta plugins that are known to execute their delegates."""
 
 
 class Role(StrEnum):
@@ -54,6 +66,7 @@ class PluginFinding:
         supported: The CNI versions it says it supports, empty if it could not be asked.
         capabilities: What the list declares it to understand in `runtimeConfig`, sorted.
         problems: What is wrong with it, empty if nothing is.
+        warnings: What had to be guessed about it, empty if nothing had.
     """
 
     type: str
@@ -62,6 +75,7 @@ class PluginFinding:
     supported: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -89,13 +103,18 @@ class Preflight:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether nothing is wrong; there may be warnings."""
         return not self.all_problems
 
     @property
     def all_problems(self) -> tuple[str, ...]:
         """What is wrong with the list and with each plugin, the latter with its name."""
         return (*self.problems, *(f"{found.label}: {problem}" for found in self.plugins for problem in found.problems))
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """What had to be guessed about the plugins, each with the plugin's name."""
+        return tuple(f"{found.label}: {warning}" for found in self.plugins for warning in found.warnings)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -117,6 +136,7 @@ class Preflight:
                     "supportedVersions": list(found.supported),
                     "capabilities": list(found.capabilities),
                     "problems": list(found.problems),
+                    "warnings": list(found.warnings),
                 }
                 for found in self.plugins
             ],
@@ -131,6 +151,7 @@ class Preflight:
           ok       bridge               /opt/cni/bin/bridge; CNI 0.3.1, 0.4.0, 1.0.0
           ok         host-local (ipam)  /opt/cni/bin/host-local; CNI 0.3.1, 0.4.0, 1.0.0
           PROBLEM  firewal              not found in /opt/cni/bin; did you mean 'firewall'?
+          WARNING  own                  does not say which CNI versions it speaks: …
         ```
         """
         source = "" if self.source is None else f" ({self.source})"
@@ -138,11 +159,13 @@ class Preflight:
         for found in self.plugins:
             name = found.label if found.role is Role.PLUGIN else f"  {found.label}"
             facts = [str(found.path)] if found.path else []
-            facts.append(f"CNI {', '.join(found.supported)}" if found.supported else "does not tell its CNI versions")
+            if found.supported:
+                facts.append(f"CNI {', '.join(found.supported)}")
             if found.capabilities:
                 facts.append(f"capabilities {', '.join(found.capabilities)}")
-            said = [("PROBLEM", problem) for problem in found.problems] or [("ok", "; ".join(facts))]
-            lines.extend(f"  {mark:<8} {name:<20} {text}" for mark, text in said)
+            marked = [("PROBLEM", problem) for problem in found.problems]
+            marked += [("WARNING", warning) for warning in found.warnings]
+            lines.extend(f"  {mark:<8} {name:<20} {text}" for mark, text in marked or [("ok", "; ".join(facts))])
         lines.extend(f"  PROBLEM  {problem}" for problem in self.problems)
         return "\n".join(lines)
 
@@ -156,9 +179,9 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
         runtime: Would run the plugins.
         network: The list.
     """
-    needed = [found for plugin in network.plugins for found in _needed(plugin.document)]
+    needed = [pair for plugin in network.plugins for pair in _needed(plugin.document)]
     async with asyncio.TaskGroup() as tasks:
-        looking = [tasks.create_task(_look(runtime, found, network.cni_versions)) for found in needed]
+        looking = [tasks.create_task(_look(runtime, found, user, network.cni_versions)) for found, user in needed]
     plugins = tuple(task.result() for task in looking)
     problems: tuple[str, ...] = ()
     cni_version = None
@@ -172,14 +195,16 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
     )
 
 
-def _needed(document: JsonObject) -> Iterator[PluginFinding]:
+def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:
     """Give the plugin of a configuration and those it delegates to, as far as nothing is known of them yet.
+
+    Each comes with the type of the plugin that names it, empty for the first.
 
     `ipam` is the specification's; `delegate` (flannel) and `delegates` (multus) are what meta plugins have agreed on.
     """
-    waiting: list[tuple[JsonValue, Role]] = [(document, Role.PLUGIN)]
+    waiting: list[tuple[JsonValue, Role, str]] = [(document, Role.PLUGIN, "")]
     while waiting:
-        found, role = waiting.pop()
+        found, role, user = waiting.pop()
         if not isinstance(found, Mapping):
             continue
         plugin_type = found.get("type")
@@ -187,40 +212,67 @@ def _needed(document: JsonObject) -> Iterator[PluginFinding]:
             declared = found.get("capabilities")
             understood = declared.items() if isinstance(declared, Mapping) else ()
             capabilities = tuple(sorted(key for key, wanted in understood if wanted))
-            yield PluginFinding(type=plugin_type, role=role, capabilities=capabilities)
-        inner = [(found.get("ipam"), Role.IPAM), (found.get("delegate"), Role.DELEGATE)]
+            yield PluginFinding(type=plugin_type, role=role, capabilities=capabilities), user
+            user = plugin_type
+        inner = [(found.get("ipam"), Role.IPAM, user), (found.get("delegate"), Role.DELEGATE, user)]
         for several in (found.get("delegates"), found.get("plugins")):
-            inner += [(item, Role.DELEGATE) for item in (several if isinstance(several, list) else ())]
+            inner += [(item, Role.DELEGATE, user) for item in (several if isinstance(several, list) else ())]
         waiting += reversed(inner)
 
 
-async def _look(runtime: Runtime, found: PluginFinding, offered: Sequence[str]) -> PluginFinding:
-    """Complete what is known of a plugin."""
+async def _look(runtime: Runtime, found: PluginFinding, user: str, offered: Sequence[str]) -> PluginFinding:
+    """Complete what is known of a plugin, which the plugin `user` names."""
     try:
         path = runtime.find_plugin(found.type)
     except PluginNotFound as exc:
-        return replace(found, problems=(f"{exc.where}{_hint(exc)}",))
+        return _unusable(found, user, f"{exc.where}{_hint(exc, user)}")
     except CniError as exc:
-        return replace(found, problems=(str(exc),))
+        return _unusable(found, user, str(exc))
     try:
         supported = (await runtime.version(found.type)).supported
     except PluginNotStarted as exc:
-        return replace(found, path=path, problems=(f"cannot execute {exc.path}: {exc.reason}",))
+        return _unusable(replace(found, path=path), user, f"cannot execute {exc.path}: {exc.reason}")
     except CniError as exc:
-        # Simple plugins do not know the verb; where there is nothing to choose, ADD will show, as when negotiating.
-        return replace(found, path=path, problems=(str(exc),) if len(offered) > 1 else ())
-    problems: tuple[str, ...] = ()
-    if not set(offered) & set(supported):
-        versions = ", ".join(f'"{version}"' for version in offered)
-        # The words of libcni up to the semicolon.
-        problems = (
-            f"plugin {found.type} does not support config version {versions}; it supports {', '.join(supported)}",
-        )
-    return replace(found, path=path, supported=supported, problems=problems)
+        # Simple plugins do not know the verb.
+        guess = "it is taken to speak what the list offers" if len(offered) > 1 else "ADD will show"
+        return replace(found, path=path, warnings=(f"does not say which CNI versions it speaks ({exc}); {guess}",))
+    return _compare(replace(found, path=path, supported=supported), offered)
 
 
-def _hint(missing: PluginNotFound) -> str:
-    """Return what may help whoever misses a plugin."""
+def _compare(found: PluginFinding, offered: Sequence[str]) -> PluginFinding:
+    """Complete what is known of a plugin whose versions are known."""
+    if set(offered) & set(found.supported):
+        return found
+    versions = ", ".join(f'"{version}"' for version in offered)
+    # The words of libcni up to the semicolon.
+    text = f"plugin {found.type} does not support config version {versions}; it supports {', '.join(found.supported)}"
+    if len(offered) > 1 or offered[0] not in SUPPORTED_VERSIONS:
+        return replace(found, problems=(text,))
+    return replace(found, warnings=(f"{text}, as it says itself. The list offers no other, so ADD will show",))
+
+
+def _unusable(found: PluginFinding, user: str, reason: str) -> PluginFinding:
+    """Return a plugin that cannot be executed: a problem if it is known that somebody will."""
+    if _is_executed(found.role, user):
+        return replace(found, problems=(reason,))
+    return replace(found, warnings=(f"{reason} (right if {user} does not execute it; otherwise ADD will fail)",))
+
+
+def _is_executed(role: Role, user: str) -> bool:
+    """Tell whether a plugin in this role is known to be executed by the plugin that names it, or by the runtime."""
+    match role:
+        case Role.PLUGIN:
+            return True
+        case Role.IPAM:
+            return user in _EXECUTES_IPAM
+        case Role.DELEGATE:
+            return user in _EXECUTES_DELEGATES
+        case _:
+            assert_never(role)
+
+
+def _hint(missing: PluginNotFound, user: str) -> str:
+    """Return what may help whoever misses a plugin, which the plugin `user` names."""
     if missing.not_executable:
         return "; make it executable (chmod +x), or see that its file system is not mounted noexec"
     if missing.plugin in _REFERENCE_PLUGINS:
@@ -229,5 +281,5 @@ def _hint(missing: PluginNotFound) -> str:
     for directory in missing.directories:
         with suppress(OSError):  # who may execute what is there need not be allowed to list it
             known.update(path.name for path in directory.iterdir())
-    near = get_close_matches(missing.plugin, known, n=1, cutoff=0.7)
+    near = get_close_matches(missing.plugin, known - {user}, n=1, cutoff=0.7)
     return f"; did you mean {near[0]!r}?" if near else ""

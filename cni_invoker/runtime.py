@@ -8,7 +8,7 @@ It keeps nothing between calls but what plugins answered to VERSION. Who uses it
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from cni_invoker.attachment import Attachment, AttachmentKey
@@ -20,6 +20,7 @@ from cni_invoker.executions import ExecutionObserver, Executions
 from cni_invoker.gate import Gates
 from cni_invoker.limits import Limits
 from cni_invoker.negotiation import Negotiation
+from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.request import Request, Requests
 from cni_invoker.result import Result
 from cni_invoker.shared_chains import SharedChains
@@ -79,16 +80,22 @@ class Runtime:
         self._gates = Gates(limits.wait_s)
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
-        """Return every executable that `network` needs, those for IPAM included, in its order.
+        """Return the executables of the plugins of `network`, each followed by the one for IPAM if there is one.
 
-        Nothing is executed.
+        Nothing is executed. Whether what `ipam.type` names is an executable is up to the plugin that reads it.
 
         Raises:
-            PluginNotFound: One is missing.
+            PluginNotFound: A plugin of the list is missing.
             VersionUnsupported: The list is of a CNI version this runtime does not speak.
         """
         require_supported(network.cni_version)
-        return tuple(map(self._executions.find, network.plugin_types))
+        found = []
+        for plugin in network.plugins:
+            found.append(self._executions.find(plugin.type))
+            if plugin.ipam_type is not None:
+                with suppress(PluginNotFound):
+                    found.append(self._executions.find(plugin.ipam_type))
+        return tuple(found)
 
     def find_plugin(self, plugin_type: str) -> Path:
         """Return the executable that would be run for a plugin.
@@ -111,13 +118,12 @@ class Runtime:
     async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
         """Return `network` in the newest version that it offers, and that all its plugins and this runtime speak.
 
-        The plugins for IPAM are plugins too. Those that cannot tell what they speak are let pass where the list offers
-        no choice: ADD will show.
+        The plugins for IPAM are plugins too. A list that offers a single version is spoken in it, whatever its plugins
+        answer to VERSION. Plugins that do not answer are taken to speak everything: ADD will show.
 
         Raises:
             NoCommonVersion: There is none; it says who speaks what.
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: A plugin is missing, or does not
-                tell.
+            PluginNotFound, PluginNotStarted: A plugin of the list is missing, or does not run.
         """
         return await self._negotiation.negotiate(network)
 
@@ -272,12 +278,16 @@ class Runtime:
     async def status(self, network: NetworkConfigurationList) -> None:
         """See whether a network can take containers (CNI SPEC "Status").
 
-        Plugins that do not speak the list's version are not asked, and none is before 1.1.0.
+        Args:
+            network: The list, negotiated. Plugins know STATUS from 1.1.0 on; before, they are only looked for.
 
         Raises:
             PluginFailed: The first plugin that cannot, with code 50 or 51.
-            PluginNotFound, PluginNotStarted, PluginTimeout, BadResult: A plugin does not tell.
+            NoCommonVersion: A plugin does not speak the list's version, so that ADD would fail.
+            VersionUnsupported: This runtime does not.
+            PluginNotFound, PluginNotStarted, PluginTimeout: About one plugin; those after it have not run.
         """
+        self.find_plugins(network)
         await self._chain.status(network)
 
 

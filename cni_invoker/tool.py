@@ -158,8 +158,7 @@ def _gc(network: str, valid: tuple[str, ...], everything: bool, cache_dir: Path)
 @_ignored_netns
 def _status(network: str) -> None:
     """Ask the plugins whether they are ready for an add."""
-    found = _find_network(network)
-    _run(lambda: _runtime().status(found))
+    _run(lambda: _report_status(_runtime(), _find_network(network)))
 
 
 @_cli.command("version")
@@ -255,6 +254,10 @@ async def _delete(network: str, attachment: Attachment, cache_dir: Path) -> None
         await runtime.delete_cached(cached)
     else:
         await runtime.delete(found, attachment)
+
+
+async def _report_status(runtime: Runtime, network: NetworkConfigurationList) -> None:
+    await runtime.status(await runtime.negotiate(network))
 
 
 def _run(work: Callable[[], Coroutine[None, None, _T]]) -> _T:

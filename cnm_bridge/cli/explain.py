@@ -116,7 +116,7 @@ async def _explain(
 ) -> "Explanation":
     from dataclasses import replace  # noqa: PLC0415
 
-    from cni_invoker import Attachment, Limits, Runtime  # noqa: PLC0415
+    from cni_invoker import Attachment, Limits, Runtime, run_preflight  # noqa: PLC0415
     from cnm_bridge.cli.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.engine import Engine  # noqa: PLC0415
     from cnm_bridge.lifecycle.explanation import explain as explain_plan  # noqa: PLC0415
@@ -133,6 +133,7 @@ async def _explain(
     internal = internal or (docker is not None and docker.internal)
     plan = plan_attachment(network.configuration, network.options, requested, pools, internal=internal)
     runtime = Runtime(settings.cni_bin_dirs, Limits())
+    warnings = (await run_preflight(runtime, plan.configuration)).all_warnings
     plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
     attachment = Attachment(
         container_id=_ENDPOINT_ID,
@@ -143,7 +144,8 @@ async def _explain(
     )
     paths = {plugin.type: runtime.find_plugin(plugin.type) for plugin in plan.configuration.plugins}
     requests = runtime.requests_for_add(plan.configuration, attachment)
-    return explain_plan(plan, requests, paths, docker_network=None if docker is None else docker.name)
+    docker_network = None if docker is None else docker.name
+    return explain_plan(plan, requests, paths, docker_network=docker_network, warnings=warnings)
 
 
 def _split(option: str) -> tuple[str, str]:

@@ -30,6 +30,7 @@ class Explanation:
         paths: Their executables.
         settling: What would have to be done in the sandbox after Docker has put the link there, in words.
         docker_network: Name of the Docker network, None where it is about a configuration alone.
+        warnings: What had to be guessed about the plugins.
     """
 
     plan: Plan
@@ -37,6 +38,7 @@ class Explanation:
     paths: Mapping[str, Path] = field(hash=False)
     settling: tuple[str, ...]
     docker_network: str | None = None
+    warnings: tuple[str, ...] = ()
 
     def render_json(self) -> JsonObject:
         """Return it as JSON; what plugins are given is whole, but for `prevResult`."""
@@ -60,6 +62,7 @@ class Explanation:
                 for request, publishes in zip(self.requests, self._publishers(), strict=True)
             ],
             "settling": list(self.settling),
+            "warnings": list(self.warnings),
         }
 
     def render_text(self) -> str:
@@ -77,6 +80,7 @@ class Explanation:
         if self.plan.requested.mac:
             by = "by the plugins" if self.plan.mac_told else "by Docker: no plugin of the list takes one"
             lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
+        lines += [f"warning        {warning}" for warning in self.warnings]
         for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
             lines += ["", f"{number}. {request.plugin} ({self.paths[request.plugin]})"]
             lines += [f"   {name}={value}" for name, value in _environment(request).items()]
@@ -95,7 +99,12 @@ class Explanation:
 
 
 def explain(
-    plan: Plan, requests: Sequence[Request], paths: Mapping[str, Path], *, docker_network: str | None = None
+    plan: Plan,
+    requests: Sequence[Request],
+    paths: Mapping[str, Path],
+    *,
+    docker_network: str | None = None,
+    warnings: Sequence[str] = (),
 ) -> Explanation:
     """Return the explanation of a plan whose list is in the version that its plugins speak."""
     return Explanation(
@@ -104,6 +113,7 @@ def explain(
         paths=paths,
         settling=foresee_settling(plan),
         docker_network=docker_network,
+        warnings=tuple(warnings),
     )
 
 

@@ -195,6 +195,8 @@ class Networks:
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
             raise Refused(f"CNI configuration {found.name} ({found.source}) cannot be used: {problems}")
+        for warning in preflight.all_warnings:
+            log.warning("configuration.guessed", name=found.name, file=str(found.source), warning=warning)
 
 
 def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:

@@ -104,24 +104,66 @@ async def test_a_plugin_from_before_version(runtime: Runtime, plugins: FakePlugi
 
 
 async def test_a_plugin_that_does_not_tell(runtime: Runtime, plugins: FakePlugins) -> None:
-    """It is an error where there is a choice to make; where there is none, ADD will show. It is asked every time."""
-    plugins.install("bridge", VERSION=[{"error": {"code": 4, "msg": "banana"}}, {"stdout": "{{{"}, {}])
+    """It is asked every time, and does not restrict the choice: libcni, which does not ask, runs such a list."""
+    plugins.install("bridge", VERSION=[{"error": {"code": 4, "msg": "banana"}}, {"stdout": "{{{"}])
     with pytest.raises(PluginFailed, match=r'plugin type="bridge" failed \(version\): banana'):
-        await runtime.negotiate(network("1.0.0", "0.4.0"))
+        await runtime.version("bridge")
     with pytest.raises(BadResult, match=r'plugin type="bridge" failed \(version\): .*decoding version info'):
-        await runtime.negotiate(network("1.0.0", "0.4.0"))
+        await runtime.version("bridge")
+    assert (await runtime.negotiate(network("0.4.0", "1.0.0", "1.1.0"))).cni_version == "1.0.0"  # host-local's
+    assert [plugin for plugin, _ in plugins.calls] == ["bridge", "bridge", "bridge", "host-local"]
+
+
+async def test_a_plugin_that_hangs_when_asked(plugins: FakePlugins) -> None:
+    """It may still do its ADD."""
+    plugins.install("bridge", VERSION={"sleep_s": 60})
+    runtime = Runtime([plugins.directory], Limits(version_s=0.3, grace_s=0.3))
+    plugins.install("host-local")
+    assert (await runtime.negotiate(network("0.4.0", "1.0.0"))).cni_version == "1.0.0"
+
+
+@pytest.mark.parametrize("version", ["1.1.0", "0.2.0"])
+async def test_a_list_without_a_choice(runtime: Runtime, plugins: FakePlugins, version: str) -> None:
+    """It is spoken in its version, as libcni does, even if a plugin's answer to VERSION omits it; nobody is asked."""
+    plugins.install("bridge", VERSION={"supportedVersions": ["0.4.0", "1.0.0"]})
     one = NetworkConfigurationList.from_document(
-        {"name": "net", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}]}
+        {"name": "net", "cniVersion": version, "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}]}
     )
     assert await runtime.negotiate(one) is one
-    assert len(plugins.calls) == 3
+    assert plugins.calls == ()
 
 
-async def test_a_missing_plugin(runtime: Runtime, plugins: FakePlugins) -> None:
-    """A plugin that is not there is named, whatever the list offers."""
+async def test_a_version_that_nobody_knows(runtime: Runtime) -> None:
+    """A list of a version that this runtime does not speak is refused."""
+    with pytest.raises(NoCommonVersion, match=r"its configuration offers 0\.999\.0; this runtime supports 0\.1\.0"):
+        await runtime.negotiate(
+            NetworkConfigurationList.from_document(
+                {"name": "net", "cniVersion": "0.999.0", "plugins": [{"type": "bridge"}]}
+            )
+        )
+
+
+@pytest.mark.parametrize("versions", [("1.0.0",), ("1.0.0", "1.1.0")])
+async def test_a_missing_plugin(runtime: Runtime, plugins: FakePlugins, versions: tuple[str, ...]) -> None:
+    """A plugin of the list that is not there is named, whatever the list offers."""
+    (plugins.directory / "bridge").unlink()
+    with pytest.raises(PluginNotFound, match="bridge"):
+        await runtime.negotiate(network(*versions))
+
+
+@pytest.mark.parametrize("versions", [("1.0.0",), ("1.0.0", "1.1.0")])
+async def test_an_ipam_type_without_executable(
+    runtime: Runtime, plugins: FakePlugins, versions: tuple[str, ...]
+) -> None:
+    """The name may be for the plugin itself, which does the work; the rest of the list decides."""
     (plugins.directory / "host-local").unlink()
-    with pytest.raises(PluginNotFound, match="host-local"):
-        await runtime.negotiate(network("1.0.0"))
+    assert (await runtime.negotiate(network(*versions))).cni_version == versions[-1]
+
+
+async def test_an_ipam_type_that_does_not_run(runtime: Runtime, plugins: FakePlugins) -> None:
+    """A file of that name that is no program is as good as none."""
+    (plugins.directory / "host-local").write_text("data")
+    assert (await runtime.negotiate(network("1.0.0", "1.1.0"))).cni_version == "1.1.0"
 
 
 async def test_many_who_want_to_know_at_once(runtime: Runtime, plugins: FakePlugins) -> None:

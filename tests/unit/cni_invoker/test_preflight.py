@@ -114,22 +114,49 @@ async def test_what_does_not_run(plugins: FakePlugins, content: bytes, reason: s
 
 
 async def test_a_plugin_that_does_not_tell_its_versions(plugins: FakePlugins) -> None:
-    """What it says instead is a problem where there is a version to choose; else ADD will show."""
+    """What it says instead is a warning, with what was guessed."""
     plugins.install("bridge", VERSION={"error": {"code": 999, "msg": "banana"}})
-    (problem,) = (await look(plugins, BRIDGE, cniVersions=["0.4.0", "1.0.0"])).all_problems
-    assert "banana" in problem
+    report = await look(plugins, BRIDGE, cniVersions=["0.4.0"])
+    assert (report.is_good, report.cni_version) == (True, "1.0.0")
+    failure = 'bridge: does not say which CNI versions it speaks (plugin type="bridge" failed (version): banana'
+    (warning,) = report.all_warnings
+    assert warning.startswith(failure)
+    assert warning.endswith("; it is taken to speak what the list offers")
     single = await look(plugins, BRIDGE)
-    assert single.is_good
-    assert "does not tell its CNI versions" in single.render_text()
+    (warning,) = single.all_warnings
+    assert warning.startswith(failure)
+    assert warning.endswith("; ADD will show")
+    assert "\n  WARNING  bridge               does not say which" in single.render_text()
+    found = single.render_json()["plugins"]
+    assert isinstance(found, list)
+    assert found[0]["warnings"] == [warning.removeprefix("bridge: ")]
+
+
+async def test_an_ipam_type_without_executable(plugins: FakePlugins) -> None:
+    """A name that only the plugin itself knows is a warning, except where the plugin is known to execute it."""
+    (plugins.directory / "host-local").unlink()
+    plugins.install("azure-vnet")
+    for keys in ({}, {"cniVersions": ["0.4.0"]}):
+        report = await look(plugins, {"type": "azure-vnet", "ipam": {"type": "azure-cns"}}, **keys)
+        assert (report.is_good, report.cni_version) == (True, "1.0.0")
+        (warning,) = report.all_warnings
+        guess = "right if azure-vnet does not execute it; otherwise ADD will fail"
+        assert warning == f"azure-cns (ipam): not found in {plugins.directory} ({guess})"
+    assert not (await look(plugins, BRIDGE)).is_good
 
 
 async def test_versions_that_do_not_fit(plugins: FakePlugins) -> None:
     """A plugin that speaks none of the list's versions is named; so is every plugin of a chain with none in common."""
     plugins.install("portmap", VERSION={"supportedVersions": ["0.1.0", "0.2.0"]})
-    report = await look(plugins, BRIDGE, {"type": "portmap"})
+    report = await look(plugins, BRIDGE, {"type": "portmap"}, cniVersions=["0.3.1"])
     assert report.all_problems == (
-        'portmap: plugin portmap does not support config version "1.0.0"; it supports 0.1.0, 0.2.0',
+        'portmap: plugin portmap does not support config version "1.0.0", "0.3.1"; it supports 0.1.0, 0.2.0',
     )
+    report = await look(plugins, BRIDGE, {"type": "portmap"})
+    assert (report.is_good, report.cni_version) == (True, "1.0.0")
+    (warning,) = report.all_warnings
+    assert warning.startswith('portmap: plugin portmap does not support config version "1.0.0"; it supports 0.1.0, 0.2')
+    assert warning.endswith(", as it says itself. The list offers no other, so ADD will show")
     plugins.install("portmap", VERSION={"supportedVersions": ["0.3.1"]})
     report = await look(plugins, BRIDGE, {"type": "portmap"}, cniVersions=["0.3.1"])
     assert [found.problems for found in report.plugins] == [(), (), ()]
@@ -158,6 +185,7 @@ async def test_as_json(plugins: FakePlugins) -> None:
         "supportedVersions": ["0.4.0", "1.0.0"],
         "capabilities": ["mac"],
         "problems": [],
+        "warnings": [],
     }
 
 

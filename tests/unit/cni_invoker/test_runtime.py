@@ -3,6 +3,7 @@
 """CHECK, GC and STATUS over whole lists of plugins, and what is known without running any."""
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cni_invoker import (
     BadResult,
     GcFailed,
     InvalidParameter,
+    NoCommonVersion,
     PluginFailed,
     PluginNotFound,
     Result,
@@ -102,8 +104,21 @@ async def test_the_plugin_for_ipam_must_know_it_too(plugins: FakePlugins, runtim
     plugins.install("new")
     offered = [network({"type": "first", "ipam": {"type": ipam}}, {"type": "second"}) for ipam in ("old", "new")]
     for one in offered:
-        await (runtime.gc(one, []) if verb == "GC" else runtime.status(one))
-    assert without_version(plugins) == (("second", verb), ("first", verb), ("second", verb))
+        with (
+            nullcontext() if verb == "GC" or one is offered[1] else pytest.raises(NoCommonVersion, match="old supports")
+        ):
+            await (runtime.gc(one, []) if verb == "GC" else runtime.status(one))
+    once = (("second", "GC"),) if verb == "GC" else ()
+    assert without_version(plugins) == (*once, ("first", verb), ("second", verb))
+
+
+@pytest.mark.parametrize("verb", ["GC", "STATUS"])
+async def test_an_ipam_type_without_executable(plugins: FakePlugins, runtime: Runtime, verb: str) -> None:
+    """The plugin that names it is asked all the same: it knows what the name stands for."""
+    one = network({"type": "first", "ipam": {"type": "azure-cns"}})
+    await (runtime.gc(one, []) if verb == "GC" else runtime.status(one))
+    await runtime.add(one, ATTACHMENT)
+    assert without_version(plugins) == (("first", verb), ("first", "ADD"))
 
 
 async def test_gc_needs_to_be_told_what_is_valid(plugins: FakePlugins, runtime: Runtime) -> None:
@@ -142,12 +157,11 @@ async def test_one_operation_at_a_time_on_a_container(plugins: FakePlugins, runt
 
 
 async def test_status(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The first plugin that cannot take containers tells why; who does not know STATUS is not asked."""
-    plugins.install("first", VERSION={"supportedVersions": ["1.0.0"]})
+    """The first plugin that cannot take containers tells why; before 1.1.0 there is nothing to ask."""
     await runtime.status(network({"type": "first"}, version="1.0.0"))
     assert not plugins.calls
     await runtime.status(THREE)
-    assert without_version(plugins) == (("second", "STATUS"), ("third", "STATUS"))
+    assert without_version(plugins) == (("first", "STATUS"), ("second", "STATUS"), ("third", "STATUS"))
     plugins.install("second", STATUS={"error": {"code": 50, "msg": "no addresses left"}})
     with pytest.raises(PluginFailed, match="no addresses left") as caught:
         await runtime.status(THREE)
@@ -155,14 +169,34 @@ async def test_status(plugins: FakePlugins, runtime: Runtime) -> None:
     assert plugins.calls[-1] == ("second", "STATUS")
 
 
+async def test_status_of_what_add_would_refuse(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A plugin that does not speak the list's version would refuse ADD, which a missing one cannot do."""
+    plugins.install("second", VERSION={"supportedVersions": ["1.0.0"]})
+    with pytest.raises(NoCommonVersion, match=r"offers 1\.1\.0; plugin second supports 1\.0\.0") as caught:
+        await runtime.status(THREE)
+    assert caught.value.code == 1
+    assert without_version(plugins) == (("first", "STATUS"),)
+    with pytest.raises(PluginNotFound, match='"gone"'):
+        await runtime.status(network({"type": "gone"}, version="1.0.0"))
+
+
+async def test_status_of_a_plugin_that_does_not_tell(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Nobody knows whether it knows STATUS, so it is not asked; ADD would run."""
+    plugins.install("first", VERSION={"error": {"code": 4, "msg": "banana"}})
+    await runtime.status(THREE)
+    assert without_version(plugins) == (("second", "STATUS"), ("third", "STATUS"))
+
+
 def test_find_plugins(plugins: FakePlugins, runtime: Runtime) -> None:
-    """All executables are found, those for IPAM included, without running one."""
+    """All executables are found, those for IPAM included if there are any, without running one."""
     ipam = plugins.install("host-local")
     wanted = network({"type": "first", "ipam": {"type": "host-local"}}, {"type": "second"})
     assert runtime.find_plugins(wanted) == (plugins.directory / "first", ipam, plugins.directory / "second")
     assert plugins.calls == ()
     ipam.unlink()
-    with pytest.raises(PluginNotFound, match='"host-local"'):
+    assert runtime.find_plugins(wanted) == (plugins.directory / "first", plugins.directory / "second")
+    (plugins.directory / "second").unlink()
+    with pytest.raises(PluginNotFound, match='"second"'):
         runtime.find_plugins(wanted)
     with pytest.raises(VersionUnsupported):
         runtime.find_plugins(replace(wanted, cni_version="1.2.3"))

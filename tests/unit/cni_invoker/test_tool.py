@@ -139,6 +139,13 @@ def test_status_and_version(host: Host) -> None:
             "cniVersion": "1.1.0",
             "supportedVersions": {"first": ["1.0.0", "1.1.0"]},
         }
+    host.plugins.install("first", VERSION={"supportedVersions": ["1.0.0"]})
+    error, _ = host.fail("status", "blue")
+    assert error["code"] == 1
+    host.configurations.joinpath("20-red.conflist").write_text(
+        json.dumps({"cniVersions": ["1.0.0", "1.1.0"], "name": "red", "plugins": [{"type": "first"}]})
+    )
+    assert host.do("status", "red") == ""  # negotiated, as ADD would
     host.plugins.install("first", STATUS={"error": {"code": 50, "msg": "not yet"}})
     error, _ = host.fail("status", "blue")
     assert (error["code"], error["msg"]) == (50, "not yet")
