@@ -2,12 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Networks: how they are bound to configurations, and what is refused."""
 
+import sys
 from ipaddress import ip_network
 
 import pytest
 
-from spec import JsonObject
-from tests.system.scene import LISTS, Scene, bridge, reaches
+from spec import JsonObject, JsonValue
+from tests.system.scene import LISTS, Scene, bridge, reaches, wait_said
 
 
 def test_bound_by_option(scene: Scene) -> None:
@@ -166,6 +167,39 @@ def test_failing_plugin(scene: Scene) -> None:
     for part in ('"grumpy" failed (add)', "no carrier", "117", "port 3", "the cable is not in"):
         assert part in said
     assert scene.lab.wait_clean(before) == ""
+
+
+RENAMED = "import json, sys; c = json.load(sys.stdin); c['ipam']['type'] = 'host-local'; c['type'] = 'bridge'"
+"""The beginning of a program in Python that makes the configuration of `bridge` of one whose IPAM has another name."""
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("versions", [{"cniVersion": "1.0.0"}, {"cniVersions": ["0.4.0", "1.0.0"]}])
+def test_an_ipam_type_without_executable(scene: Scene, versions: JsonObject) -> None:
+    """A plugin may take the name for its own; the log and `explain` warn, and the container starts."""
+    scene.plugin("vnet", f"""python3 -c "{RENAMED}; print(json.dumps(c))" | /usr/lib/cni/bridge""")
+    subnet = scene.subnet()
+    ipam: JsonObject = {"type": "azure-cns", "ranges": [[{"subnet": subnet.ipv4}]]}
+    name = f"azure{subnet.number}"
+    plugins: JsonValue = [{"type": "vnet", "bridge": subnet.bridge, "ipam": ipam}]
+    scene.file(f"{name}.conflist", {"name": name, **versions, "plugins": plugins})
+    network = scene.network(name)
+    assert "azure-cns (ipam): not found in " in wait_said(scene.lab, "configuration.guessed")
+    scene.run(network)
+    explained = scene.lab.run(sys.executable, "-m", "cnm_bridge", "explain", network).stdout
+    assert "right if vnet does not execute it" in explained
+
+
+def test_a_plugin_that_omits_the_version_of_the_list(scene: Scene) -> None:
+    """A list of one version is spoken in it, as libcni does, even if the plugin's answer to VERSION has another."""
+    scene.plugin("modest", "exec /usr/lib/cni/bridge", supports=["0.4.0"])
+    subnet = scene.subnet()
+    main = {**LISTS["bridge"](subnet)[0], "type": "modest"}
+    network = scene.network(scene.configure([main]))
+    assert '\\"1.0.0\\"; it supports 0.4.0, as it says itself' in wait_said(
+        scene.lab, "does not support config version"
+    )
+    scene.run(network)
 
 
 @pytest.mark.parametrize("how", ["refuses", "cannot be executed"])

@@ -87,6 +87,17 @@ def test_for_a_reader(tmp_path: Path, plugins: FakePlugins) -> None:
     assert "run again with the ports to publish" in done.output
 
 
+def test_a_guess(tmp_path: Path, plugins: FakePlugins) -> None:
+    """What could not be found out about a plugin is a warning, in text and in JSON."""
+    document = {"cniVersion": "1.0.0", "name": "azure", "plugins": [{"type": "vnet", "ipam": {"type": "azure-cns"}}]}
+    (tmp_path / "conf" / "azure.conflist").write_text(json.dumps(document))
+    plugins.install("vnet")
+    guess = "(right if vnet does not execute it; otherwise ADD will fail)"
+    warning = f"azure-cns (ipam): not found in {tmp_path}/bin {guess}"
+    assert json.loads(explain(tmp_path, "--json", "azure").stdout)["warnings"] == [warning]
+    assert f"\nwarning        {warning}\n" in explain(tmp_path, "azure").output
+
+
 def test_a_malformed_list(tmp_path: Path, plugins: FakePlugins) -> None:
     """What only a plugin reads is the plugin's to refuse; what is well-formed beside it is foreseen."""
     ipam = {"type": "host-local", "subnet": "10.1.0.0/24", "routes": "none"}
