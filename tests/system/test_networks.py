@@ -196,9 +196,7 @@ def test_a_plugin_that_omits_the_version_of_the_list(scene: Scene) -> None:
     subnet = scene.subnet()
     main = {**LISTS["bridge"](subnet)[0], "type": "modest"}
     network = scene.network(scene.configure([main]))
-    assert '\\"1.0.0\\"; it supports 0.4.0, as it says itself' in wait_said(
-        scene.lab, "does not support config version"
-    )
+    assert '\\"1.0.0\\"; it supports 0.4.0, as it says itself' in wait_said(scene.lab, "plugin modest does not")
     scene.run(network)
 
 
