@@ -28,6 +28,11 @@ class Phase(StrEnum):
     DELETING = "deleting"
     """A DEL is owed. Docker may have forgotten the endpoint already."""
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether all plugins have run, and none has to undo it."""
+        return self in {Phase.READY, Phase.JOINED}
+
 
 TRANSITIONS: Final[Mapping[Phase | None, frozenset[Phase | None]]] = {
     None: frozenset({Phase.PENDING}),

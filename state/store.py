@@ -57,6 +57,7 @@ class Store:
         self._in_order: tuple[EndpointRecord, ...] | None = None
         self._by_address = Index(lambda record: record.addresses)
         self._by_sandbox = Index(lambda record: (record.sandbox_key,) if record.sandbox_key else ())
+        self._on_removed: list[Callable[[EndpointId], None]] = []
         self._load()
 
     @classmethod
@@ -198,6 +199,10 @@ class Store:
         self._check(endpoint_id, None)
         await self._write(f"{_ENDPOINTS}{endpoint_id}", None)
 
+    def when_removed(self, forget: Callable[[EndpointId], None]) -> None:
+        """Have `forget` called in the event loop with the ID of each endpoint whose record has been removed."""
+        self._on_removed.append(forget)
+
     def _check(self, endpoint_id: EndpointId, wanted: Phase | None) -> None:
         stored = self._endpoints.get(endpoint_id)
         phase = None if stored is None else stored.phase
@@ -233,8 +238,9 @@ class Store:
         if kind == "network":
             network = None if value is None else parse_network(key, value)
             return partial(self._keep_network, NetworkId(name), network)
-        endpoint = None if value is None else parse_endpoint(key, value)
-        return partial(self._keep_endpoint, EndpointId(name), endpoint)
+        if value is None:
+            return partial(self._remove_endpoint, EndpointId(name))
+        return partial(self._keep_endpoint, parse_endpoint(key, value))
 
     def _keep_network(self, network_id: NetworkId, record: NetworkRecord | None) -> None:
         if record is None:
@@ -242,12 +248,16 @@ class Store:
         else:
             self._networks[network_id] = record
 
-    def _keep_endpoint(self, endpoint_id: EndpointId, record: EndpointRecord | None) -> None:
+    def _keep_endpoint(self, record: EndpointRecord) -> None:
+        self._forget_endpoint(record.id)
+        self._endpoints[record.id] = record
+        self._by_address.add(record)
+        self._by_sandbox.add(record)
+
+    def _remove_endpoint(self, endpoint_id: EndpointId) -> None:
         self._forget_endpoint(endpoint_id)
-        if record is not None:
-            self._endpoints[endpoint_id] = record
-            self._by_address.add(record)
-            self._by_sandbox.add(record)
+        for forget in self._on_removed:
+            forget(endpoint_id)
 
     def _forget_endpoint(self, endpoint_id: EndpointId) -> None:
         self._in_order = None

@@ -149,6 +149,19 @@ async def test_only_legal_steps(store: Store, endpoint: EndpointRecord, start: P
         assert store.find_endpoint(endpoint.id) == before
 
 
+async def test_a_removal_is_announced(store: Store, endpoint: EndpointRecord) -> None:
+    """Whoever keeps something of an endpoint in memory learns that its record is gone, and not before."""
+    removed: list[str] = []
+    store.when_removed(removed.append)
+    await _bring_to(store, endpoint, Phase.READY)
+    with pytest.raises(WrongPhase):
+        await store.remove_endpoint(endpoint.id)
+    assert removed == []
+    await store.put_endpoint(replace(endpoint, phase=Phase.DELETING))
+    await store.remove_endpoint(endpoint.id)
+    assert removed == [endpoint.id]
+
+
 def test_no_endpoint_is_removed_before_its_del() -> None:
     """The only way to "no record" leads through DELETING."""
     assert {phase for phase, ends in TRANSITIONS.items() if None in ends} == {Phase.DELETING}
