@@ -27,6 +27,7 @@ from cnm_bridge.lifecycle import (
     Binder,
     Certainty,
     Endpoints,
+    ExternalConnectivity,
     KeyedLocks,
     LostNetworks,
     MakeRoom,
@@ -41,6 +42,7 @@ from cnm_bridge.lifecycle import (
     Settling,
     Status,
     TearDown,
+    Unpublished,
     Usage,
 )
 from cnm_bridge.settings import Settings
@@ -207,24 +209,34 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         grace_s=settings.reconcile_grace_s,
     )
     settling = Settling(store, kernel, endpoint_locks)
+    room = MakeRoom(store, kernel, usage, owed)
     endpoints = Endpoints(
         store=store,
         networks=networks,
-        publishing=Publishing(store, runtime, HostPorts()),
         runtime=runtime,
         kernel=kernel,
         tear_down=tear_down,
         settling=settling,
         owed=owed,
-        room=MakeRoom(store, kernel, usage, owed),
+        room=room,
         rebuild=rebuild,
         locks=endpoint_locks,
         run_dir=settings.run_dir,
         boot_id=boot_id,
     )
-    status = Status(store, owed, reconcile, audit)
+    unpublished = Unpublished(engine)
+    store.when_removed(unpublished.forget)
+    outside = ExternalConnectivity(
+        store=store,
+        publishing=Publishing(store, runtime, HostPorts()),
+        unpublished=unpublished,
+        settling=settling,
+        room=room,
+        locks=endpoint_locks,
+    )
+    status = Status(store, owed, reconcile, audit, unpublished)
     return Daemon(
-        methods=(*network_driver(networks, endpoints), status_method(status)),
+        methods=(*network_driver(networks, endpoints, outside), status_method(status)),
         connections=Connections(on_hidden=kernel.distrust_processes),
         calls=calls,
         binder=binder,

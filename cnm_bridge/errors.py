@@ -7,6 +7,7 @@ BridgeError
 ├── BadRequest            the call cannot be understood
 ├── BadOption             an option is unknown or malformed
 ├── Refused               understood, but not possible; the text says why and what to do
+│   └── CannotPublish     the ports of a container, on this network
 └── EngineUnavailable     the Docker Engine API does not answer
 ```
 
@@ -17,7 +18,7 @@ plugin's own message. They become an answer to Docker in one place, `cnm_bridge.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["BadOption", "BadRequest", "BridgeError", "EngineUnavailable", "Refused"]
+__all__ = ["BadOption", "BadRequest", "BridgeError", "CannotPublish", "EngineUnavailable", "Refused"]
 
 
 class BridgeError(Exception):
@@ -50,6 +51,10 @@ class BadOption(BridgeError):
 
 class Refused(BridgeError):
     """A call is understood, but what it asks for is not possible; nothing has been changed."""
+
+
+class CannotPublish(Refused):
+    """A network is not made for publishing the ports of a container; another of its networks may be."""
 
 
 class EngineUnavailable(BridgeError):

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from cnm_bridge.api.rpc import Method
-from cnm_bridge.lifecycle import Endpoints, Networks
+from cnm_bridge.lifecycle import Endpoints, ExternalConnectivity, Networks
 from cnm_bridge.wire import (
     parse_create_endpoint,
     parse_create_network,
@@ -37,8 +37,8 @@ _GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": False, "SkipIPv6": False}
 _NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
 
 
-def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ...]:
-    """Return every NetworkDriver call, carried out by `networks` and `endpoints`."""
+def network_driver(networks: Networks, endpoints: Endpoints, outside: ExternalConnectivity) -> tuple[Method, ...]:
+    """Return every NetworkDriver call, carried out by the objects that are given."""
 
     def method(
         name: str, schema: str | None, answer: Callable[[JsonObject], Awaitable[JsonObject]] | JsonObject
@@ -68,9 +68,9 @@ def network_driver(networks: Networks, endpoints: Endpoints) -> tuple[Method, ..
         method("NetworkDriver.Join", "cnm/Join", _answered(parse_join, endpoints.join, render_joined)),
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
         method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
-               _done(parse_external_connectivity, endpoints.connect_outside)),
+               _done(parse_external_connectivity, outside.program)),
         method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
-               _done(parse_endpoint_reference, endpoints.disconnect_outside)),
+               _done(parse_endpoint_reference, outside.revoke)),
         # Nodes come and go in swarms only; nothing of this driver spans hosts.
         method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
         method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),

@@ -9,7 +9,9 @@ __all__ = ["render_status"]
 
 
 def render_status(status: JsonObject) -> str:
-    """Return a line about the engine and a table each of networks, endpoints, and, if any, what is owed and orphaned.
+    """Return a line about the engine and a table each of networks and endpoints.
+
+    Pending tear downs, ports that are not published and orphans have tables if there are any.
 
     Args:
         status: As `cnm_bridge.lifecycle.status` shows it.
@@ -44,6 +46,13 @@ def render_status(status: JsonObject) -> str:
     ]
     if owed:
         parts.append(table(("OWED TEAR DOWN", "ATTEMPTS", "LAST ERROR"), owed))
+    not_published = [
+        (get_str(endpoint, "id")[:SHORT], names.get(get_str(endpoint, "networkId"), "-"), reason)
+        for endpoint in get_objects(status, "endpoints")
+        if (reason := find_str(endpoint, "notPublished"))
+    ]
+    if not_published:
+        parts.append(table(("PORTS NOT PUBLISHED", "NETWORK", "WHY"), not_published))
     orphans = [
         (get_str(one, "network"), get_str(one, "containerId")[:SHORT], get_str(one, "what"))
         for one in get_objects(status, "orphans")

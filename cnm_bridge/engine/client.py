@@ -2,11 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The Docker Engine API, as far as it is asked: networks and the endpoints on them, and whether the engine is up.
 
-Background only. While dockerd boots its socket accepts and does not answer, and it starts containers in that time:
-nothing that a plugin call needs may come from here.
+While dockerd boots its socket accepts and does not answer, and it starts containers in that time: nothing that a plugin
+call needs may come from here. What a call asks all the same it can do without, and does not wait for long.
 """
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
@@ -15,13 +17,14 @@ import aiohttp
 from aiodocker import Docker, DockerError
 from aiodocker.networks import DockerNetwork
 
+from cnm_bridge.engine.container import has_name, has_other_network
 from cnm_bridge.engine.network import EngineNetwork
 from cnm_bridge.errors import EngineUnavailable
 
 __all__ = ["Engine"]
 
 _NOT_FOUND: Final = 404
-_NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError)
+_NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError)
 _NETWORKS_ONLY: Final = '{"type": ["network"]}'
 
 
@@ -66,6 +69,21 @@ class Engine:
         """Return the name of a network, None if the engine does not know it; see `find_network`."""
         network = await self.find_network(network_id)
         return None if network is None else network.name
+
+    async def is_only_network(self, network_id: str, endpoint_id: str) -> bool:
+        """Tell whether the container with an endpoint on a network has no other one; False if that is not certain.
+
+        The engine answers both questions without a lock, so that a call may ask them.
+        """
+        network = await self.find_network(network_id)
+        endpoint = network.endpoints.get(endpoint_id) if network else None
+        if network is None or endpoint is None or not endpoint.name:
+            return False
+        filters = json.dumps({"name": [f"^/{re.escape(endpoint.name)}$"]})
+        async with self._asked() as docker:
+            found = await docker.containers.list(all="true", filters=filters)
+            shown = [{key: one[key] for key in ("Names", "NetworkSettings")} for one in found]
+            return [has_other_network(one, network) for one in shown if has_name(one, endpoint.name)] == [False]
 
     async def follow(self, on_up: Callable[[], None]) -> None:
         """Call `on_up` when the engine answers, however long it boots; return when it has gone away, or is not there.

@@ -10,6 +10,7 @@ from cnm_bridge.lifecycle.endpoints import Endpoints
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.networks import Networks
+from cnm_bridge.lifecycle.outside import ExternalConnectivity
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.plugin_log import PluginLog
 from cnm_bridge.lifecycle.publishing import Publishing
@@ -20,6 +21,7 @@ from cnm_bridge.lifecycle.room import MakeRoom
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.status import Status
 from cnm_bridge.lifecycle.teardown import TearDown
+from cnm_bridge.lifecycle.unpublished import Unpublished
 from cnm_bridge.lifecycle.usage import Usage
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "Binder",
     "Certainty",
     "Endpoints",
+    "ExternalConnectivity",
     "KeyedLocks",
     "LostNetworks",
     "MakeRoom",
@@ -41,5 +44,6 @@ __all__ = [
     "Settling",
     "Status",
     "TearDown",
+    "Unpublished",
     "Usage",
 ]

@@ -19,7 +19,6 @@ from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_l
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.plan import Plan, refuse_ignored
-from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.room import MakeRoom
 from cnm_bridge.lifecycle.settling import Settling
@@ -31,7 +30,6 @@ from cnm_bridge.wire import (
     EndpointReference,
     Join,
     Joined,
-    ProgramExternalConnectivity,
 )
 from spec import find_object
 from state import (
@@ -51,7 +49,6 @@ __all__ = ["Endpoints"]
 log = structlog.get_logger()
 
 _NO_GATEWAY: Final = "no port is published (-p, -P) if no other network has a default route (before Engine 28: of IPv4)"
-_ATTACHED: Final = frozenset({Phase.READY, Phase.JOINED})
 
 
 class Endpoints:
@@ -62,7 +59,6 @@ class Endpoints:
     Args:
         store: The records.
         networks: Tells what a network is bound to.
-        publishing: Publishes ports.
         runtime: Runs the plugins.
         kernel: Moves the links.
         tear_down: The one undo.
@@ -80,7 +76,6 @@ class Endpoints:
         *,
         store: Store,
         networks: Networks,
-        publishing: Publishing,
         runtime: Runtime,
         kernel: Kernel,
         tear_down: TearDown,
@@ -94,7 +89,6 @@ class Endpoints:
     ) -> None:
         self._store = store
         self._networks = networks
-        self._publishing = publishing
         self._runtime = runtime
         self._kernel = kernel
         self._tear_down = tear_down
@@ -148,41 +142,6 @@ class Endpoints:
             if request.has_ports and answer.gateway is None:
                 log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
             return answer
-
-    async def connect_outside(self, request: ProgramExternalConnectivity) -> None:
-        """Let an endpoint be its container's way to the outside: its ports are published there.
-
-        All else the plugins have done already. From Engine 28 on, and in a container that runs, its link is in the
-        sandbox now, and is settled.
-
-        Raises:
-            Refused: A port is another's, or the list has no plugin that publishes.
-            RecordNotFound, WrongPhase: There is no attached endpoint of that ID.
-            CniError: A plugin failed.
-            KernelError: The sandbox could not be made what the plugins made.
-        """
-        self._settling.become_gateway(request.endpoint_id)
-        await self._settling.settle(request.endpoint_id)
-        if not request.ports:
-            return
-        await self._room.wait_for(owner.id for owner in self._find_owners(request))
-        try:
-            await self._publish(request)
-        except Refused:
-            if not await self._room.of(self._find_owners(request)):
-                raise
-            await self._publish(request)
-
-    async def disconnect_outside(self, request: EndpointReference) -> None:
-        """Let another endpoint be the container's way to the outside, or none; an unknown one is none already.
-
-        Raises:
-            CniError: A plugin failed twice.
-        """
-        async with self._locks.hold(request.endpoint_id):
-            record = self._store.find_endpoint(request.endpoint_id)
-            if record is not None and record.phase in _ATTACHED:
-                await self._publishing.revoke(record)
 
     async def look_after(self, request: EndpointReference) -> None:
         """Settle an endpoint whose link may have been placed; what goes wrong is logged.
@@ -261,16 +220,6 @@ class Endpoints:
             return None
         return ProcessRecord(pid=pid, started=started)
 
-    def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
-        return self._publishing.find_owners(request.endpoint_id, request.ports)
-
-    async def _publish(self, request: ProgramExternalConnectivity) -> None:
-        async with self._locks.hold(request.endpoint_id):
-            record = self._store.get_endpoint(request.endpoint_id)
-            if record.phase not in _ATTACHED:
-                raise WrongPhase(record.id, record.phase, Phase.JOINED)
-            await self._publishing.publish(record, request.ports)
-
     async def _attach_with_room(self, record: EndpointRecord, plan: Plan) -> Snapshot:
         """Attach an endpoint, and once more if what it needs was another's that is gone now."""
         await self._room.wait_for_addresses(plan.fixed_addresses)
@@ -344,7 +293,7 @@ class Endpoints:
 
 
 def _snapshot(record: EndpointRecord) -> Snapshot:
-    if record.snapshot is None or record.phase not in _ATTACHED:
+    if record.snapshot is None or not record.phase.is_attached:
         raise WrongPhase(record.id, record.phase, Phase.JOINED)
     return Snapshot.from_json(record.snapshot)
 
@@ -353,6 +302,6 @@ def _made_before(record: EndpointRecord, request: CreateEndpoint) -> Snapshot:
     """Return the snapshot of an endpoint that is asked for again."""
     if record.network_id != request.network_id:
         raise Refused(f"endpoint {record.id} exists already, on network {record.network_id}")
-    if record.phase not in _ATTACHED:
+    if not record.phase.is_attached:
         raise Refused(f"endpoint {record.id} exists already, and is being torn down")
     return _snapshot(record)

@@ -13,7 +13,7 @@ from functools import partial
 import structlog
 
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
-from cnm_bridge.errors import Refused
+from cnm_bridge.errors import CannotPublish
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from cnm_bridge.lifecycle.ports import (
     CAPABILITY,
@@ -56,15 +56,16 @@ class Publishing:
         """Publish ports; return the record as it is stored then. Repeated, the same ports are published again.
 
         Raises:
-            Refused: A port is another's, or of a family that the container does not have; or the list has no plugin
-                that publishes. Nothing has been changed.
+            CannotPublish: The list has no plugin that publishes, or a port is of a family that the container does not
+                have. Nothing has been changed.
+            Refused: A port belongs to another endpoint, or to a program of the host. Nothing has been changed.
             CniError: A plugin failed; no port is published.
             StateError: The record cannot be written; nothing has been changed.
         """
         publishers = _publishers(record)
         if publishers is None:
             name = NetworkConfigurationList.from_document(record.attachment.configuration).name
-            raise Refused(
+            raise CannotPublish(
                 f"ports cannot be published (-p, -P): CNI configuration {name} has no plugin after its first with the "
                 'capability portMappings; add { "type": "portmap", "capabilities": { "portMappings": true } } '
                 "to its plugins"

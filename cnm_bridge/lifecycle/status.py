@@ -6,20 +6,22 @@
 {"engine": {"isUp": true, "identity": "UFZ2:2YL4:…"},
  "networks": [{"id": "6f9c…", "name": "blue", "configuration": "lan", "internal": false}],
  "endpoints": [{"id": "77ad…", "networkId": "6f9c…", "phase": "joined", "configuration": "lan",
-                "addresses": ["10.1.2.3/24"], "sandboxKey": "/var/run/docker/netns/0a1b…"}],
+                "addresses": ["10.1.2.3/24"], "sandboxKey": "/var/run/docker/netns/0a1b…", "notPublished": null}],
  "owed": [{"endpointId": "88be…", "attempts": 3, "error": "plugin firewall failed …"}],
  "orphans": [{"network": "lan", "containerId": "99cf…", "what": "/var/lib/cni/networks/lan/10.1.2.9"}]}
 ```
 
 `name`, `configuration`, `identity`, `sandboxKey` and `error` may be null: not known, not given, not there.
+`notPublished` says why the endpoint, its container's gateway, does not publish the container's ports; else it is null.
 """
 
 from cnm_bridge.lifecycle.audit import Audit
 from cnm_bridge.lifecycle.handover import known_addresses
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.reconcile import Reconcile
+from cnm_bridge.lifecycle.unpublished import Unpublished
 from spec import JsonObject, find_str
-from state import EndpointRecord, Store
+from state import EndpointRecord, Phase, Store
 
 __all__ = ["Status"]
 
@@ -32,13 +34,17 @@ class Status:
         owed: What is owed.
         reconcile: Knows whether the engine is up.
         audit: Knows what belongs to nobody.
+        unpublished: Knows whose ports are not published.
     """
 
-    def __init__(self, store: Store, owed: OwedTearDowns, reconcile: Reconcile, audit: Audit) -> None:
+    def __init__(
+        self, store: Store, owed: OwedTearDowns, reconcile: Reconcile, audit: Audit, unpublished: Unpublished
+    ) -> None:
         self._store = store
         self._owed = owed
         self._reconcile = reconcile
         self._audit = audit
+        self._unpublished = unpublished
 
     def to_json(self) -> JsonObject:
         """Give the document that the module shows.
@@ -57,7 +63,7 @@ class Status:
                 }
                 for network in self._store.networks()
             ],
-            "endpoints": [_endpoint(record) for record in self._store.endpoints()],
+            "endpoints": [self._endpoint(record) for record in self._store.endpoints()],
             "owed": [
                 {"endpointId": endpoint_id, "attempts": owed.attempts, "error": owed.error}
                 for endpoint_id, owed in self._owed.all.items()
@@ -69,13 +75,13 @@ class Status:
             ],
         }
 
-
-def _endpoint(record: EndpointRecord) -> JsonObject:
-    return {
-        "id": record.id,
-        "networkId": record.network_id,
-        "phase": record.phase.value,
-        "configuration": find_str(record.attachment.configuration, "name"),
-        "addresses": [str(address) for address in known_addresses(record)],
-        "sandboxKey": record.sandbox_key,
-    }
+    def _endpoint(self, record: EndpointRecord) -> JsonObject:
+        return {
+            "id": record.id,
+            "networkId": record.network_id,
+            "phase": record.phase.value,
+            "configuration": find_str(record.attachment.configuration, "name"),
+            "addresses": [str(address) for address in known_addresses(record)],
+            "sandboxKey": record.sandbox_key,
+            "notPublished": self._unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,
+        }

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from cnm_bridge.cli.main import main
 from cnm_bridge.cli.status_text import render_status
-from spec import JsonObject
+from spec import JsonObject, get_objects
 
 STATUS: JsonObject = {
     "engine": {"isUp": True, "identity": "UFZ2"},
@@ -70,6 +70,16 @@ def test_what_is_owed_and_what_belongs_to_nobody() -> None:
     )
     assert "888888888888    3         plugin firewall failed" in text
     assert "lan        somebody      /var/lib/cni/networks/lan/10.1.2.9" in text
+
+
+def test_ports_that_are_not_published() -> None:
+    """So do ports that a container asks for without success, with the reason."""
+    (first, *others) = get_objects(STATUS, "endpoints")
+    text = render_status({**STATUS, "endpoints": [{**first, "notPublished": "there is no portmap"}, *others]})
+    assert text.splitlines()[-2:] == [
+        "PORTS NOT PUBLISHED  NETWORK  WHY",
+        "777777777777         blue     there is no portmap",
+    ]
 
 
 def test_nobody_answers(tmp_path: Path) -> None:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The networks of a container as the engine shows them; pure.
+
+One element of the answer to `GET /containers/json`, as far as it is read (Docker Engine API 1.41 and later):
+
+```
+{"Names": ["/web"],
+ "NetworkSettings": {"Networks": {"blue": {"NetworkID": "6f9c…", "EndpointID": "77ad…"}, "red": {"NetworkID": ""}}}}
+```
+
+It is a copy that dockerd makes whenever it stores the container, and gives without any lock. A network has the name by
+which the container was connected to it, which may be the beginning of its ID. `NetworkID` is empty before the first
+start. A network that a running container is being connected to is not there yet.
+"""
+
+from cnm_bridge.engine.network import EngineNetwork
+from spec import JsonObject, find_str, get_object, get_strings
+
+__all__ = ["has_name", "has_other_network"]
+
+
+def has_name(container: JsonObject, name: str) -> bool:
+    """Tell whether a container is called `name`."""
+    return f"/{name}" in get_strings(container, "Names")
+
+
+def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
+    """Tell whether a container has a network besides `network`.
+
+    Raises:
+        ValueError: The document does not tell: a `JsonError` where a key is missing or of another type.
+    """
+    networks = get_object(get_object(container, "NetworkSettings"), "Networks")
+    return any(
+        name != network.name
+        and not network.id.startswith(name)
+        and find_str(get_object(networks, name), "NetworkID") != network.id
+        for name in networks
+    )

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A container with ports on two networks, one of which cannot publish: it starts, whichever Docker joins first."""
+
+from typing import Final
+
+from spec import JsonObject, as_object, find_str, get_objects, get_str
+from tests.lab import PLUGIN_SOCKET, Lab
+from tests.lab.unix_http import request
+from tests.system.peer import HOST_IP, ask, outside, serving
+from tests.system.scene import Scene, bridge
+
+PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
+STARTS: Final = 8
+"""Docker joins the networks of a container in random order."""
+
+
+def not_published(lab: Lab) -> list[str]:
+    """Give the reasons why ports are not published, as `cni-bridge status` has them."""
+    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
+    endpoints = get_objects(as_object(answer, "status"), "endpoints")
+    return [get_str(endpoint, "notPublished") for endpoint in endpoints if find_str(endpoint, "notPublished")]
+
+
+def container_on_two(scene: Scene, publishing: str, other: str, port: int) -> str:
+    """Make a container with a port on two networks, the second of which cannot publish; give its name."""
+    first = scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP]), name=publishing)
+    second = scene.network(scene.configure(bridge(scene.subnet())), name=other)
+    name = scene.create(first, "-p", f"{port}:80")
+    scene.lab.docker("network", "connect", second, name)
+    return name
+
+
+def test_the_gateway_can_publish(scene: Scene) -> None:
+    """Its ports are reached after every start."""
+    name = container_on_two(scene, "aaa-publishes", "zzz-does-not", 8501)
+    with outside(scene.lab) as there:
+        for _ in range(STARTS):
+            scene.lab.docker("start", name)
+            container = scene.lab.container(name)
+            assert not_published(scene.lab) == []
+            with serving(scene.lab, container, 80):
+                assert ask(scene.lab, there, HOST_IP, 8501) == name
+            scene.lab.docker("stop", "--time", "0", name)
+
+
+def test_the_gateway_cannot_publish(scene: Scene) -> None:
+    """The container starts all the same; log and status say which ports are not published, and why."""
+    name = container_on_two(scene, "zzz-publishes", "aaa-does-not", 8502)
+    for _ in range(STARTS):
+        scene.lab.docker("start", name)
+        (reason,) = not_published(scene.lab)
+        assert "has no plugin after its first with the capability portMappings" in reason
+        assert "PORTS NOT PUBLISHED  NETWORK" in scene.lab.run("cni-bridge", "status").stdout
+        scene.lab.docker("stop", "--time", "0", name)
+        assert not_published(scene.lab) == []
+    assert scene.lab.daemon is not None
+    assert "endpoint.ports_not_published" in scene.lab.daemon.log()
+
+
+def test_beside_dockers_own_network(scene: Scene) -> None:
+    """What Docker's own bridge can publish it does, also where ours is joined first."""
+    builtin = scene.builtin_network(name="aaa-builtin")
+    other = scene.network(scene.configure(bridge(scene.subnet())), name="zzz-ours")
+    name = scene.create(other, "-p", "8503:80")
+    scene.lab.docker("network", "connect", builtin, name)
+    with outside(scene.lab) as there:
+        for _ in range(STARTS // 2):
+            scene.lab.docker("start", name)
+            with serving(scene.lab, scene.lab.container(name), 80):
+                assert ask(scene.lab, there, HOST_IP, 8503) == name
+            scene.lab.docker("stop", "--time", "0", name)
+
+
+def test_a_running_container_that_joins_a_network_that_cannot(scene: Scene) -> None:
+    """The ports are where libnetwork wants them, as with Docker's own networks; status tells when that is nowhere."""
+    publishing = scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP]), name="zzz-moves")
+    other = scene.network(scene.configure(bridge(scene.subnet())), name="aaa-moves")
+    container = scene.run(publishing, "-p", "8504:80")
+    with outside(scene.lab) as there, serving(scene.lab, container, 80):
+        scene.lab.docker("network", "connect", other, container.name)
+        assert len(not_published(scene.lab)) == 1
+        scene.lab.docker("network", "disconnect", other, container.name)
+        assert not_published(scene.lab) == []
+        assert ask(scene.lab, there, HOST_IP, 8504) == container.name
+
+
+def test_the_only_network(scene: Scene) -> None:
+    """Nobody can publish the ports: that is an error, by whatever name the network was given."""
+    network, _ = scene.bridge_network()
+    network_id = scene.lab.docker("network", "inspect", "--format", "{{.Id}}", network)
+    for name in (network, network_id, network_id[:12]):
+        before = scene.lab.state()
+        assert "ports cannot be published" in scene.run_refusal(name, "-p", "8505:80")
+        assert scene.lab.wait_clean(before) == ""
