@@ -11,10 +11,11 @@ from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
+from cni_invoker.deletion import Progress, is_done, progress_of_add, says_unknown_container
 from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
 from cni_invoker.executions import Executions
 from cni_invoker.negotiation import Negotiation, choose_version
-from cni_invoker.plugin_errors import BadResult, PluginError, PluginFailed, PluginNotFound, PluginNotStarted
+from cni_invoker.plugin_errors import BadResult, PluginError, PluginFailed
 from cni_invoker.request import Request, Requests
 from cni_invoker.result import Result, parse_result
 from cni_invoker.shared_chains import SharedChains
@@ -118,23 +119,20 @@ class Chain:
         without_result: Collection[str] = (),
         restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
+        force: bool = False,
     ) -> None:
-        """Run DEL in reverse order, each plugin once more if it fails, up to the first that fails again.
+        """Run DEL in reverse order, each plugin once more if it fails; `deletion` says which failures count.
 
         The plugins whose indexes are in `deleted` are left out, and `on_deleted` is awaited whenever there is one more
         of them. Plugins of the types in `without_result` receive no result. Before a plugin is asked once more
-        `restore` is called, if it is given.
-
-        The plugin after the first `answered` is the one whose ADD did not come to its end, and those behind it have not
-        been asked: they may refuse. If that one was cut off, or asks to be tried later, the others go on all the same.
+        `restore` is called, if it is given. With `force` all plugins run, and failures are logged only.
 
         Raises:
-            PluginError: About one plugin. If it is one of the first `answered`, those before it have not run.
+            PluginError: About one plugin. If its ADD has completed, those before it have not run.
         """
         told = _told_to_delete(network, result)
-        owing = len(network.plugins) if answered is None else answered
         completed = frozenset(deleted)
-        undone: PluginError | None = None
+        pending: PluginError | None = None
         for index, plugin in reversed(tuple(enumerate(network.plugins))):
             if index in completed:
                 continue
@@ -143,17 +141,19 @@ class Chain:
             try:
                 await self._delete(request, restore)
             except PluginError as exc:
-                if index < owing:
+                progress = progress_of_add(index, answered)
+                done = is_done(exc, progress)
+                if progress is Progress.COMPLETED and not done and not force:
                     raise
                 log.warning("plugin.delete_failed", extra={"plugin": plugin.type, "error": str(exc)})
-                if index == owing and not _refuses(exc):
-                    undone = exc
+                if not done:
+                    pending = exc
                     continue
             completed |= {index}
             if on_deleted is not None:
                 await on_deleted(completed)
-        if undone is not None:
-            raise undone
+        if pending is not None and not force:
+            raise pending
 
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         """Run GC in the order of the list, to its end; only plugins that speak the list's version know it.
@@ -196,7 +196,7 @@ class Chain:
         try:
             await self._executions.run(request)
         except PluginFailed as exc:
-            if exc.is_transient:  # asked again often enough
+            if exc.is_transient or says_unknown_container(exc):  # asked again often enough, or once and for all
                 raise
             if restore is not None:
                 await restore()
@@ -228,13 +228,6 @@ class Chain:
         own = await self._negotiation.version(plugin.type)
         answers = await self._negotiation.answers(plugin)
         return all(version in info.supported for info in (own, *answers.values()))
-
-
-def _refuses(exc: PluginError) -> bool:
-    """Tell whether a plugin will not do it, now or ever; one that was killed, or is not ready, might."""
-    if isinstance(exc, PluginFailed):
-        return exc.signal is None and not exc.is_transient
-    return isinstance(exc, PluginNotFound | PluginNotStarted)
 
 
 def _told_to_delete(network: NetworkConfigurationList, result: Result | None) -> Result | None:

@@ -192,6 +192,7 @@ class Runtime:
         without_result: Collection[str] = (),
         restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
+        force: bool = False,
     ) -> None:
         """Delete a container from a network (CNI SPEC "Deleting an attachment").
 
@@ -203,9 +204,10 @@ class Runtime:
         it, and a DEL that finds its rules by the address would remove those of that container. So the caller stores
         what `on_deleted` receives, and gives it as `deleted` the next time.
 
-        A plugin whose ADD has not come to its end is asked as well, but may refuse: one that cannot run at all must not
-        keep the others from undoing what they did. If it is killed, or asks to be tried later, the others are undone,
-        and then that is raised.
+        A plugin whose ADD has not completed does not keep the others from undoing what they did: they run, and then
+        its error is raised, because nobody knows what it has made. Only by the codes 1, 2 and 7 it says that it rejects
+        the request as such, and has made nothing. Plugins that have never been started may fail. Code 3 says of any
+        plugin that there is nothing to delete. The module `deletion` has the whole rule.
 
         Args:
             network: The list that was used for ADD, not the one that may be on disk now.
@@ -220,11 +222,13 @@ class Runtime:
                 and finds the rest of its work by (bridge, ptp: masquerading). What it raises is raised.
             on_deleted: Awaited after each plugin whose DEL has completed, with the indexes of all of these, those in
                 `deleted` included. What it raises is raised, and the plugins before that one have not run.
+            force: Run all plugins, whichever fails. Failures are logged, not raised: what those plugins made stays.
 
         Raises:
             NetworkBusy: Nothing has been executed.
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: About one plugin; those before it in the list
-                have not run.
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: About one plugin. If its ADD has completed,
+                those before it in the list have not run; else all have run. Something of it may be left: keep what is
+                stored of the attachment, and repeat this.
         """
         async with self._gates.attachment(network.name, attachment.container_id):
             await self._chain.delete(
@@ -236,6 +240,7 @@ class Runtime:
                 without_result=without_result,
                 restore=restore,
                 on_deleted=on_deleted,
+                force=force,
             )
 
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:

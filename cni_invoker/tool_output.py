@@ -23,7 +23,7 @@ _WORDS: Final = {
     "cache.unreadable": "{file} is left out: {reason}",
     "lock.unavailable": "other processes are not kept from making the same iptables chains at once: "
     "no lock in {directory}: {reason}",
-    "plugin.delete_failed": "plugin {plugin}, whose add did not come to its end, did not undo it: {error}",
+    "plugin.delete_failed": "plugin {plugin} did not undo its add, but the others were asked all the same: {error}",
 }
 """What the package's warnings are to a reader."""
 

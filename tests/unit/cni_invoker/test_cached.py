@@ -119,13 +119,27 @@ async def test_a_failed_add_that_cannot_be_undone(scene: Scene) -> None:
     assert await scene.runtime.attachments() == ()
 
 
-async def test_a_plugin_that_never_works(scene: Scene) -> None:
-    """One that fails its ADD, and its DEL for the same reason, does not keep the others from undoing theirs."""
-    scene.plugins.install("second", ADD=BANANA, DEL=BANANA)
+async def test_a_plugin_that_fails_its_add_and_its_delete(scene: Scene) -> None:
+    """The others undo theirs; nobody knows what this one has made, so that the attachment is remembered."""
+    scene.plugins.install("second", ADD=BANANA, DEL=[BANANA, BANANA, {}])
+    with pytest.raises(PluginFailed) as caught:
+        await scene.runtime.add(BLUE, ATTACHMENT)
+    (note,) = caught.value.__notes__
+    assert "banana" in note
+    assert scene.calls == ["first ADD", "second ADD", "second DEL", "second DEL", "first DEL"]
+    (kept,) = await scene.runtime.attachments()
+    assert kept.result == RESULT
+    await scene.runtime.delete(BLUE, ATTACHMENT)
+    assert await scene.runtime.attachments() == ()
+
+
+async def test_a_plugin_that_rejects_its_configuration(scene: Scene) -> None:
+    """It has made nothing: a wrong configuration leaves nothing that would have to be deleted for ever."""
+    rejected: JsonObject = {"error": {"code": 7, "msg": "no such mode"}}
+    scene.plugins.install("second", ADD=rejected, DEL=rejected)
     with pytest.raises(PluginFailed) as caught:
         await scene.runtime.add(BLUE, ATTACHMENT)
     assert not hasattr(caught.value, "__notes__")
-    assert scene.calls == ["first ADD", "second ADD", "second DEL", "second DEL", "first DEL"]
     assert await scene.runtime.attachments() == ()
 
 

@@ -4,6 +4,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from cni_invoker import (
     GcFailed,
     MemoryCache,
 )
-from spec import get_objects
+from spec import JsonObject, get_objects
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,
     BANANA,
@@ -32,14 +33,17 @@ from tests.unit.cni_invoker.cached_scene import (
 )
 
 
-async def test_gc_of_what_a_crash_has_cut_off(scene: Scene) -> None:
-    """The plugin that never came to its end may refuse its DEL there too."""
+@pytest.mark.parametrize(("failure", "remembered"), [(BANANA, 1), ({"error": {"code": 7, "msg": "rejected"}}, 0)])
+async def test_gc_of_what_a_crash_has_cut_off(scene: Scene, failure: JsonObject, remembered: int) -> None:
+    """A plugin whose ADD never completed counts as with DEL: only one that rejects the request has made nothing."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
     await scene.cache.put(replace(kept, answered=1))
-    scene.plugins.install("second", DEL=BANANA)
-    await scene.runtime.gc(BLUE, ())
-    assert await scene.runtime.attachments() == ()
+    scene.plugins.install("second", DEL=failure)
+    with pytest.raises(GcFailed) if remembered else nullcontext():
+        await scene.runtime.gc(BLUE, ())
+    assert scene.calls.count("first DEL") == 1
+    assert len(await scene.runtime.attachments()) == remembered
 
 
 async def add_three(scene: Scene) -> None:

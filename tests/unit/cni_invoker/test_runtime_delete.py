@@ -3,18 +3,22 @@
 """DEL over whole lists of plugins."""
 
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
 from cni_invoker import (
     NetworkConfigurationList,
     PluginFailed,
+    PluginNotFound,
+    PluginNotStarted,
     PluginTimeout,
     Result,
     Runtime,
 )
+from spec import JsonObject
 from tests.plugins import FakePlugins
-from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, REFUSED, RESULT, THREE, network
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, REFUSED, RESULT, THREE, network
 
 
 async def test_delete_runs_the_plugins_in_reverse(plugins: FakePlugins, runtime: Runtime) -> None:
@@ -66,29 +70,99 @@ async def test_delete_stops_at_a_plugin_that_fails_twice(plugins: FakePlugins, r
     assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"))
 
 
-@pytest.mark.parametrize("refusing", ["second", "third"])
-async def test_a_plugin_whose_add_never_ended_may_refuse_its_delete(
-    plugins: FakePlugins, runtime: Runtime, refusing: str
+@pytest.mark.parametrize("code", [1, 2, 7])
+async def test_a_plugin_that_rejects_the_request_has_made_nothing(
+    plugins: FakePlugins, runtime: Runtime, code: int
 ) -> None:
-    """What it never did it cannot keep the others from undoing, be it the one that failed or one behind it."""
-    plugins.install(refusing, DEL=REFUSED)
+    """Its ADD was given the same version and configuration: a wrong one must not leave something to delete for ever."""
+    plugins.install("second", DEL={"error": {"code": code, "msg": "rejected"}})
     await runtime.delete(THREE, ATTACHMENT, None, answered=1)
     assert plugins.calls[-1] == ("first", "DEL")
 
 
-async def test_a_plugin_that_has_answered_may_not(plugins: FakePlugins, runtime: Runtime) -> None:
-    """It must undo what it did before the others do."""
-    plugins.install("first", DEL=REFUSED)
-    with pytest.raises(PluginFailed, match="incompatible"):
-        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+@pytest.mark.parametrize("answered", [0, 1, None])
+async def test_a_plugin_that_does_not_know_the_container_is_done(
+    plugins: FakePlugins, runtime: Runtime, answered: int | None
+) -> None:
+    """Code 3 says that there is nothing to clean up; the plugin is not asked once more."""
+    plugins.install("second", DEL={"error": {"code": 3, "msg": "unknown container"}})
+    await runtime.delete(THREE, ATTACHMENT, None, answered=answered)
+    assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("first", "DEL"))
 
 
-async def test_a_plugin_that_is_not_ready_is_owed_its_delete(plugins: FakePlugins, runtime: Runtime) -> None:
-    """It may have begun something: the others are undone, and its error is raised then."""
-    plugins.install("second", DEL={"error": {"code": 11, "msg": "try again later"}})
-    with pytest.raises(PluginFailed, match="try again later"):
+@pytest.mark.parametrize("code", [1, 2, 7, 999])
+async def test_a_plugin_whose_add_has_completed_must_delete(plugins: FakePlugins, runtime: Runtime, code: int) -> None:
+    """It must undo what it did before the plugins before it do."""
+    plugins.install("second", DEL={"error": {"code": code, "msg": "no"}})
+    with pytest.raises(PluginFailed, match="no"):
+        await runtime.delete(THREE, ATTACHMENT, None, answered=2)
+    assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"))
+
+
+FAILURES: Final[dict[str, JsonObject]] = {
+    "an error without a meaning": {"error": {"code": 999, "msg": "xtables lock is held"}},
+    "not ready": {"error": {"code": 11, "msg": "try again later"}},
+    "an I/O error": {"error": {"code": 5, "msg": "cannot write"}},
+    "a code of its own": {"error": {"code": 100, "msg": "private"}},
+    "killed after an answer": {"error": {"code": 7, "msg": "invalid"}, "signal": 9},
+    "killed": {"signal": 9},
+}
+
+
+@pytest.mark.parametrize("behaviour", FAILURES.values(), ids=FAILURES.keys())
+async def test_the_failure_of_a_plugin_whose_add_has_not_completed_is_raised(
+    plugins: FakePlugins, runtime: Runtime, behaviour: JsonObject
+) -> None:
+    """Nobody knows what it has made. The others are undone, and then its error is raised, so that nobody forgets it."""
+    plugins.install("second", DEL=behaviour)
+    with pytest.raises(PluginFailed):
         await runtime.delete(THREE, ATTACHMENT, None, answered=1)
     assert plugins.calls[-1] == ("first", "DEL")
+
+
+async def test_a_plugin_that_is_missing_for_a_moment_is_asked_later(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Its file may be replaced just now."""
+    (plugins.directory / "second").unlink()
+    with pytest.raises(PluginNotFound):
+        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+    assert plugins.calls == (("third", "DEL"), ("first", "DEL"))
+
+
+async def test_a_plugin_that_cannot_be_started_is_asked_later(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The kernel may have no more descriptors or processes for us just now."""
+    (plugins.directory / "second").write_bytes(b"\x7fELF but no more")
+    with pytest.raises(PluginNotStarted):
+        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+    assert plugins.calls == (("third", "DEL"), ("first", "DEL"))
+
+
+@pytest.mark.parametrize("failure", [REFUSED, FAILED])
+async def test_a_plugin_that_was_never_started_may_fail(
+    plugins: FakePlugins, runtime: Runtime, failure: JsonObject
+) -> None:
+    """It has made nothing: the result of the plugin before it is stored before it begins."""
+    plugins.install("third", DEL=failure)
+    await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+    assert plugins.calls[-2:] == (("second", "DEL"), ("first", "DEL"))
+
+
+async def test_a_forced_delete_runs_all_plugins(
+    plugins: FakePlugins, runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whichever fails: what it says is logged."""
+    plugins.install("third", DEL=FAILED)
+    (plugins.directory / "second").unlink()
+    deleted: list[frozenset[int]] = []
+
+    async def store(indexes: frozenset[int]) -> None:
+        deleted.append(indexes)
+
+    await runtime.delete(THREE, ATTACHMENT, None, force=True, on_deleted=store)
+    assert plugins.calls == (("third", "DEL"), ("third", "DEL"), ("first", "DEL"))
+    assert deleted == [{0}]
+    said = [record.__dict__["error"] for record in caplog.records if record.msg == "plugin.delete_failed"]
+    assert "xtables lock" in said[0]
+    assert 'failed to find plugin "second"' in said[1]
 
 
 async def test_delete_does_not_read_what_plugins_print(plugins: FakePlugins, runtime: Runtime) -> None:
