@@ -38,6 +38,7 @@ class CachedAttachment:
         result: The last result that a plugin of the list told; None if none has.
         answered: How many plugins of the list have told one, from the first; None if it has not been kept, for all.
         boot_id: The kernel's boot ID at ADD; empty if it has not been kept.
+        deleted: Indexes of the plugins of `configuration` whose DEL has completed; None as long as no DEL has begun.
     """
 
     network: str
@@ -46,6 +47,7 @@ class CachedAttachment:
     result: JsonObject | None = field(hash=False)
     boot_id: str
     answered: int | None = None
+    deleted: frozenset[int] | None = None
 
 
 class AttachmentReader(Protocol):

@@ -17,10 +17,12 @@ from cni_invoker.cache import AttachmentCache, CachedAttachment, read_boot_id
 from cni_invoker.chain import require_check
 from cni_invoker.collection import collect_garbage
 from cni_invoker.config import NetworkConfigurationList
+from cni_invoker.deletion import RULES_BY_ADDRESS
 from cni_invoker.errors import (
     AttachmentExists,
     BadConfiguration,
     CacheDamaged,
+    CacheError,
     CniError,
     GcFailed,
     InvalidParameter,
@@ -30,7 +32,13 @@ from cni_invoker.errors import (
 )
 from cni_invoker.gate import Gates
 from cni_invoker.plugin_errors import PluginNotFound
-from cni_invoker.replay import attachment_of_add, find_list_of_add, find_result_of_add, is_cut_off
+from cni_invoker.replay import (
+    attachment_of_add,
+    document_of_delete,
+    find_list_of_add,
+    find_result_of_add,
+    is_cut_off,
+)
 from cni_invoker.result import Result
 from cni_invoker.runtime import Runtime
 
@@ -128,7 +136,8 @@ class CachedRuntime:
 
         Raises:
             VerbUnsupported: The version of its list has no CHECK; nothing has been executed, as with the next ones.
-            NotAttached: It is not remembered, or its ADD has not told a result: plugins would complain of that.
+            NotAttached: It is not remembered, or its ADD has not told a result, or its DEL has begun: plugins would
+                complain of that.
             CacheDamaged: What was remembered cannot be understood.
             CniError: As `Runtime.check`.
         """
@@ -138,16 +147,24 @@ class CachedRuntime:
             require_check(stored.cni_version)
             if stored.disable_check:
                 return
-            if cached is None or cached.result is None or is_cut_off(cached, stored):
+            if cached is None or cached.result is None or is_cut_off(cached, stored) or cached.deleted is not None:
                 raise NotAttached(network.name, attachment.container_id, attachment.ifname, owed=cached is not None)
             result = Result.from_document(cached.result)
             used = await self._list_of_add(cached, network)
             await self._runtime.check(used, attachment_of_add(cached, result, attachment), result)
 
-    async def delete(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
+    async def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
         """Delete a container from a network, and forget the attachment.
 
-        It may be repeated. One that is not remembered, or damaged, is deleted as it is given here, without a result.
+        It may be repeated, and resumes then: plugins whose DEL has completed do not run again. One that is not
+        remembered, or damaged, is deleted as it is given here, without a result. If another attachment has one of the
+        addresses by now, plugins that find their rules by address alone receive no result, and leave its rules.
+
+        Args:
+            network: The list.
+            attachment: The container.
+            force: Forget the attachment even if plugins fail, or cannot be run. All run that can; what fails is logged,
+                and what those plugins made stays.
 
         Raises:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still remembered.
@@ -155,15 +172,21 @@ class CachedRuntime:
         async with self._place(network.name, attachment.container_id):
             cached = await self._find_readable(network.name, attachment.key)
             if cached is not None:
-                await self._delete(cached, network, attachment)
+                await self._delete(cached, network, attachment, force=force)
             else:
-                await self._runtime.delete(await self._runtime.negotiate(network), attachment, None)
+                with _only_logged(network.name, force=force):
+                    negotiated = await self._runtime.negotiate(network)
+                    await self._runtime.delete(negotiated, attachment, None, force=force)
                 await self._cache.remove(network.name, attachment.key)
 
-    async def delete_cached(self, cached: CachedAttachment) -> None:
+    async def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
         """Delete an attachment with nothing but what is remembered of it: its network may have no configuration now.
 
         What is remembered by now counts; if that is nothing, it has been deleted, and nothing happens.
+
+        Args:
+            cached: The attachment.
+            force: As with `delete`.
 
         Raises:
             BadConfiguration: Its list has not been kept.
@@ -176,7 +199,7 @@ class CachedRuntime:
             except CacheDamaged:
                 found = cached
             if found is not None:
-                await self._delete(found, None)
+                await self._delete(found, None, force=force)
 
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         """Delete every remembered attachment to a network that is not valid, then run the plugins' own GC.
@@ -251,12 +274,83 @@ class CachedRuntime:
             return None
 
     async def _delete(
-        self, cached: CachedAttachment, current: NetworkConfigurationList | None, given: Attachment | None = None
+        self,
+        cached: CachedAttachment,
+        current: NetworkConfigurationList | None,
+        given: Attachment | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        with _only_logged(cached.network, force=force):
+            await self._run_delete(cached, current, given, force=force)
+        await self._cache.remove(cached.network, cached.attachment.key)
+
+    async def _run_delete(
+        self,
+        cached: CachedAttachment,
+        current: NetworkConfigurationList | None,
+        given: Attachment | None,
+        *,
+        force: bool,
     ) -> None:
         used, result = await self._list_of_add(cached, current), find_result_of_add(cached)
-        attachment = attachment_of_add(cached, result, given)
-        await self._runtime.delete(used, attachment, result, answered=cached.answered)
-        await self._cache.remove(cached.network, attachment.key)
+        begun = replace(
+            cached,
+            attachment=attachment_of_add(cached, result, given),
+            configuration=document_of_delete(used),  # the indexes are those of this list
+            deleted=cached.deleted or frozenset(),
+        )
+
+        async def store(deleted: frozenset[int]) -> None:
+            nonlocal begun
+            begun = replace(begun, deleted=deleted)
+            await self._store_progress(begun)
+
+        try:
+            await self._runtime.delete(
+                used,
+                begun.attachment,
+                result,
+                answered=cached.answered,
+                deleted=cached.deleted or (),
+                without_result=await self._find_types_without_result(cached, used, result),
+                on_deleted=store,
+                force=force,
+            )
+        except CniError:
+            await self._store_progress(begun)
+            raise
+
+    async def _store_progress(self, begun: CachedAttachment) -> None:
+        """Store how far a DEL has come, if that is possible.
+
+        A full disk must keep nobody from freeing an address. At worst a repetition runs again what has completed.
+        """
+        try:
+            await self._cache.put(begun)
+        except CacheError as exc:
+            log.warning("cache.progress_not_stored", extra={"place": str(exc.place), "reason": exc.reason})
+
+    async def _find_types_without_result(
+        self, cached: CachedAttachment, used: NetworkConfigurationList, result: Result | None
+    ) -> frozenset[str]:
+        """Return the types of plugins that must not know the addresses, because another attachment has one by now.
+
+        One that is being deleted, or is of an earlier boot, needs no rules any more.
+        """
+        types = RULES_BY_ADDRESS.intersection(plugin.type for plugin in used.plugins)
+        if result is None or not types:
+            return frozenset()
+        addresses = {ip.address.ip for ip in result.ips}
+        for other in await self._cache.list():
+            if (other.network, other.attachment.key) == (cached.network, cached.attachment.key):
+                continue
+            if other.deleted is not None or other.boot_id not in {"", self._boot_id}:
+                continue
+            owned = find_result_of_add(other)
+            if owned is not None and any(ip.address.ip in addresses for ip in owned.ips):
+                return types
+        return frozenset()
 
     async def _list_of_add(
         self, cached: CachedAttachment, current: NetworkConfigurationList | None
@@ -282,3 +376,16 @@ class CachedRuntime:
             yield
         finally:
             self._in_add.remove(identity)
+
+
+@contextmanager
+def _only_logged(network: str, *, force: bool) -> Iterator[None]:
+    """With `force`, log what goes wrong instead of raising it, except that others are at work."""
+    try:
+        yield
+    except NetworkBusy:
+        raise
+    except CniError as exc:
+        if not force:
+            raise
+        log.warning("delete.incomplete", extra={"network": network, "error": str(exc)})

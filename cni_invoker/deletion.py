@@ -22,7 +22,10 @@ from typing import Final
 from cni_invoker.codes import ErrorCode
 from cni_invoker.plugin_errors import PluginError, PluginFailed
 
-__all__ = ["Progress", "is_done", "progress_of_add", "says_unknown_container"]
+__all__ = ["RULES_BY_ADDRESS", "Progress", "is_done", "progress_of_add", "says_unknown_container"]
+
+RULES_BY_ADDRESS: Final = frozenset({"firewall"})
+"""Types of plugins that find their rules by the addresses of the result alone, whichever container has these."""
 
 _REJECTIONS: Final = frozenset(
     {ErrorCode.INCOMPATIBLE_VERSION, ErrorCode.UNSUPPORTED_FIELD, ErrorCode.INVALID_CONFIGURATION}

@@ -248,19 +248,19 @@ class AttachmentExists(CniError):
 
 
 class NotAttached(CniError):
-    """A CHECK of what has not been added, or not to the end; nothing has been executed.
+    """A CHECK of what has not been added, or not to the end, or is being deleted; nothing has been executed.
 
     Attributes:
         network: Name of the network.
         container_id: The container's ID.
         ifname: Name of the interface.
-        owed: Whether an ADD was begun, so that a DEL is owed.
+        owed: Whether an ADD or a DEL was begun, so that a DEL is owed.
     """
 
     code = ErrorCode.UNKNOWN_CONTAINER
 
     def __init__(self, network: str, container_id: str, ifname: str, *, owed: bool) -> None:
-        why = "its ADD did not come to its end; delete it, and add it again" if owed else "add it first"
+        why = "its ADD or its DEL has not completed; delete it, and add it again" if owed else "add it first"
         super().__init__(f"{ifname} of {container_id} is not attached to {network}: {why}")
         self.network = network
         self.container_id = container_id

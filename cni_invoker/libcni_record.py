@@ -5,10 +5,11 @@
 ```json
 {"kind": "cniCacheV1", "containerId": "c1", "config": "<the list, base64>", "ifName": "eth0", "networkName": "blue",
  "netns": "/run/netns/c1", "cniArgs": [["K", "V"]], "capabilityArgs": {}, "result": {},
- "bootId": "<the kernel's>", "answered": 2}
+ "bootId": "<the kernel's>", "answered": 2, "deleted": [1]}
 ```
 
-`result` is missing as long as no plugin has told one. `bootId` and `answered` are ours; libcni does not look at them.
+`result` is missing as long as no plugin has told one, `deleted` as long as no DEL has begun. `bootId`, `answered` and
+`deleted` are ours; libcni does not look at them.
 """
 
 import base64
@@ -52,7 +53,11 @@ def render_record(cached: CachedAttachment) -> bytes:
         "bootId": cached.boot_id,
     }
     given = {key: value for key, value in record.items() if value}  # libcni's omitempty
-    return render_json(given if cached.answered is None else {**given, "answered": cached.answered})
+    if cached.answered is not None:
+        given["answered"] = cached.answered
+    if cached.deleted is not None:
+        given["deleted"] = sorted(cached.deleted)
+    return render_json(given)
 
 
 def parse_record(data: bytes) -> CachedAttachment | JsonObject:
@@ -86,6 +91,7 @@ def parse_record(data: bytes) -> CachedAttachment | JsonObject:
         result=find_object(record, "result"),
         boot_id=find_str(record, "bootId") or "",
         answered=find_int(record, "answered"),
+        deleted=_deleted(record),
     )
 
 
@@ -94,6 +100,15 @@ def _configuration(record: JsonObject) -> JsonObject | None:
         return as_object(parse_json(base64.b64decode(get_str(record, "config"), validate=True)), "config")
     except ValueError:
         return None
+
+
+def _deleted(record: JsonObject) -> frozenset[int] | None:
+    if record.get("deleted") is None:
+        return None
+    indexes = [index for index in get_list(record, "deleted") if isinstance(index, int) and not isinstance(index, bool)]
+    if len(indexes) != len(get_list(record, "deleted")):
+        raise JsonError("deleted must have integers only")
+    return frozenset(indexes)
 
 
 def _pair(item: JsonValue) -> tuple[str, str]:

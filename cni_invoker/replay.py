@@ -19,7 +19,7 @@ from cni_invoker.plugin_errors import BadResult
 from cni_invoker.result import Result
 from spec import JsonError, JsonObject, get_objects
 
-__all__ = ["attachment_of_add", "find_list_of_add", "find_result_of_add", "is_cut_off"]
+__all__ = ["attachment_of_add", "document_of_delete", "find_list_of_add", "find_result_of_add", "is_cut_off"]
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +47,11 @@ def find_list_of_add(
     except (BadConfiguration, JsonError) as exc:
         log.warning("cache.bad_configuration", extra={"network": cached.network, "reason": str(exc)})
         return None
+
+
+def document_of_delete(used: NetworkConfigurationList) -> JsonObject:
+    """Return what is kept of the list of a DEL that has begun: it is whole, whatever other files there will be."""
+    return {**used.document, _ONLY_INLINED: True}
 
 
 def find_result_of_add(cached: CachedAttachment) -> Result | None:

@@ -21,6 +21,9 @@ _WORDS: Final = {
     "cache.bad_result": "the remembered result of {network} is not used: {reason}",
     "cache.damaged": "what is remembered in {place} is not used: {reason}",
     "cache.unreadable": "{file} is left out: {reason}",
+    "cache.progress_not_stored": "what has been deleted so far cannot be remembered, and a repetition begins again: "
+    "{place}: {reason}",
+    "delete.incomplete": "what was made for {network} may be left: {error}",
     "lock.unavailable": "other processes are not kept from making the same iptables chains at once: "
     "no lock in {directory}: {reason}",
     "plugin.delete_failed": "plugin {plugin} did not undo its add, but the others were asked all the same: {error}",

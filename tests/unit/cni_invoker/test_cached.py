@@ -224,7 +224,7 @@ async def test_check_of_what_was_cut_off(scene: Scene, answered: int) -> None:
     (kept,) = await scene.cache.list()
     await scene.cache.put(replace(kept, answered=answered, result=RESULT if answered else None))
     before = scene.calls
-    with pytest.raises(NotAttached, match="did not come to its end; delete it, and add it again") as caught:
+    with pytest.raises(NotAttached, match="has not completed; delete it, and add it again") as caught:
         await scene.runtime.check(BLUE, ATTACHMENT)
     assert caught.value.owed
     assert scene.calls == before

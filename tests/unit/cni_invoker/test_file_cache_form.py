@@ -52,6 +52,24 @@ async def test_the_file_is_libcnis(files: FileCache, tmp_path: Path) -> None:
     assert names(tmp_path) == ["results"]
 
 
+@pytest.mark.parametrize("deleted", [frozenset(), frozenset({2, 1})])
+async def test_how_far_a_delete_has_come_is_kept(files: FileCache, tmp_path: Path, deleted: frozenset[int]) -> None:
+    """It stands behind libcni's fields; that a DEL has begun is kept too."""
+    await files.put(replace(CACHED, deleted=deleted))
+    assert json.loads(read(tmp_path / "results" / "blue-c1-eth0"))["deleted"] == sorted(deleted)
+    found = await files.find("blue", KEY)
+    assert found is not None
+    assert found.deleted == deleted
+
+
+@pytest.mark.parametrize("deleted", ["{}", '["1"]', "[true]", "[1.5]"])
+async def test_what_is_no_progress_is_damaged(files: FileCache, tmp_path: Path, deleted: str) -> None:
+    """It must not be guessed which plugins have completed."""
+    place(tmp_path, LIBCNI[:-1] + f',"deleted":{deleted}}}')
+    with pytest.raises(CacheDamaged):
+        await files.find("blue", KEY)
+
+
 async def test_what_there_is_nothing_of_is_left_out(files: FileCache, tmp_path: Path) -> None:
     """As libcni does; the name and the ID are always there."""
     await files.put(replace(cached("blue", "c1"), configuration=None, result=None, boot_id="", answered=None))

@@ -177,7 +177,7 @@ def test_check_of_what_is_not_attached(host: Host) -> None:
     host.plugins.install("first", ADD={"error": {"code": 999, "msg": "banana"}}, DEL={"signal": 9})
     host.fail("add", "blue", NETNS)
     error, _ = host.fail("check", "blue", NETNS)
-    why = "its ADD did not come to its end; delete it, and add it again"
+    why = "its ADD or its DEL has not completed; delete it, and add it again"
     assert error["msg"] == f"eth0 of {ID} is not attached to blue: {why}"
     assert "CHECK" not in host.verbs
 

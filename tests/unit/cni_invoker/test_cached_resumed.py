@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A DEL of a runtime that remembers resumes where it stopped, and leaves what belongs to another attachment by then."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import (
+    Attachment,
+    AttachmentKey,
+    CachedAttachment,
+    CachedRuntime,
+    CacheError,
+    FileCache,
+    MemoryCache,
+    NotAttached,
+    PluginFailed,
+    PluginNotFound,
+)
+from spec import JsonObject
+from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, BOOT, FIRST, KEY, RESULT, Scene, network
+
+WALLED = network(FIRST, {"type": "firewall"})
+OTHER = replace(ATTACHMENT, container_id="c2")
+ELSEWHERE: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.9.9.9/24"}]}
+
+
+async def test_a_repeated_delete_runs_what_has_not_completed(scene: Scene, tmp_path: Path) -> None:
+    """Also by another process, which has nothing but the file."""
+    await CachedRuntime(scene.stateless, FileCache(tmp_path), boot_id=BOOT).add(BLUE, ATTACHMENT)
+    scene.plugins.install("first", DEL=BANANA)
+    with pytest.raises(PluginFailed, match="banana"):
+        await CachedRuntime(scene.stateless, FileCache(tmp_path), boot_id=BOOT).delete(BLUE, ATTACHMENT)
+    scene.plugins.install("first")
+    before = len(scene.calls)
+    cache = FileCache(tmp_path)
+    await CachedRuntime(scene.stateless, cache, boot_id=BOOT).delete(BLUE, ATTACHMENT)
+    assert scene.calls[before:] == ["first DEL"]
+    assert await cache.list() == ()
+
+
+async def test_only_the_removal_is_repeated_if_only_that_has_failed(scene: Scene) -> None:
+    """No plugin runs once more."""
+
+    class Stubborn(MemoryCache):
+        failures = 1
+
+        async def remove(self, network: str, key: AttachmentKey) -> None:
+            if self.failures:
+                self.failures -= 1
+                raise CacheError("the cache", "Read-only file system")
+            await super().remove(network, key)
+
+    cache = Stubborn()
+    runtime = CachedRuntime(scene.stateless, cache, boot_id=BOOT)
+    await runtime.add(BLUE, ATTACHMENT)
+    with pytest.raises(CacheError, match="Read-only"):
+        await runtime.delete(BLUE, ATTACHMENT)
+    before = len(scene.calls)
+    await runtime.delete(BLUE, ATTACHMENT)
+    assert scene.calls[before:] == []
+    assert await cache.list() == ()
+
+
+async def test_a_delete_goes_on_where_its_progress_cannot_be_stored(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk keeps no address from being freed."""
+
+    class Full(MemoryCache):
+        full = False
+
+        async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
+            if self.full:
+                raise CacheError("the cache", "No space left on device")
+            await super().put(cached, new=new)
+
+    cache = Full()
+    runtime = CachedRuntime(scene.stateless, cache, boot_id=BOOT)
+    await runtime.add(BLUE, ATTACHMENT)
+    cache.full = True
+    await runtime.delete(BLUE, ATTACHMENT)
+    assert scene.calls[-2:] == ["second DEL", "first DEL"]
+    assert await cache.list() == ()
+    assert "cache.progress_not_stored" in caplog.messages
+
+
+async def test_a_repetition_uses_the_list_of_the_first_delete(scene: Scene) -> None:
+    """What has completed is known by its place in the list, which may be another one by now."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    (kept,) = await scene.cache.list()
+    await scene.cache.put(replace(kept, configuration=None, boot_id=""))  # of a libcni that has kept no list
+    scene.plugins.install("first", DEL=BANANA)
+    with pytest.raises(PluginFailed):
+        await scene.runtime.delete(BLUE, ATTACHMENT)
+    scene.plugins.install("first")
+    before = len(scene.calls)
+    await scene.runtime.delete(network({"type": "zeroth"}, FIRST, {"type": "second"}), ATTACHMENT)
+    assert scene.calls[before:] == ["first DEL"]
+
+
+async def test_what_is_being_deleted_cannot_be_checked(scene: Scene) -> None:
+    """Plugins would complain of what has been deleted already."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    scene.plugins.install("second", DEL=BANANA)
+    with pytest.raises(PluginFailed):
+        await scene.runtime.delete(BLUE, ATTACHMENT)
+    with pytest.raises(NotAttached, match="its ADD or its DEL has not completed"):
+        await scene.runtime.check(BLUE, ATTACHMENT)
+
+
+async def delete_walled(scene: Scene) -> bool:
+    """Delete c1, and return whether the firewall was told its addresses."""
+    before = len(scene.commands)
+    await scene.runtime.delete(WALLED, ATTACHMENT)
+    received = {command.plugin: "prevResult" in command.stdin for command in scene.commands[before:]}
+    assert received["first"]
+    return received["firewall"]
+
+
+async def test_rules_that_belong_to_another_attachment_stay(scene: Scene) -> None:
+    """`firewall` finds its rules by address alone: it must not know an address that another container has by now."""
+    scene.plugins.install("firewall", ADD={"passthrough": True})
+    await scene.runtime.add(WALLED, ATTACHMENT)
+    red = network({"type": "first"}, name="red")
+    await scene.runtime.add(red, OTHER)
+    assert not await delete_walled(scene)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"result": ELSEWHERE},
+        {"result": None},
+        {"boot_id": "an earlier boot"},
+        {"deleted": frozenset()},
+        {"deleted": frozenset({1})},
+    ],
+    ids=["another address", "no address", "of an earlier boot", "its DEL has begun", "half deleted"],
+)
+async def test_rules_that_belong_to_nobody_else_go(scene: Scene, other: dict[str, object]) -> None:
+    """What needs no rules any more keeps none from being removed."""
+    scene.plugins.install("firewall", ADD={"passthrough": True})
+    await scene.runtime.add(WALLED, ATTACHMENT)
+    mine = await scene.cache.find("blue", KEY)
+    assert mine is not None
+    await scene.cache.put(replace(mine, **{"attachment": OTHER, **other}))  # type: ignore[arg-type]
+    assert await delete_walled(scene)
+
+
+async def test_a_forced_delete_forgets(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """All plugins run that can; what fails is logged."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    scene.plugins.install("second", DEL=BANANA)
+    await scene.runtime.delete(BLUE, ATTACHMENT, force=True)
+    assert scene.calls[-3:] == ["second DEL", "second DEL", "first DEL"]
+    assert await scene.runtime.attachments() == ()
+    assert [record.__dict__["plugin"] for record in caplog.records] == ["second"]
+
+
+async def test_a_forced_delete_without_a_list(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """What cannot even begin is forgotten too, and that is logged."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    (kept,) = await scene.cache.list()
+    await scene.cache.put(replace(kept, configuration=None))
+    (scene.plugins.directory / "second").unlink()
+    with pytest.raises(PluginNotFound):
+        await scene.runtime.delete(BLUE, ATTACHMENT)
+    await scene.runtime.delete(BLUE, ATTACHMENT, force=True)
+    assert await scene.runtime.attachments() == ()
+    assert caplog.messages == ["delete.incomplete"]
+
+
+async def test_a_forced_delete_of_what_is_not_remembered(scene: Scene) -> None:
+    """The plugins are asked as they are given."""
+    scene.plugins.install("second", DEL=BANANA)
+    await scene.runtime.delete(BLUE, Attachment(container_id="c9", ifname="eth0", netns=""), force=True)
+    assert scene.calls == ["second DEL", "second DEL", "first DEL"]
+
+
+async def test_the_result_is_received_by_all_without_a_firewall(scene: Scene) -> None:
+    """Only plugins that find their rules by address alone receive none."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    await scene.runtime.add(BLUE, OTHER)
+    await scene.runtime.delete(BLUE, ATTACHMENT)
+    assert [command.stdin["prevResult"] for command in scene.commands[-2:]] == [RESULT] * 2
