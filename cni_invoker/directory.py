@@ -122,9 +122,13 @@ class ConfigurationDirectories:
     """
 
     def __init__(self, directories: Sequence[Path]) -> None:
+        self._read: dict[str, tuple[_Signature, _Outcome]] = {}
+        self.look_in(directories)
+
+    def look_in(self, directories: Sequence[Path]) -> None:
+        """Look in other directories from now on, in order of precedence."""
         self._directories = tuple(dict.fromkeys(directories))
         self._index = ConfigurationIndex(self._directories, ())
-        self._read: dict[str, tuple[_Signature, _Outcome]] = {}
         self._seen: list[tuple[str, _Signature]] = []
 
     def index(self) -> ConfigurationIndex:

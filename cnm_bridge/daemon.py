@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,8 @@ from cnm_bridge.lifecycle import (
     Unpublished,
     Usage,
 )
+from cnm_bridge.log import configure_logging
+from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import BACKLOG
 from cnm_bridge.systemd import take_notify
@@ -63,20 +65,22 @@ _ACCEPT_AT_ONCE: Final = 64
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
-def run(settings: Settings, sock: socket.socket) -> None:
+def run(settings: Settings, sock: socket.socket, source: SettingsSource) -> None:
     """Run the daemon until it is told to stop; see `serve`.
 
     Raises:
         Refused: It cannot start; the text says why.
     """
     try:
-        asyncio.run(serve(settings, sock))
+        asyncio.run(serve(settings, sock, source))
     except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
 
-async def serve(settings: Settings, sock: socket.socket) -> None:
+async def serve(settings: Settings, sock: socket.socket, source: SettingsSource) -> None:
     """Answer Docker on a listening socket until SIGTERM or SIGINT, then let what is under way end.
+
+    SIGHUP reads the settings from their source again; see `cnm_bridge.reloading`.
 
     What an earlier life left half done is undone before the first call is answered, as far as that is done in
     `recovery_timeout_s`; a plugin that hangs must not keep all other networks down.
@@ -84,7 +88,7 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
     Raises:
         StateError: The state directory cannot be used.
     """
-    stop = _stop_signal()
+    stop, reload = _signalled(signal.SIGTERM, signal.SIGINT), _signalled(signal.SIGHUP)
     notify = take_notify()
     store = Store.open(settings.state_dir)
     try:
@@ -93,12 +97,13 @@ async def serve(settings: Settings, sock: socket.socket) -> None:
                 "state.damaged", what=finding.what, lost=finding.lost, outdated=finding.outdated, copy=str(finding.copy)
             )
         daemon = assemble(settings, store)
+        reloading = Reloading(settings, source, reload, _appliers(daemon.directories))
         if os.geteuid() != 0:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
         unfinished = await daemon.owed.add_unfinished() + await daemon.reconcile.add_dead()
         async with asyncio.TaskGroup() as tasks:
             runs = (daemon.binder.run(), daemon.owed.run(), daemon.reconcile.run(), daemon.settling.run())
-            background = [tasks.create_task(run) for run in runs]
+            background = [tasks.create_task(run) for run in (*runs, reloading.run())]
             if settings.cni_gc:
                 collecting = daemon.garbage.run(
                     daemon.networks.bound, daemon.certainty.find_doubt, every_s=settings.cni_gc_every_s
@@ -133,6 +138,7 @@ class Daemon:
         binder: Learns names in the background.
         owed: Tears down, in the background.
         reconcile: Makes records, engine and kernel agree, in the background.
+        directories: Where configurations are.
         networks: Knows which lists are in use.
         garbage: Has plugins clean up, if that is wanted.
         certainty: Knows whether they may.
@@ -145,6 +151,7 @@ class Daemon:
     binder: Binder
     owed: OwedTearDowns
     reconcile: Reconcile
+    directories: ConfigurationDirectories
     networks: Networks
     garbage: PluginGarbage
     certainty: Certainty
@@ -242,6 +249,7 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         binder=binder,
         owed=owed,
         reconcile=reconcile,
+        directories=directories,
         networks=networks,
         garbage=PluginGarbage(runtime, EndpointCache(store), [FileCache()]),
         certainty=Certainty(
@@ -251,12 +259,25 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     )
 
 
-def _stop_signal() -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
+def _signalled(*numbers: signal.Signals) -> asyncio.Event:
+    """Return an event that each of the signals sets."""
+    event = asyncio.Event()
+    for number in numbers:
+        asyncio.get_running_loop().add_signal_handler(number, event.set)
+    return event
+
+
+def _appliers(directories: ConfigurationDirectories) -> Mapping[str, Callable[[Settings], None]]:
+    """Return what uses new settings, for those that can change while the daemon runs."""
+
+    def log_anew(changed: Settings) -> None:
+        configure_logging(changed.log_level, changed.log_format)
+
+    return {
+        "cni_conf_dirs": lambda changed: directories.look_in(changed.cni_conf_dirs),
+        "log_level": log_anew,
+        "log_format": log_anew,
+    }
 
 
 async def _either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]], limit_s: float) -> None:

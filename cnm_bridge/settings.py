@@ -51,6 +51,8 @@ class Settings:
         drain_timeout_s: How long SIGTERM waits for calls and tear downs under way.
         cni_gc: Whether the networks' names are ours alone, so that plugins may clean up what is not ours.
         cni_gc_every_s: How often they are asked to.
+        log_level: What is worth a line in the log.
+        log_format: How a line looks.
     """
 
     socket: Path = Path("/run/docker/plugins/cni-bridge.sock")
@@ -69,3 +71,5 @@ class Settings:
     drain_timeout_s: float = 80.0
     cni_gc: bool = False
     cni_gc_every_s: float = 600.0
+    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.AUTO

@@ -3,17 +3,19 @@
 """The command `cni-bridge`; what its options are, and where their values come from, is in `cnm_bridge.cli.options`."""
 
 import sys
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from cnm_bridge import __version__
 from cnm_bridge.cli.explain import explain
-from cnm_bridge.cli.options import SETTINGS, with_settings
+from cnm_bridge.cli.options import SETTINGS, SettingsCommand, read_again, with_settings
 from cnm_bridge.cli.state import state
 from cnm_bridge.cli.status import status
 from cnm_bridge.errors import BridgeError
-from cnm_bridge.settings import LogFormat, LogLevel, Settings
+from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import plugin_socket
 
 __all__ = ["main"]
@@ -30,44 +32,39 @@ main.add_command(state)
 main.add_command(status)
 
 
-@main.command()
+@main.command(cls=SettingsCommand)
 @with_settings(*SETTINGS)
-def serve(
-    *,
-    socket: Path,
-    cni_conf_dirs: tuple[Path, ...],
-    cni_bin_dirs: tuple[Path, ...],
-    state_dir: Path,
-    run_dir: Path,
-    docker_host: str,
-    plugin_timeout_s: float,
-    reconcile_interval_s: float,
-    drain_timeout_s: float,
-    cni_gc: bool,
-    log_level: LogLevel,
-    log_format: LogFormat,
-) -> None:
-    """Run the network driver, until SIGTERM."""
-    settings = Settings(
-        socket=socket.absolute(),
-        cni_conf_dirs=cni_conf_dirs,
-        cni_bin_dirs=cni_bin_dirs,
-        state_dir=state_dir.absolute(),
-        run_dir=run_dir.absolute(),
-        docker_host=docker_host,
-        plugin_timeout_s=plugin_timeout_s,
-        reconcile_interval_s=reconcile_interval_s,
-        drain_timeout_s=drain_timeout_s,
-        cni_gc=cni_gc,
-    )
+@click.pass_context
+def serve(context: click.Context, /, **given: object) -> None:
+    """Run the network driver, until SIGTERM.
+
+    SIGHUP reads the settings again. The exit status is 78 if they cannot be used, 1 if something else is in the way.
+    """
+    settings = _settings(given)
     try:
         with plugin_socket(settings.socket) as listener:
             # Imported only now: it takes most of the time until the first answer, and Docker can wait meanwhile.
             from cnm_bridge.daemon import run  # noqa: PLC0415
             from cnm_bridge.log import configure_logging  # noqa: PLC0415
+            from cnm_bridge.reloading import SettingsSource  # noqa: PLC0415
 
-            configure_logging(log_level, log_format)
-            run(settings, listener)
+            configure_logging(settings.log_level, settings.log_format)
+            source = SettingsSource(
+                read=lambda: _settings(read_again(context)),
+                options={setting.parameter: setting.name for setting in SETTINGS},
+            )
+            run(settings, listener, source)
     except (BridgeError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         sys.exit(1)
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """Return the settings that the options are; relative paths are seen from the working directory."""
+    given = Settings(**values)
+    return replace(
+        given,
+        socket=given.socket.absolute(),
+        state_dir=given.state_dir.absolute(),
+        run_dir=given.run_dir.absolute(),
+    )

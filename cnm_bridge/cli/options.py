@@ -17,15 +17,26 @@ from click.core import ParameterSource
 
 from cnm_bridge.cli.config_file import ValueKind, read_config_file
 from cnm_bridge.cli.types import Directory, EngineAddress, File, Seconds
-from cnm_bridge.errors import BridgeError
+from cnm_bridge.errors import BridgeError, Refused
 from cnm_bridge.settings import LogFormat, LogLevel, Settings
 
-__all__ = ["DIRECTORIES", "DOCKER_HOST", "SETTINGS", "SOCKET", "STATE_DIR", "Setting", "with_settings"]
+__all__ = [
+    "DIRECTORIES",
+    "DOCKER_HOST",
+    "SETTINGS",
+    "SOCKET",
+    "STATE_DIR",
+    "Setting",
+    "SettingsCommand",
+    "read_again",
+    "with_settings",
+]
 
 F = TypeVar("F", bound=Callable[..., object])
 
 _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _DEFAULTS: Final = Settings()
+_ARGUMENTS_KEY: Final = "cnm_bridge.arguments"
 _FILE_KEY: Final = "cnm_bridge.configuration_file"
 
 _DIRECTORY: Final = Directory()
@@ -182,6 +193,36 @@ def with_settings(*settings: Setting) -> Callable[[F], F]:
         return _CONFIG(function)
 
     return decorate
+
+
+class _UnusableSettings(click.UsageError):
+    exit_code = os.EX_CONFIG
+
+
+class SettingsCommand(click.Command):
+    """A command whose settings can be read again, and that ends with a status of its own if they cannot be used."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments, and mark an error as one of the configuration: another try would not help."""
+        ctx.meta[_ARGUMENTS_KEY] = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as exc:
+            raise _UnusableSettings(exc.format_message(), exc.ctx) from exc
+
+
+def read_again(context: click.Context) -> dict[str, Any]:
+    """Return the values that the options of a running `SettingsCommand` have now, by their parameters.
+
+    The command line is as it was, the environment and the file are read again.
+
+    Raises:
+        Refused: A value cannot be used; the text says which, and where it came from.
+    """
+    try:
+        return context.command.make_context(context.info_name, list(context.meta[_ARGUMENTS_KEY])).params
+    except click.ClickException as exc:
+        raise Refused(exc.format_message()) from exc
 
 
 class _Option(click.Option):

@@ -274,6 +274,21 @@ def test_an_edit_is_seen_at_once(tmp_path: Path) -> None:
     assert directories.index().names == ("other",)
 
 
+def test_other_directories(tmp_path: Path) -> None:
+    """Directories can be exchanged; what is found, and where an error says that it was looked for, follow."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    second.mkdir()
+    write_list(second / "a.conflist", "net1")
+    directories = ConfigurationDirectories([first])
+    with pytest.raises(ConfigurationNotFound, match="first"):
+        directories.index().find("net1")
+    directories.look_in([second])
+    assert directories.index().names == ("net1",)
+    directories.look_in([tmp_path / "third"])
+    with pytest.raises(ConfigurationNotFound, match="third"):
+        directories.index().find("net1")
+
+
 def test_a_file_that_has_just_changed_is_not_trusted(tmp_path: Path) -> None:
     """A file that may change once more within one tick of the kernel's clock is read again until that is over."""
     file = tmp_path / "a.conflist"

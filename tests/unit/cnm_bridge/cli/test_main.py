@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge import __version__
+from spec import JsonObject, parse_json
 
 COMMAND = (sys.executable, "-m", "cnm_bridge")
 START_S = 20.0
+GENERIC = "com.docker.network.generic"
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -33,11 +35,16 @@ def options(where: Path) -> list[str]:
 
 def activate(path: Path) -> bytes:
     """Return the daemon's answer to Docker's handshake, empty as long as nobody answers."""
+    return call(path, "Plugin.Activate", b"")
+
+
+def call(path: Path, method: str, body: bytes) -> bytes:
+    """Return the daemon's answer to a call, empty as long as nobody answers."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(5)
         try:
             client.connect(str(path))
-            client.sendall(b"POST /Plugin.Activate HTTP/1.1\r\nHost: \r\nContent-Length: 0\r\n\r\n")
+            client.sendall(f"POST /{method} HTTP/1.1\r\nHost: \r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
             answer = b""
             while chunk := client.recv(4096):
                 answer += chunk
@@ -64,6 +71,23 @@ def wait_for(path: Path) -> bytes:
         assert time.monotonic() < deadline, f"nobody answers at {path}"
         time.sleep(0.01)
     return answer
+
+
+def wait_event(process: "subprocess.Popen[str]", event: str) -> JsonObject:
+    """Return the next line of the daemon's log about an event."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        document = parse_json(line.encode())
+        assert isinstance(document, dict)
+        if document["event"] == event:
+            return document
+    raise AssertionError(f"the daemon ended without {event}")
+
+
+def create_network(path: Path) -> str:
+    """Return the daemon's answer to a network that is bound to a configuration that is nowhere."""
+    body = json.dumps({"NetworkID": "a" * 64, "Options": {GENERIC: {"cni.network": "nowhere"}}}).encode()
+    return call(path, "NetworkDriver.CreateNetwork", body).decode()
 
 
 def refused(*arguments: str, **variables: str) -> str:
@@ -119,6 +143,64 @@ def test_serve_under_systemd(tmp_path: Path) -> None:
             assert process.wait(timeout=START_S) == 0
     assert path.exists()
     assert not (tmp_path / "own").exists()
+
+
+def test_hangup_reads_the_settings_again(tmp_path: Path) -> None:
+    """SIGHUP takes over what can change, names what needs a restart, and the daemon goes on answering."""
+    path, config = tmp_path / "s", tmp_path / "config.toml"
+    config.write_text(f'cni-conf-dir = ["{tmp_path}/a"]\nlog-level = "warning"\n')
+    with serving(tmp_path, "--socket", str(path), "--config", str(config), env=environment()) as process:
+        wait_for(path)
+        config.write_text(f'cni-conf-dir = ["{tmp_path}/b"]\nlog-level = "debug"\nplugin-timeout = 5\n')
+        process.send_signal(signal.SIGHUP)
+        changed = wait_event(process, "daemon.reloaded")["changed"]
+        assert changed == {"cni-conf-dir": [f"{tmp_path}/b"], "log-level": "debug"}
+        assert wait_event(process, "daemon.restart_needed")["settings"] == ["plugin-timeout"]
+        error = create_network(path)
+        assert f"{tmp_path}/b" in error
+        assert f"{tmp_path}/a" not in error
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=START_S) == 0
+
+
+def test_a_bad_file_at_hangup_changes_nothing(tmp_path: Path) -> None:
+    """A mistake that is found at SIGHUP is logged with its place; all settings stay, those beside it too."""
+    path, config = tmp_path / "s", tmp_path / "config.toml"
+    config.write_text(f'cni-conf-dir = ["{tmp_path}/a"]\nlog-level = "warning"\n')
+    with serving(tmp_path, "--socket", str(path), "--config", str(config), env=environment()) as process:
+        wait_for(path)
+        config.write_text(f'cni-conf-dir = ["{tmp_path}/b"]\nlog-level = "loud"\n')
+        process.send_signal(signal.SIGHUP)
+        error = wait_event(process, "daemon.not_reloaded")["error"]
+        assert f"from the file {config}, key log-level" in str(error)
+        assert f"{tmp_path}/a" in create_network(path)
+        config.unlink()
+        process.send_signal(signal.SIGHUP)
+        assert "No such file" in str(wait_event(process, "daemon.not_reloaded")["error"])
+        assert f"{tmp_path}/a" in create_network(path)
+
+
+def test_hangup_while_nothing_has_changed(tmp_path: Path) -> None:
+    """The line says that nothing has; one that appears at a level that hides it is written before or after."""
+    path, config = tmp_path / "s", tmp_path / "config.toml"
+    config.write_text("")
+    with serving(tmp_path, "--socket", str(path), "--config", str(config), env=environment()) as process:
+        wait_for(path)
+        process.send_signal(signal.SIGHUP)
+        assert wait_event(process, "daemon.reloaded")["changed"] == {}
+        config.write_text("log-level = 'error'")
+        process.send_signal(signal.SIGHUP)
+        assert wait_event(process, "daemon.reloaded")["changed"] == {"log-level": "error"}
+
+
+@pytest.mark.parametrize("content", ["socet = '/x'", "plugin-timeout = 0", "= ="])
+def test_settings_that_cannot_be_used_have_a_status_of_their_own(tmp_path: Path, content: str) -> None:
+    """A supervisor can tell a mistake in the configuration, which stays until it is mended, from a failure."""
+    config = tmp_path / "config.toml"
+    config.write_text(content)
+    command = [*COMMAND, "serve", *options(tmp_path), "--config", str(config)]
+    done = subprocess.run(command, env=environment(), capture_output=True, timeout=START_S, check=False)
+    assert done.returncode == os.EX_CONFIG
 
 
 def test_command_line_before_environment_before_file(tmp_path: Path) -> None:
