@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["FetchError", "Unpacked", "fetch_packages", "find_packages", "run_program"]
+__all__ = ["FetchError", "Unpacked", "cache_directory", "fetch_packages", "find_packages", "run_program"]
 
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _LIMIT_S: Final = 300.0  # some 60 MB through a slow mirror
@@ -44,7 +44,7 @@ class Unpacked:
 
 def find_packages(kind: str, suite: str) -> Unpacked | None:
     """Return what was fetched before as a kind, e.g. `plugins`, of a suite; None if nothing was."""
-    link = _cache(kind) / suite
+    link = cache_directory(kind) / suite
     return _describe(link.resolve()) if link.exists() else None
 
 
@@ -62,7 +62,7 @@ def fetch_packages(kind: str, suite: str, packages: Sequence[str], check: Callab
     """
     mirror = _mirror()
     architecture = run_program("dpkg", "--print-architecture").strip()
-    cache = _cache(kind)
+    cache = cache_directory(kind)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as directory:
         work = Path(directory)
@@ -117,7 +117,8 @@ def run_program(
     return done.stdout
 
 
-def _cache(kind: str) -> Path:
+def cache_directory(kind: str) -> Path:
+    """Return the directory of the cache for a kind, which may not be there yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cni-bridge" / kind
 
 

@@ -16,8 +16,9 @@ from typing import Final
 
 from tests.lab.debian import FetchError
 from tests.lab.errors import LabError
-from tests.lab.fetch_engines import SUITES, find_fetched_engine
+from tests.lab.fetch_engines import SUITES, find_fetched_engine, known_sources
 from tests.lab.fetch_plugins import PACKAGE, find_fetched_plugins
+from tests.lab.given_engines import VARIABLE
 from tests.lab.programs import SEARCH_PATH
 
 __all__ = [
@@ -94,11 +95,15 @@ def known_engines() -> Sequence[Engine]:
     """
     own = machine_engine()
     engines = [own] if own else []
-    for suite in SUITES:
+    try:
+        sources = known_sources()
+    except FetchError as exc:
+        raise LabError(str(exc)) from exc
+    for source in sources:
         try:
-            directory = find_fetched_engine(suite)
+            directory = find_fetched_engine(source)
         except FetchError as exc:
-            raise LabError(f"the engine of {suite} that was fetched is of no use: {exc}") from exc
+            raise LabError(f"the engine of {source} that was fetched is of no use: {exc}") from exc
         if directory is not None:
             engines.append(Engine(version=_version_of(str(directory / "usr/sbin/dockerd")), directory=directory))
     return tuple(engines)
@@ -137,7 +142,7 @@ def find_engine(wanted: str) -> Engine:
             return engine
     raise NoSuchEdition(
         f"there is no Docker engine {wanted} here, only {_listed(known)}; `python -m tests.lab.fetch_engines` fetches "
-        f"those of Debian's {' and '.join(SUITES)}"
+        f"those of Debian's {' and '.join(SUITES)}, and those in the directory that {VARIABLE} names"
     )
 
 

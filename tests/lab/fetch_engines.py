@@ -4,7 +4,8 @@
 
 They are Debian's own of other suites, dockerd with the client and the containerd of the same suite, in the cache that
 `debian` describes. Their Go programs run on older machines; runc needs a newer libc there, so that the machine's own
-runc serves all of them, as do its iptables and its `docker-init`.
+runc serves all of them, as do its iptables and its `docker-init`. Those that no suite has come from archives
+(`given_engines`).
 """
 
 import argparse
@@ -14,36 +15,54 @@ from pathlib import Path
 from typing import Final
 
 from tests.lab.debian import FetchError, Unpacked, fetch_packages, find_packages, run_program
+from tests.lab.given_engines import VARIABLE, find_given_engine, given_archives, unpack_engine
 
-__all__ = ["SUITES", "fetch_engine", "find_fetched_engine", "main"]
+__all__ = ["SUITES", "Source", "fetch_engine", "find_fetched_engine", "known_sources", "main"]
+
+Source = str | Path
+"""A suite of Debian, or an archive."""
 
 KIND: Final = "engines"
 PACKAGES: Final = ("docker.io", "docker-cli", "containerd")
 SUITES: Final = ("trixie", "sid")
+NEWEST: Final = SUITES[-1]
 PROGRAMS: Final = ("usr/sbin/dockerd", "usr/bin/docker", "usr/bin/containerd")
 """What must run on this machine, of what is unpacked."""
 
 
-def find_fetched_engine(suite: str) -> Path | None:
-    """Return the tree of the engine of a suite that was fetched before, None if none was.
+def known_sources() -> Sequence[Source]:
+    """Return what engines can be had from, in the order of their versions.
+
+    Raises:
+        FetchError: The variable for archives names no directory.
+    """
+    return (*SUITES, *given_archives())
+
+
+def find_fetched_engine(source: Source) -> Path | None:
+    """Return the tree of the engine of a source that was fetched before, None if none was.
 
     Raises:
         FetchError: What was fetched does not run on this machine.
     """
-    found = find_packages(KIND, suite)
+    if isinstance(source, Path):
+        return find_given_engine(source, KIND)
+    found = find_packages(KIND, source)
     if found is None:
         return None
     _check(found)
     return found.directory
 
 
-def fetch_engine(suite: str) -> Path:
-    """Fetch the engine of a Debian suite; after a failure what was fetched before is still there.
+def fetch_engine(source: Source) -> Path:
+    """Fetch the engine of a source; after a failure what was fetched before is still there.
 
     Raises:
         FetchError: It could not be had, or does not run on this machine.
     """
-    return fetch_packages(KIND, suite, PACKAGES, check=_check).directory
+    if isinstance(source, Path):
+        return unpack_engine(source, KIND, find_fetched_engine(NEWEST) or fetch_engine(NEWEST))
+    return fetch_packages(KIND, source, PACKAGES, check=_check).directory
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,19 +71,21 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m tests.lab.fetch_engines",
         description="Fetch Debian's Docker engines of other suites into the cache; nothing is installed.",
     )
-    parser.add_argument("--suite", action="append", help=f"may be repeated; default: {', '.join(SUITES)}")
+    parser.add_argument(
+        "--suite", action="append", help=f"may be repeated; default: {', '.join(SUITES)}, and what {VARIABLE} has"
+    )
     parser.add_argument("--refresh", action="store_true", help="ask the mirror even if some have been fetched before")
     options = parser.parse_args(arguments)
     failed = False
-    for suite in options.suite or SUITES:
+    for source in options.suite or known_sources():
         try:
-            directory = (None if options.refresh else find_fetched_engine(suite)) or fetch_engine(suite)
+            directory = (None if options.refresh else find_fetched_engine(source)) or fetch_engine(source)
         except FetchError as exc:
-            print(f"the engine of {suite} cannot be had: {exc}", file=sys.stderr)
+            print(f"the engine of {source} cannot be had: {exc}", file=sys.stderr)
             failed = True
         else:
             said = run_program(str(directory / PROGRAMS[0]), "--version").strip()
-            print(f"{said} ({suite}): {directory}")
+            print(f"{said} ({source}): {directory}")
     return 1 if failed else 0
 
 

@@ -22,7 +22,7 @@ from typing import Final
 from tests.lab import Engine, Plugins, known_engines, known_plugins
 from tests.lab.debian import FetchError
 from tests.lab.fetch_compose import fetch_compose, find_fetched_compose
-from tests.lab.fetch_engines import SUITES, fetch_engine, find_fetched_engine
+from tests.lab.fetch_engines import fetch_engine, find_fetched_engine, known_sources
 from tests.lab.fetch_plugins import DEFAULT_SUITE, fetch_plugins, find_fetched_plugins
 
 __all__ = ["choose_pairs", "main", "parse_counts"]
@@ -84,12 +84,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _fetch() -> Iterator[str]:
     """Fetch what is not there; give what cannot be had, with the reason."""
-    for suite in SUITES:
+    for source in known_sources():
         try:
-            if find_fetched_engine(suite) is None:
-                fetch_engine(suite)
+            if find_fetched_engine(source) is None:
+                fetch_engine(source)
         except FetchError as exc:
-            yield f"the engine of {suite} cannot be had: {exc}"
+            yield f"the engine of {source} cannot be had: {exc}"
     try:
         if find_fetched_plugins() is None:
             fetch_plugins()

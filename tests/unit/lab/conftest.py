@@ -23,6 +23,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         (programs / "apt-get").write_text(apt)
         (programs / "apt-get").chmod(0o755)
         monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+        monkeypatch.delenv("LAB_ENGINES_DIR", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         return tmp_path / "cache" / "cni-bridge"
 
