@@ -23,6 +23,7 @@ from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import HostPorts, Kernel
 from cnm_bridge.lifecycle import (
+    AddressOwners,
     Audit,
     Binder,
     Certainty,
@@ -175,7 +176,8 @@ def assemble(settings: Settings, store: Store) -> Daemon:
     networks = Networks(
         store=store, directories=directories, runtime=runtime, binder=binder, lost=lost, locks=network_locks
     )
-    tear_down = TearDown(store, runtime, kernel)
+    owners = AddressOwners(store)
+    tear_down = TearDown(store, runtime, kernel, owners)
     endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
     boot_id = _BOOT_ID.read_text("ascii").strip()
     usage = Usage(kernel, settings.run_dir)
@@ -222,9 +224,9 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         networks=networks,
         runtime=runtime,
         kernel=kernel,
-        tear_down=tear_down,
         settling=settling,
         owed=owed,
+        owners=owners,
         room=room,
         rebuild=rebuild,
         locks=endpoint_locks,

@@ -12,6 +12,7 @@ from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.outside import ExternalConnectivity
 from cnm_bridge.lifecycle.owed import OwedTearDowns
+from cnm_bridge.lifecycle.owners import AddressOwners
 from cnm_bridge.lifecycle.plugin_log import PluginLog
 from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
@@ -25,6 +26,7 @@ from cnm_bridge.lifecycle.unpublished import Unpublished
 from cnm_bridge.lifecycle.usage import Usage
 
 __all__ = [
+    "AddressOwners",
     "Audit",
     "Binder",
     "Certainty",

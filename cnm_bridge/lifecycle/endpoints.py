@@ -18,12 +18,12 @@ from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_link_name, staging_path
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.owed import OwedTearDowns
+from cnm_bridge.lifecycle.owners import AddressOwners
 from cnm_bridge.lifecycle.plan import Plan, refuse_ignored
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.room import MakeRoom
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable, has_device
-from cnm_bridge.lifecycle.teardown import TearDown
 from cnm_bridge.wire import (
     ChosenInterface,
     CreateEndpoint,
@@ -61,9 +61,9 @@ class Endpoints:
         networks: Tells what a network is bound to.
         runtime: Runs the plugins.
         kernel: Moves the links.
-        tear_down: The one undo.
         settling: Brings into sandboxes what Docker cannot be told.
-        owed: Tears down in the background.
+        owed: Tears down, in the background too.
+        owners: Knows whose the addresses are.
         room: Sees to it that dead and deleted endpoints are not in the way.
         rebuild: Finds endpoints whose records were lost.
         locks: The locks of endpoints.
@@ -78,9 +78,9 @@ class Endpoints:
         networks: Networks,
         runtime: Runtime,
         kernel: Kernel,
-        tear_down: TearDown,
         settling: Settling,
         owed: OwedTearDowns,
+        owners: AddressOwners,
         room: MakeRoom,
         rebuild: RebuildEndpoint,
         locks: KeyedLocks[EndpointId],
@@ -91,7 +91,7 @@ class Endpoints:
         self._networks = networks
         self._runtime = runtime
         self._kernel = kernel
-        self._tear_down = tear_down
+        self._owners = owners
         self._settling = settling
         self._owed = owed
         self._room = room
@@ -223,14 +223,15 @@ class Endpoints:
     async def _attach_with_room(self, record: EndpointRecord, plan: Plan) -> Snapshot:
         """Attach an endpoint, and once more if what it needs was another's that is gone now."""
         await self._room.wait_for_addresses(plan.fixed_addresses)
-        leaving = self._room.leaving
-        try:
-            return await self._attach_or_undo(record, plan)
-        except PluginFailed as exc:
-            is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
-            if not is_refusal or not await self._room.on_network(plan.configuration.name, leaving):
-                raise
-            return await self._attach_or_undo(record, plan)
+        with self._owners.claim(record.id, plan.fixed_addresses):  # no await between: no tear down begins unseen
+            leaving = self._room.leaving
+            try:
+                return await self._attach_or_undo(record, plan)
+            except PluginFailed as exc:
+                is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
+                if not is_refusal or not await self._room.on_network(plan.configuration.name, leaving):
+                    raise
+                return await self._attach_or_undo(record, plan)
 
     async def _attach_or_undo(self, record: EndpointRecord, plan: Plan) -> Snapshot:
         await self._store.put_endpoint(record)
@@ -238,7 +239,7 @@ class Endpoints:
             return await self._attach(record, plan)
         except Exception:
             try:
-                await self._undo(self._store.find_endpoint(record.id) or record)
+                await self._owed.undo(self._store.find_endpoint(record.id) or record)
             except (CniError, KernelError, StateError) as exc:  # the first error is what the user must see
                 log.warning("endpoint.tear_down_owed", error=str(exc))
             raise
@@ -282,14 +283,6 @@ class Endpoints:
         await self._store.put_endpoint(with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json())))
         log.info("endpoint.created", configuration=configuration.name)
         return snapshot
-
-    async def _undo(self, record: EndpointRecord) -> None:
-        """Tear down; what fails now is tried again in the background, for Docker does not ask twice."""
-        try:
-            await self._tear_down(record)
-        except Exception:
-            self._owed.add(record.id)
-            raise
 
 
 def _snapshot(record: EndpointRecord) -> Snapshot:

@@ -12,6 +12,7 @@ import structlog
 
 from cni_invoker import CniError, end_strays
 from cnm_bridge.kernel import KernelError
+from cnm_bridge.lifecycle.attempts import Attempts
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lull import Lull
 from cnm_bridge.lifecycle.retries import Retries
@@ -76,9 +77,13 @@ class OwedTearDowns:
         self._boot_id = boot_id
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._lull: Lull[EndpointId] = Lull(quiet_s)
+        self._attempts = Attempts()
         self._errors: dict[EndpointId, str] = {}
         self._retries: Retries[EndpointId] = Retries(
-            self._attempt, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
+            self._attempt,
+            first_pause_s=_FIRST_PAUSE_S,
+            longest_pause_s=_LONGEST_PAUSE_S,
+            on_attempt=self._attempts.announce,
         )
 
     @property
@@ -93,6 +98,11 @@ class OwedTearDowns:
     def untried(self) -> frozenset[EndpointId]:
         """Those that have not been tried in the background yet."""
         return frozenset(endpoint_id for endpoint_id, attempts in self._retries.attempts.items() if not attempts)
+
+    @property
+    def leaving(self) -> frozenset[EndpointId]:
+        """Those that have not been tried yet, and those that are being torn down now, for the first time or again."""
+        return self.untried | self._attempts.running
 
     @property
     def asked_for(self) -> frozenset[EndpointId]:
@@ -181,6 +191,25 @@ class OwedTearDowns:
         self._lull.hurry(wanted)
         await self._retries.wait_tried(wanted)
 
+    async def wait_left(self, endpoints: Iterable[EndpointId]) -> None:
+        """Wait until some endpoints are gone, or at least not `leaving` any more: then their tear down has failed."""
+        wanted = frozenset(endpoints)
+        self._lull.hurry(wanted)
+        await self._attempts.wait_until(lambda: wanted.isdisjoint(self.leaving))
+
+    async def undo(self, record: EndpointRecord) -> None:
+        """Tear an endpoint down now, under its lock, which the caller holds; what fails is repeated in the background.
+
+        Raises:
+            CniError, KernelError, StateError: As the tear down.
+        """
+        try:
+            with self._attempts.attempt(record.id):
+                await self._tear_down(record)
+        except Exception:
+            self.add(record.id)
+            raise
+
     async def run(self) -> None:
         """Tear down for as long as it is not cancelled."""
         await self._retries.run()
@@ -215,7 +244,8 @@ class OwedTearDowns:
     async def _try(self, record: EndpointRecord) -> bool:
         """Tear down under the endpoint's lock; return whether that was done."""
         try:
-            await self._tear_down(record)
+            with self._attempts.attempt(record.id):
+                await self._tear_down(record)
         except (CniError, KernelError, StateError) as exc:
             log.warning("endpoint.tear_down_owed", error=str(exc))
             self._errors[record.id] = str(exc)

@@ -39,14 +39,21 @@ class Retries(Generic[K]):
         attempt: Does it once; returns whether nothing is left to do. What it raises is logged, and counts as "not yet".
         first_pause_s: The pause after the first attempt; it doubles with each.
         longest_pause_s: No pause is longer.
+        on_attempt: Called after each attempt, when `attempts` tells of it.
     """
 
     def __init__(
-        self, attempt: Callable[[K], Awaitable[bool]], *, first_pause_s: float, longest_pause_s: float
+        self,
+        attempt: Callable[[K], Awaitable[bool]],
+        *,
+        first_pause_s: float,
+        longest_pause_s: float,
+        on_attempt: Callable[[], None] = lambda: None,
     ) -> None:
         self._attempt = attempt
         self._first_pause_s = first_pause_s
         self._longest_pause_s = longest_pause_s
+        self._on_attempt = on_attempt
         self._wanted: asyncio.Queue[K] = asyncio.Queue()
         self._progress: dict[K, _Progress] = {}
 
@@ -85,6 +92,7 @@ class Retries(Generic[K]):
         while not await self._try(key):
             progress.attempts += 1
             progress.tried.set()
+            self._on_attempt()
             try:
                 async with asyncio.timeout(pause_s):
                     await progress.again.wait()
@@ -95,6 +103,7 @@ class Retries(Generic[K]):
         del self._progress[key]
         progress.tried.set()
         progress.done.set()
+        self._on_attempt()
 
     async def _try(self, key: K) -> bool:
         try:

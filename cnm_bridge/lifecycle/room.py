@@ -53,8 +53,8 @@ class MakeRoom:
 
     @property
     def leaving(self) -> frozenset[EndpointId]:
-        """The endpoints that are being torn down now; those whose tear down has failed are not waited for."""
-        return self._owed.untried
+        """The endpoints that are being torn down, also those that have failed before and are torn down again now."""
+        return self._owed.leaving
 
     async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
         """Wait until the endpoints have left that are leaving and have one of some addresses.
@@ -67,7 +67,7 @@ class MakeRoom:
 
     async def wait_for(self, endpoints: Iterable[EndpointId]) -> None:
         """Wait until some endpoints have left, if they are leaving, or their tear down has failed."""
-        await self._owed.wait_tried(endpoints)
+        await self._owed.wait_left(endpoints)
 
     async def on_network(self, name: str, leaving: Iterable[EndpointId]) -> bool:
         """Make room on a CNI network where something was refused; return whether there is more of it now.

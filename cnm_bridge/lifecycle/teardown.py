@@ -21,7 +21,8 @@ from cnm_bridge.kernel import IpInterface, Kernel, Snapshot, Whereabouts
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from cnm_bridge.lifecycle.handover import given_addresses, with_addresses
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
-from state import EndpointRecord, Phase, StateError, StateUnusable, Store
+from cnm_bridge.lifecycle.owners import FIND_BY_ADDRESS, AddressOwners
+from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 
 __all__ = ["TearDown"]
 
@@ -37,17 +38,21 @@ class TearDown:
         store: The records.
         runtime: Runs the plugins' DEL.
         kernel: Brings links back.
+        owners: Knows whose the addresses are.
     """
 
-    def __init__(self, store: Store, runtime: Runtime, kernel: Kernel) -> None:
+    def __init__(self, store: Store, runtime: Runtime, kernel: Kernel, owners: AddressOwners) -> None:
         self._store = store
         self._runtime = runtime
         self._kernel = kernel
+        self._owners = owners
+        self._deleted: dict[EndpointId, frozenset[int]] = {}  # on a full disk it is more than the records tell
 
     async def __call__(self, record: EndpointRecord) -> None:
         """Undo all that was done for `record`, whatever its phase; the caller holds the endpoint's lock.
 
-        The record is gone when this returns. When it raises, it is still there, and calling again goes on.
+        The record is gone when this returns. When it raises, it is still there, and calling again resumes: a plugin
+        whose DEL has completed does not run again, in this process also if that could not be stored.
 
         Raises:
             CniError: A plugin's DEL failed twice.
@@ -55,10 +60,33 @@ class TearDown:
             StateError: The record cannot be written; all else is undone.
         """
         started = time.monotonic()
-        unwritten: StateError | None = None
+        self._deleted[record.id] = self._deleted.get(record.id, frozenset()) | frozenset(record.deleted)
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
-            unwritten = await self._write(record)
+            await self._write(record)
+        link = await self._run_plugins(record)
+        await self._kernel.remove_staging(Path(record.attachment.netns))
+        if self._store.get_endpoint(record.id).phase is not Phase.DELETING:  # there was no space; there may be now
+            await self._store.put_endpoint(self._with_progress(record))
+        await self._store.remove_endpoint(record.id)
+        del self._deleted[record.id]
+        duration_ms = round((time.monotonic() - started) * 1000, 1)
+        log.info("endpoint.torn_down", endpoint_id=record.id, link=link, duration_ms=duration_ms)
+
+    def _with_progress(self, record: EndpointRecord) -> EndpointRecord:
+        return replace(record, deleted=tuple(sorted(self._deleted[record.id])))
+
+    async def _write(self, record: EndpointRecord) -> None:
+        """Write a record if that is possible: a full disk must not keep the address and the link."""
+        try:
+            await self._store.put_endpoint(self._with_progress(record))
+        except StateUnusable as exc:
+            log.warning("endpoint.not_stored", endpoint_id=record.id, error=str(exc))
+
+    async def _run_plugins(self, record: EndpointRecord) -> str:
+        """Bring the link back and run the DEL of all plugins that have not completed it; return where the link was."""
+        if len(self._deleted[record.id]) == len(_network(record).plugins):
+            return "deleted"
         result = Result.from_document(record.result) if record.result is not None else None
         addresses = _addresses(record, result)
         found = await self._bring_back(record, addresses)
@@ -67,23 +95,9 @@ class TearDown:
             addresses = given_addresses(staged)
             if addresses:  # the first DEL may delete the link and die, and nobody else knows them
                 record = with_addresses(replace(record, snapshot=staged.to_json()))
-                failed = await self._write(record)
-                unwritten = unwritten and failed  # DELETING is enough: all is undone below, if nobody kills it twice
+                await self._write(record)
         await self._delete_all(record, result, addresses)
-        await self._kernel.remove_staging(Path(record.attachment.netns))
-        if unwritten is not None:
-            raise unwritten
-        await self._store.remove_endpoint(record.id)
-        duration_ms = round((time.monotonic() - started) * 1000, 1)
-        log.info("endpoint.torn_down", endpoint_id=record.id, link=found.value, duration_ms=duration_ms)
-
-    async def _write(self, record: EndpointRecord) -> StateError | None:
-        """Write a record; return what is wrong, for a full disk must not keep the address and the link."""
-        try:
-            await self._store.put_endpoint(record)
-        except StateUnusable as exc:
-            return exc
-        return None
+        return found.value
 
     async def _bring_back(self, record: EndpointRecord, addresses: tuple[IpInterface, ...] | None) -> Whereabouts:
         return await self._kernel.bring_back(
@@ -103,43 +117,83 @@ class TearDown:
         Nobody hears that from a plugin whose ADD never ended: its failures are forgiven.
         """
         if addresses[1:] and not record.answered:
-            await self._delete_apart(record, result, addresses)
+            await self._delete_apart(record, result, addresses, 0)
             return
         try:
             await self._delete(record, result, addresses)
         except PluginFailed as exc:
             if not addresses or not _is_half_done(exc):
                 raise
-            await self._delete_apart(record, result, addresses)
+            await self._delete_apart(record, result, addresses, max(self._pending(record)))
+
+    def _pending(self, record: EndpointRecord) -> frozenset[int]:
+        """Return the indexes of the plugins whose DEL has not completed."""
+        return frozenset(range(len(_network(record).plugins))) - self._deleted[record.id]
 
     async def _delete(self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...]) -> None:
-        stored = NetworkConfigurationList.from_document(record.attachment.configuration)
+        """Run the DEL of all plugins that have not completed it, and keep which have."""
+
+        async def keep(deleted: frozenset[int]) -> None:
+            self._deleted[record.id] = deleted
+            if self._pending(record):  # else the record is removed, which says more
+                await self._write(record)
+
         await self._runtime.delete(
-            stored.with_version(record.attachment.cni_version),
+            _network(record),
             cni_attachment(record),
             result,
             answered=record.answered,
+            deleted=self._deleted[record.id],
+            without_result=self._without_result(record),
             # bridge and ptp delete the link first: killed after that, they would never find their masquerading
             restore=partial(self._bring_back, record, addresses),
+            on_deleted=keep,
         )
 
     async def _delete_apart(
-        self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...]
+        self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...], index: int
     ) -> None:
         """Undo the masquerading of each address by itself, and then the rest.
 
         A plugin that was killed between two addresses fails for ever at the first, which is done, and never comes to
         the second.
+
+        Args:
+            record: The endpoint.
+            result: What the plugins receive.
+            addresses: Those of the link.
+            index: The plugin that was killed; no other one runs more than once.
         """
-        for address in addresses:
+        for address in addresses if index in self._pending(record) else ():
             await self._bring_back(record, (address,))
             try:
-                await self._delete(record, result, (address,))
+                await self._runtime.delete(
+                    _network(record).with_plugins([_network(record).plugins[index]]),
+                    cni_attachment(record),
+                    result,
+                    answered=int(index < record.answered),
+                    restore=partial(self._bring_back, record, (address,)),
+                )
             except PluginFailed as exc:
                 if not _is_half_done(exc):
                     raise
         await self._bring_back(record, ())
         await self._delete(record, result, ())
+
+    def _without_result(self, record: EndpointRecord) -> frozenset[str]:
+        """Return the types of plugins that must not learn the addresses, because these belong to another endpoint."""
+        types = FIND_BY_ADDRESS.keys() & {_network(record).plugins[index].type for index in self._pending(record)}
+        owner = self._owners.find_other(record) if types else None
+        if owner is None:
+            return frozenset()
+        log.info("endpoint.address_has_new_owner", endpoint_id=record.id, owner=owner, kept_by=sorted(types))
+        return frozenset(types)
+
+
+def _network(record: EndpointRecord) -> NetworkConfigurationList:
+    """Return the list as the plugins were run with it."""
+    stored = NetworkConfigurationList.from_document(record.attachment.configuration)
+    return stored.with_version(record.attachment.cni_version)
 
 
 def _is_half_done(exc: PluginFailed) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.lifecycle import KeyedLocks, OwedTearDowns, TearDown, Usage
+from cnm_bridge.lifecycle import AddressOwners, KeyedLocks, OwedTearDowns, TearDown, Usage
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
@@ -82,7 +82,7 @@ def make_owed(
 ) -> OwedTearDowns:
     """Make the object under test, without any plugin."""
     docker = docker or Docker()
-    undo = tear_down(store, Runtime([], Limits()), kernel)
+    undo = tear_down(store, Runtime([], Limits()), kernel, AddressOwners(store))
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return OwedTearDowns(
         store=store,

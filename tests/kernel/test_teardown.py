@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A tear down that is repeated resumes where it stopped, and leaves alone what belongs to another endpoint by now."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import Limits, PluginFailed, Runtime
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.lifecycle import AddressOwners, TearDown
+from spec import JsonObject
+from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
+from tests.kernel.records import endpoint, put
+from tests.kernel.test_full_disk import disk, fill
+from tests.plugins import FakePlugins
+
+__all__ = ["disk"]
+
+FIRST, SECOND = "1" * 64, "2" * 64
+FAILS: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
+ADDRESS = "10.1.0.9"
+LIMITS = Limits(delete_s=20.0)
+
+
+@pytest.fixture
+def fakes(tmp_path: Path) -> FakePlugins:
+    """The plugins of a list: one that makes the link, `firewall`, and one more."""
+    fakes = FakePlugins(tmp_path / "bin")
+    for name in ("bridge", "firewall", "third"):
+        fakes.install(name)
+    return fakes
+
+
+def record_of(
+    endpoint_id: str, netns: Path, phase: Phase, *, addresses: Sequence[str] = (ADDRESS,), answered: int = 3
+) -> EndpointRecord:
+    """Make an endpoint of the list, with addresses."""
+    made = endpoint(endpoint_id, phase, plugins=[{"type": name} for name in ("bridge", "firewall", "third")])
+    result: JsonObject = {
+        "cniVersion": "1.0.0",
+        "interfaces": [{"name": "eth0", "sandbox": str(netns)}],
+        "ips": [{"address": f"{address}/24", "interface": 0} for address in addresses],
+    }
+    attachment = replace(made.attachment, netns=str(netns))
+    return replace(made, attachment=attachment, result=result, answered=answered, addresses=tuple(addresses))
+
+
+def make_tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, owners: AddressOwners | None = None) -> TearDown:
+    """Make the object under test."""
+    return TearDown(store, Runtime([fakes.directory], LIMITS), kernel, owners or AddressOwners(store))
+
+
+async def fill_log(store: Store) -> None:
+    """Write until nothing more can be written: a full disk has space in the last page of the log."""
+    with suppress(StateUnusable):
+        while True:
+            await store.put_engine_identity("x" * 1000)
+
+
+def deleted_by(fakes: FakePlugins) -> list[str]:
+    """Give the plugins whose DEL has run, in order."""
+    return [name for name, verb in fakes.calls if verb == "DEL"]
+
+
+async def test_it_resumes(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) -> None:
+    """What has completed does not run again, in the next life of the daemon neither."""
+    fakes.install("bridge", DEL=[FAILS, FAILS, {}])
+    await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED))
+    with pytest.raises(PluginFailed, match="xtables lock"):
+        await make_tear_down(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+    failed = store.get_endpoint(EndpointId(FIRST))
+    assert (failed.phase, failed.deleted) == (Phase.DELETING, (1, 2))
+    await make_tear_down(store, kernel, fakes)(failed)
+    assert deleted_by(fakes) == ["third", "firewall", "bridge", "bridge", "bridge"]
+    assert store.endpoints() == ()
+
+
+async def test_only_the_record_is_left(disk: Path, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) -> None:
+    """On a full disk all is undone but the record; when there is space only that is removed."""
+    store = Store.open(disk / "state")
+    await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED))
+    tear_down = make_tear_down(store, kernel, fakes)
+    fill(disk)
+    await fill_log(store)
+    for _ in range(2):
+        with pytest.raises(StateUnusable, match="No space left"):
+            await tear_down(store.get_endpoint(EndpointId(FIRST)))
+    (disk / "filling").unlink()
+    await tear_down(store.get_endpoint(EndpointId(FIRST)))
+    assert store.find_endpoint(EndpointId(FIRST)) is None
+    assert deleted_by(fakes) == ["third", "firewall", "bridge"]
+    store.close()
+
+
+@pytest.mark.parametrize("owner", ["joined", "being made", "being deleted", "has another address"])
+async def test_an_address_with_a_new_owner(
+    store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path, owner: str
+) -> None:
+    """`firewall` does not learn the address, unless nobody else needs its rules; all others do."""
+    owners = AddressOwners(store)
+    first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
+    second = record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED)
+    await put(store, first)
+    match owner:
+        case "being made":
+            with owners.claim(EndpointId(SECOND), [ip_address(ADDRESS)]):
+                await make_tear_down(store, kernel, fakes, owners)(first)
+        case "has another address":
+            await put(store, record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED, addresses=["10.1.0.8"]))
+            await make_tear_down(store, kernel, fakes, owners)(first)
+        case _:
+            await put(store, second)
+            if owner == "being deleted":
+                await store.put_endpoint(replace(second, phase=Phase.DELETING))
+            await make_tear_down(store, kernel, fakes, owners)(first)
+    told = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
+    assert told == {"bridge": True, "third": True, "firewall": owner not in {"joined", "being made"}}
+
+
+async def test_one_plugin_is_shown_the_addresses_one_by_one(
+    store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path
+) -> None:
+    """Killed between two addresses it fails at the first for ever; the plugins behind it do not run once more."""
+    half_done: JsonObject = {"error": {"code": 999, "msg": "(nf_tables): Chain 'CNI-1' does not exist"}}
+    fakes.install("bridge", DEL=[half_done, half_done, half_done, half_done, {}])
+    netns = tmp_path / "netns" / "first"
+    await put(store, record_of(FIRST, netns, Phase.JOINED, addresses=[ADDRESS, "10.1.0.10"]))
+    await make_tear_down(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+    assert deleted_by(fakes) == ["third", "firewall", *["bridge"] * 6]
+    assert store.endpoints() == ()
