@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A DEL that failed is repeated after another container has received the address: that container keeps its rules.
+
+`firewall` finds its rules by the address alone. The plugins here fail, or wait, while a file exists.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from spec import JsonObject, as_object, get_objects, get_str
+from tests.lab import PLUGIN_SOCKET, Lab, wait_until
+from tests.lab.unix_http import request
+from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, wait_said
+
+BROKEN: Final = "/run/broken"
+FAIL: Final = f'[ "$CNI_COMMAND" = DEL ] && [ -e {BROKEN} ] && {{ echo "xtables lock is held" >&2; exit 1; }}'
+PASS: Final = f'exec python3 -c "{PREV_RESULT}"'
+LATE_BRIDGE: Final = f"""
+IFS=:
+for directory in $CNI_PATH; do
+    [ -x "$directory/bridge" ] && bridge=$directory/bridge
+done
+"$bridge" || exit $?
+{FAIL}
+exit 0
+"""
+"""A plugin that is `bridge`, and fails when that has completed its DEL."""
+LIMIT_S: Final = 30.0
+
+
+def rules_of(lab: Lab, address: str) -> list[str]:
+    """Give the rules by which the address may send and receive."""
+    rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
+    return sorted(rule for rule in rules if f"{address}/32" in rule)
+
+
+def pending(lab: Lab) -> list[JsonObject]:
+    """Give the tear downs that have failed and are repeated."""
+    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
+    return list(get_objects(as_object(answer, "status"), "owed"))
+
+
+def wait_failed(lab: Lab) -> None:
+    """Wait until a tear down has failed."""
+    wait_until(lambda: bool(pending(lab)), "a tear down that fails", LIMIT_S)
+
+
+def wait_repeated(lab: Lab) -> None:
+    """Wait until what has failed has been repeated with success."""
+    wait_until(lambda: not pending(lab), "the tear down", LIMIT_S)
+
+
+def fixed(address: str) -> JsonObject:
+    """Give an IPAM part that gives one address to whoever comes, also to several at the same time."""
+    return {"type": "static", "addresses": [{"address": f"{address}/24"}]}
+
+
+def single(subnet: Subnet) -> JsonObject:
+    """Give an IPAM part with one address, which it gives to one container at a time."""
+    address = f"10.80.{subnet.number}.9"
+    return {
+        "type": "host-local",
+        "ranges": [[{"subnet": subnet.ipv4, "rangeStart": address, "rangeEnd": address}]],
+    }
+
+
+@pytest.fixture
+def broken(scene: Scene) -> Iterator[Scene]:
+    """A scene with the plugins, which work until `BROKEN` exists."""
+    yield from _with_plugins(scene)
+
+
+@pytest.fixture
+def private_broken(private_scene: Scene) -> Iterator[Scene]:
+    """The same, where the daemon may be stopped."""
+    yield from _with_plugins(private_scene)
+
+
+def _with_plugins(scene: Scene) -> Iterator[Scene]:
+    scene.plugin("late-bridge", LATE_BRIDGE)
+    scene.plugin("breaks", f"{FAIL}; {PASS}")
+    yield scene
+    scene.lab.remove(BROKEN)
+    wait_repeated(scene.lab)
+
+
+def test_bridge_fails_after_the_address_is_free(broken: Scene) -> None:
+    """The next container receives the address: the repeated DEL of the first one does not touch its rules."""
+    subnet = broken.subnet()
+    main: JsonObject = {"type": "late-bridge", "bridge": subnet.bridge, "isGateway": True, "ipam": single(subnet)}
+    network = broken.network(broken.configure([main, {"type": "firewall"}]))
+    _repeat(broken, network, f"10.80.{subnet.number}.9")
+
+
+@pytest.mark.parametrize("way", ["static", "--ip", "cni.ips"])
+def test_a_fixed_address_after_a_failed_delete(broken: Scene, way: str) -> None:
+    """`firewall` has not run when the DEL fails, and runs when a new container has the address: its rules stay."""
+    lab, subnet = broken.lab, broken.subnet()
+    address = f"10.80.{subnet.number}.9"
+    ipam: JsonObject = fixed(address) if way == "static" else {"type": "static"}
+    main: JsonObject = {**bridge(subnet)[0], "ipam": ipam, "capabilities": {"ips": way != "static"}}
+    name = broken.configure([main, {"type": "firewall"}, {"type": "breaks"}])
+    if way == "--ip":
+        network = broken.docker_network(name, f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}")
+        _repeat(broken, network, address, "--ip", address)
+    elif way == "cni.ips":
+        network = broken.network(name, "-o", f"cni.ips={address}/24")
+        _repeat(broken, network, address)
+    else:
+        _repeat(broken, broken.network(name), address)
+    assert not rules_of(lab, address)
+
+
+def _repeat(scene: Scene, network: str, address: str, *options: str) -> None:
+    """Have the DEL of a container repeated while the next one has its address, and look at the rules of that one."""
+    lab = scene.lab
+    first = scene.run(network, *options)
+    rules = rules_of(lab, address)
+    assert rules
+    lab.write(BROKEN, "")
+    lab.docker("rm", "-f", first.name)
+    wait_failed(lab)
+    second = scene.run(network, *options)
+    assert [str(found.ip) for found in second.link().addresses] == [address]
+    assert rules_of(lab, address) == rules
+    lab.remove(BROKEN)
+    wait_repeated(lab)
+    assert rules_of(lab, address) == rules
+    lab.docker("rm", "-f", second.name)
+    wait_until(lambda: not rules_of(lab, address), "the end of the rules", LIMIT_S)
+
+
+def test_a_record_that_was_imported(private_broken: Scene) -> None:
+    """A record comes back whose endpoint is gone: its tear down leaves what the address's new owner has."""
+    lab, subnet = private_broken.lab, private_broken.subnet()
+    main: JsonObject = {**bridge(subnet)[0], "ipam": single(subnet)}
+    network = private_broken.network(private_broken.configure([main, {"type": "firewall"}]))
+    address = f"10.80.{subnet.number}.9"
+    first = private_broken.run(network)
+    former = _export(lab)
+    lab.start_daemon()
+    lab.docker("rm", "-f", first.name)
+    private_broken.run(network)
+    rules = rules_of(lab, address)
+    assert rules
+    current = _export(lab)
+    both = {**current, "endpoints": [*get_objects(current, "endpoints"), *get_objects(former, "endpoints")]}
+    lab.write("/run/state.json", json.dumps(both))
+    lab.run(sys.executable, "-m", "cnm_bridge", "state", "import", "--replace", "/run/state.json")
+    lab.remove("/run/state.json")
+    lab.start_daemon()
+    (gone,) = (get_str(record, "id") for record in get_objects(former, "endpoints"))
+    assert gone in wait_said(lab, "endpoint.torn_down")
+    assert rules_of(lab, address) == rules
+
+
+def _export(lab: Lab) -> JsonObject:
+    """Stop the daemon and give its state."""
+    lab.stop_daemon(signal.SIGTERM)
+    text = lab.run(sys.executable, "-m", "cnm_bridge", "state", "export", "-").stdout
+    return as_object(json.loads(text), "the state")
