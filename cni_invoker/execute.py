@@ -124,6 +124,7 @@ async def _run(request: Request, path: Path, deadline: float, limits: Limits) ->
                 grace_s=limits.grace_s,
                 stdout_bytes=limits.stdout_bytes,
                 stderr_bytes=limits.stderr_bytes,
+                descriptors=limits.descriptors,
             )
         except OSError as exc:
             if exc.errno != errno.ETXTBSY or loop.time() + _TEXT_BUSY_PAUSE_S > patience:

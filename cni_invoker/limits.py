@@ -38,6 +38,9 @@ class Limits:
         stderr_bytes: How much of the standard error, from its end, is kept.
         stderr_lines: How many lines of that an error shows.
         executions: How many plugins run at once for DEL, and for everything else.
+        descriptors: The soft limit of open descriptors that a plugin gets, for a caller that has raised its own; None
+            leaves it the caller's. Programs that use select(2), or close all descriptors that they might have, do
+            badly with a high one.
     """
 
     add_s: float = 60.0
@@ -54,6 +57,7 @@ class Limits:
     stderr_bytes: int = 64 << 10
     stderr_lines: int = 20
     executions: int = field(default_factory=_executions)
+    descriptors: int | None = None
 
     def timeout_s(self, verb: Verb) -> float:
         """Return how long one execution for `verb` may take, in seconds."""

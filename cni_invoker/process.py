@@ -17,6 +17,7 @@ It needs `pidfd_open`, Linux 5.3.
 import asyncio
 import io
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
@@ -62,6 +63,7 @@ async def run_program(
     grace_s: float,
     stdout_bytes: int,
     stderr_bytes: int,
+    descriptors: int | None = None,
 ) -> Ended:
     """Run a program in a session of its own until it has ended and its output is read.
 
@@ -79,6 +81,7 @@ async def run_program(
         grace_s: The time between a request to end and the enforcement of it, in seconds.
         stdout_bytes: How much of the standard output is kept, from its beginning; the rest is read and dropped.
         stderr_bytes: How much of the standard error is kept, from its end.
+        descriptors: Its soft limit of open descriptors, set as soon as it runs; None leaves it this process's.
 
     Raises:
         OSError: It cannot be started.
@@ -99,6 +102,8 @@ async def run_program(
         del stderr[: max(0, len(stderr) - stderr_bytes)]
 
     child = _Child(path, environment, stdin, keep_head, keep_tail)
+    if descriptors is not None:
+        child.limit_descriptors(descriptors)
     try:
         timed_out = not await _happens(child.ended, deadline - started)
         if timed_out:
@@ -191,6 +196,12 @@ class _Child:
         """Send a signal to its process group, which stays its own until `close`."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+    def limit_descriptors(self, count: int) -> None:
+        """Set its soft limit of open descriptors, if it has not ended."""
+        with suppress(OSError, ValueError):  # it has ended, or the kernel does not let us: then it has what we have
+            _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (count, hard))
 
     def close(self) -> None:
         """Reap it, and close all that is ours."""

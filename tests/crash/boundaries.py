@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 from pyroute2.netlink import rtnl
@@ -155,11 +155,16 @@ def _wrap_plugins(boundaries: Boundaries) -> None:
         if environment.get("CNI_COMMAND") not in _HARMLESS_VERBS:
             boundaries.reach(f"while {path.name} {environment.get('CNI_COMMAND')} runs")
 
-    async def counted(path: Path, environment: Mapping[str, str], stdin: bytes, **limits: float) -> Ended:
+    async def counted(
+        path: Path,
+        environment: Mapping[str, str],
+        stdin: bytes,
+        **limits: Any,  # noqa: ANN401 - handed on
+    ) -> Ended:
         matters = environment.get("CNI_COMMAND") not in _HARMLESS_VERBS
         if matters:
             boundaries.reach(f"start {path.name} {environment.get('CNI_COMMAND')}")
-        ended = await run_program(path, environment, stdin, **limits)  # type: ignore[arg-type]
+        ended = await run_program(path, environment, stdin, **limits)
         if matters:
             boundaries.reach(f"end of {path.name} {environment.get('CNI_COMMAND')}")
         return ended

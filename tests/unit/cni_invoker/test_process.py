@@ -4,6 +4,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import time
 import tracemalloc
@@ -106,6 +107,23 @@ async def test_it_inherits_no_descriptors(tmp_path: Path) -> None:
         os.set_inheritable(secret.fileno(), True)
         ended = await run(script(tmp_path, "exec ls -l /proc/self/fd"), stdout_bytes=10_000)
     assert b"secret" not in ended.stdout
+
+
+async def test_its_limit_of_descriptors(tmp_path: Path) -> None:
+    """It gets the one that is asked for, whatever that of the daemon is; what it waits for here is that limit."""
+    program = script(tmp_path, "until [ $(ulimit -S -n) = 123 ]; do :; done")
+    loop = asyncio.get_running_loop()
+    ended = await run_program(
+        program,
+        {"PATH": "/usr/bin:/bin"},
+        b"",
+        deadline=loop.time() + 10,
+        grace_s=1,
+        stdout_bytes=100,
+        stderr_bytes=100,
+        descriptors=123,
+    )
+    assert (ended.timed_out, resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 123) == (False, False)
 
 
 async def test_a_large_input_and_output_do_not_block_each_other(tmp_path: Path) -> None:
