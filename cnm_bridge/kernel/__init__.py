@@ -5,6 +5,9 @@
 The only user of netlink and of pyroute2. Knows no Docker, CNI, database or HTTP. `Kernel` is the way in.
 """
 
+import cnm_bridge.kernel.pyroute2_in_parts  # noqa: F401 - before all that imports parts of it
+
+# isort: split
 from cnm_bridge.kernel.carried import Neighbour, Qdisc, Rule, Sysctl
 from cnm_bridge.kernel.errors import (
     KernelError,
