@@ -1,32 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python -m tests.lab --no-dockerd -- python -m tests.bench.records [N]`: what many endpoints cost the daemon.
+"""`python -m tests.lab --no-dockerd -- python -m tests.bench.records [N …]`: what many endpoints cost the daemon.
 
-N records, N sandboxes with a link each, and an engine that knows them all; the plugin does nothing. What is timed: the
-start on the state, one round of reconcile where all is well, the question whether GC may run, and a start after a
-reboot, when everything is torn down. `blocked` is how long the event loop once did not get on, in which no call of
-Docker's is answered.
+A daemon is started on N records, with sandboxes, a link of each endpoint in them, and an engine that knows them all;
+each endpoint has something to be settled. The plugins do nothing but make a link. The columns:
+
+* *listening*, *first answer*: from the start of the process until Docker can connect, and until a call that needs the
+  records is answered;
+* *stall*: the longest time that the event loop did not get on while the daemon started, settled all endpoints and
+  went one round of reconcile; then while it tore everything down after a reboot. First as the clock has it, in
+  brackets what the loop's own thread worked meanwhile: on a busy machine only that is ours;
+* *create*: the median of 20 CreateEndpoint calls;
+* *descriptors*: the most that were open at once, without sockets;
+* *RSS*: after all that, and the most while everything was torn down.
 """
 
 import asyncio
 import os
-import resource
+import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Final
 
-import structlog
-
-from cni_invoker import Result
-from cnm_bridge.daemon import Daemon, assemble
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.settings import Settings
-from spec import JsonObject
+from spec import JsonObject, render_json
 from state import (
     AttachmentRecord,
     EndpointId,
@@ -37,32 +43,60 @@ from state import (
     RequestedInterface,
     Store,
 )
+from state.codec import render_endpoint, render_network
 from tests.kernel.engine import FakeEngine, network
+from tests.lab.unix_http import request
 
 __all__ = ["main"]
 
+COUNTS: Final = (1, 10, 100, 1000, 10000)
 NETWORKS: Final = 10
+IN_SANDBOX: Final = 10
+"""How many endpoints share a sandbox where there are more than a thousand: so many namespaces take minutes to make."""
+CREATES: Final = 20
 PLUGIN: Final = """#!/bin/sh
-[ "$CNI_COMMAND" = VERSION ] && echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'
-exit 0
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' ;;
+ADD)
+    nsenter --net="$CNI_NETNS" ip link add eth0 type veth peer name "bench$$" netns $$
+    echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}]}' ;;
+esac
 """
+CONFIGURATION: Final[JsonObject] = {
+    "cniVersion": "1.0.0",
+    "name": "lan",
+    "plugins": [
+        {
+            "type": "idle",
+            "ipam": {"type": "none", "ranges": [[{"subnet": "10.0.0.0/8", "gateway": "10.0.0.1"}]]},
+            "args": {"about": "as long as a list with four plugins is. " * 15},
+        }
+    ],
+}
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+SANDBOXES: Final = Path("/run/docker/netns")
+QUIET_S: Final = 1.5
+PATIENCE_S: Final = 600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """Where it happens."""
-
-    directory: Path
-    engine: FakeEngine
-    settings: Settings
-
-
-def make_record(number: int, host: Host, boot_id: str) -> EndpointRecord:
-    """Make the record of an endpoint that is joined."""
+def make_record(number: int, run_dir: Path, boot_id: str, sandbox: Path) -> EndpointRecord:
+    """Make the record of an endpoint that is joined, as plugins of both families leave it."""
     endpoint_id = f"{number:064x}"
-    configuration: JsonObject = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "idle"}]}
-    address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}/8"
+    address, address_ipv6 = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", f"fd00::{number + 2:x}"
+    mac = "02:" + ":".join(f"{number:010x}"[i : i + 2] for i in range(0, 10, 2))
+    staging = str(run_dir / "netns" / endpoint_id)
+    of_address: JsonObject = {"peer": None, "broadcast": None, "scope": 0, "flags": 128, "metric": None, "label": None}
+    of_route: JsonObject = {
+        "gateway": None,
+        "table": 254,
+        "type": 1,
+        "scope": 253,
+        "protocol": 2,
+        "source": None,
+        "onlink": False,
+        "mtu": None,
+        "advmss": None,
+    }
     return EndpointRecord(
         id=EndpointId(endpoint_id),
         network_id=NetworkId(f"{number % NETWORKS:064x}"),
@@ -72,26 +106,51 @@ def make_record(number: int, host: Host, boot_id: str) -> EndpointRecord:
         requested=RequestedInterface(),
         attachment=AttachmentRecord(
             ifname="eth0",
-            netns=str(host.settings.run_dir / "netns" / endpoint_id),
-            configuration=configuration,
+            netns=staging,
+            configuration=CONFIGURATION,
             cni_version="1.0.0",
-            args=(),
+            args=(("IgnoreUnknown", "1"),),
             capability_args={},
         ),
         answered=1,
-        result=Result.from_document(
-            {
-                "cniVersion": "1.0.0",
-                "interfaces": [{"name": "eth0", "sandbox": "/x"}],
-                "ips": [{"address": address, "interface": 0}],
-            }
-        ).document,
-        sandbox_key=f"/run/docker/netns/{number}",
+        result={
+            "cniVersion": "1.0.0",
+            "interfaces": [
+                {"name": "lan0"},
+                {"name": "veth", "mac": mac},
+                {"name": "eth0", "mac": mac, "sandbox": "/x"},
+            ],
+            "ips": [{"address": f"{address}/8", "interface": 2}, {"address": f"{address_ipv6}/64", "interface": 2}],
+            "dns": {},
+        },
+        snapshot={
+            "link": {"name": "eth0", "kind": "veth", "mac": mac, "mtu": 1500, "noarp": False},
+            "addresses": [{**of_address, "address": f"{address}/8"}, {**of_address, "address": f"{address_ipv6}/64"}],
+            "routes": [
+                {**of_route, "destination": "10.0.0.0/8", "metric": 0, "source": address},
+                {**of_route, "destination": "fd00::/64", "metric": 256, "scope": 0},
+                {**of_route, "destination": "fe80::/64", "metric": 256, "scope": 0},
+            ],
+            "rules": [],
+            "neighbours": [],
+            "sysctls": [{"name": "net/ipv4/conf/eth0/arp_filter", "value": "1"}],
+            "qdisc": None,
+        },
+        addresses=(address, address_ipv6),
+        sandbox_key=str(sandbox),
     )
 
 
-async def fill(store: Store, host: Host, count: int, boot_id: str) -> None:
+def sandbox_of(number: int, count: int) -> Path:
+    """Say where an endpoint's link is."""
+    return SANDBOXES / str(number // IN_SANDBOX if count > 1000 else number)
+
+
+async def fill(directory: Path, run_dir: Path, engine: FakeEngine, count: int, boot_id: str) -> None:
     """Store networks and endpoints."""
+    store = Store.open(directory)
+    await store.put_engine_identity(engine.identity)
+    entries: dict[str, bytes] = {}
     for number in range(NETWORKS):
         record = NetworkRecord(
             id=NetworkId(f"{number:064x}"),
@@ -100,104 +159,241 @@ async def fill(store: Store, host: Host, count: int, boot_id: str) -> None:
             internal=False,
             options={"cni.network": "lan"},
         )
-        await store.put_network(record)
-    await store.put_engine_identity(host.engine.identity)
+        entries[f"network/{record.id}"] = render_network(record)
     for number in range(count):
-        joined = make_record(number, host, boot_id)
-        for phase in (Phase.PENDING, Phase.READY, Phase.JOINED):
-            await store.put_endpoint(replace(joined, phase=phase))
+        joined = make_record(number, run_dir, boot_id, sandbox_of(number, count))
+        entries[f"endpoint/{joined.id}"] = render_endpoint(joined)
+    store._db.write_now(entries)  # ten thousand synced writes would take a minute
+    store.close()
 
 
-async def make_sandboxes(kernel: Kernel, count: int) -> None:
+async def make_sandboxes(count: int) -> None:
     """Make a namespace with a marked link for each endpoint."""
+    kernel = Kernel(reply_limit_s=30)
+    batches: dict[Path, list[str]] = {}
     for number in range(count):
-        path = Path(f"/run/docker/netns/{number}")
+        lines = batches.setdefault(sandbox_of(number, count), [])
+        place = len(lines) // 2
+        lines += [
+            f"link add eth{place} type veth peer name peer{place}",
+            f"link property add dev eth{place} altname cni-bridge-{number:064x}",
+        ]
+    for path, lines in batches.items():
         await kernel.create_staging(path)
-        marks = f"link property add dev eth0 altname cni-bridge-{number:064x}\n"
-        batch = f"link add eth0 type veth peer name eth1\n{marks}"
+        batch = "\n".join([*lines, ""]).encode()
         await asyncio.to_thread(
-            subprocess.run, ["nsenter", f"--net={path}", "ip", "-batch", "-"], input=batch.encode(), check=True
+            subprocess.run, ["nsenter", f"--net={path}", "ip", "-batch", "-"], input=batch, check=True
         )
 
 
-async def measure(what: str, work: Callable[[], Awaitable[object]]) -> None:
-    """Print how long something takes, and how long it blocks the event loop at most."""
-    worst = 0.0
+@dataclass(slots=True)
+class Watch:
+    """What is seen of a daemon's process.
 
-    async def beat() -> None:
-        nonlocal worst
+    Attributes:
+        pid: The process.
+        report: What `watched_daemon` tells.
+        descriptors: The most that were open at once, without sockets.
+        rss_mb: The most memory.
+    """
+
+    pid: int
+    report: Path
+    descriptors: int = 0
+    rss_mb: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+
+    async def run(self) -> None:
+        """Look now and then."""
         while True:
-            before = time.monotonic()
-            await asyncio.sleep(0.005)
-            worst = max(worst, time.monotonic() - before - 0.005)
+            kinds = list(_descriptors(self.pid))
+            self.descriptors = max(self.descriptors, sum(not kind.startswith("socket:") for kind in kinds))
+            self.rss_mb = max(self.rss_mb, self.rss())
+            await asyncio.sleep(0.01)
 
-    async with asyncio.TaskGroup() as tasks:
-        beating = tasks.create_task(beat())
-        await asyncio.sleep(0.02)
-        begin, begin_cpu = time.monotonic(), time.process_time()
-        await work()
-        wall_s, cpu_s = time.monotonic() - begin, time.process_time() - begin_cpu
-        await asyncio.sleep(0.02)
-        beating.cancel()
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"{what:40} {wall_s:7.2f} s  cpu {cpu_s:6.2f} s  blocked {worst * 1000:6.0f} ms  memory {memory:5.0f} MB",
-        flush=True,
+    def rss(self) -> float:
+        """Give the memory now, in MB."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+
+    def stall(self) -> str:
+        """Give the longest stall so far, and forget it."""
+        lines = [line.split() for line in self.report.read_text().splitlines()] if self.report.exists() else []
+        self.report.write_text("")
+        wall, cpu = (max((float(line[column]) for line in lines), default=0.0) for column in (1, 2))
+        return f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
+
+    async def quiet(self) -> None:
+        """Wait until the daemon does next to nothing."""
+        since, before = time.monotonic(), self._cpu_s()
+        deadline = since + PATIENCE_S
+        while time.monotonic() < deadline:
+            await asyncio.sleep(0.25)
+            now = self._cpu_s()
+            if now - before > 0.1 * QUIET_S:
+                since, before = time.monotonic(), now
+            elif time.monotonic() - since > QUIET_S:
+                return
+        raise RuntimeError("the daemon does not come to rest")
+
+    def _cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _descriptors(pid: int) -> Iterator[str]:
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            yield str(entry.readlink())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Where it happens."""
+
+    directory: Path
+    engine: FakeEngine
+
+    @property
+    def path(self) -> Path:
+        """The plugin socket."""
+        return self.directory / "cni-bridge.sock"
+
+    @contextmanager
+    def daemon(self, state: Path) -> Iterator[Watch]:
+        """Run the daemon on a state."""
+        report = self.directory / "stalls"
+        arguments = {
+            "--socket": self.path,
+            "--cni-conf-dir": self.directory / "conf",
+            "--cni-bin-dir": self.directory / "bin",
+            "--state-dir": state,
+            "--run-dir": self.directory / "run",
+            "--docker-host": self.engine.host,
+            "--log-level": "warning",
+        }
+        options = [str(part) for pair in arguments.items() for part in pair]
+        with (
+            (self.directory / "log").open("wb") as log,
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.bench.watched_daemon", report, "serve", *options], stderr=log
+            ) as process,
+        ):
+            try:
+                yield Watch(process.pid, report)
+            finally:
+                process.send_signal(signal.SIGTERM)
+
+    async def call(self, method: str, body: JsonObject | None = None) -> tuple[float, JsonObject]:
+        """Call the daemon; give the seconds that it took, and the answer."""
+        began = time.monotonic()
+        _, answer = await asyncio.to_thread(request, self.path, "POST", f"/{method}", body, timeout_s=120)
+        assert isinstance(answer, dict)
+        if "Err" in answer:
+            raise RuntimeError(str(answer["Err"]))
+        return time.monotonic() - began, answer
+
+    async def listening(self) -> None:
+        """Wait until the daemon can be connected to."""
+        with socket.socket(socket.AF_UNIX) as probe:
+            while probe.connect_ex(str(self.path)) != 0:  # noqa: ASYNC110 - there is no event
+                await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def watched(watch: Watch) -> AsyncIterator[None]:
+    """Watch a daemon for the length of the block."""
+    watching = asyncio.create_task(watch.run())  # noqa: TID251
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+async def create(host: Host) -> float:
+    """Create endpoints and delete them again; give the median of the milliseconds that the creating took."""
+    taken: list[float] = []
+    for number in range(CREATES):
+        both: dict[str, str] = {"NetworkID": "0" * 64, "EndpointID": f"{number + (1 << 64):064x}"}
+        interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+        duration_s, _ = await host.call("NetworkDriver.CreateEndpoint", {**both, "Interface": interface, "Options": {}})
+        taken.append(duration_s * 1000)
+        await host.call("NetworkDriver.DeleteEndpoint", both)
+        await asyncio.sleep(0.3)  # what is put off until Docker is quiet is done then
+    return median(taken)
+
+
+async def measure(count: int, directory: Path) -> tuple[str, ...]:
+    """Measure a daemon with so many endpoints; give the row of the table."""
+    members = {f"{n:064x}": [f"{e:064x}" for e in range(n, count, NETWORKS)] for n in range(NETWORKS)}
+    engine = FakeEngine(directory / "engine", networks={key: network(key, *ends) for key, ends in members.items()})
+    host = Host(directory=directory, engine=engine)
+    (directory / "bin").mkdir()
+    (directory / "bin" / "idle").write_text(PLUGIN)
+    (directory / "bin" / "idle").chmod(0o755)
+    (directory / "conf").mkdir()
+    (directory / "conf" / "lan.conflist").write_bytes(render_json(CONFIGURATION))
+    for state, boot_id in (("now", BOOT_ID), ("before", "an earlier one")):
+        await fill(directory / state, directory / "run", engine, count, boot_id)
+    await make_sandboxes(count)
+    async with engine.running():
+        began = time.monotonic()
+        with host.daemon(directory / "now") as watch:
+            await host.listening()
+            listening_s = time.monotonic() - began
+            await host.call("NetworkDriver.EndpointOperInfo", {"NetworkID": "0" * 64, "EndpointID": "0" * 64})
+            answer_s = time.monotonic() - began
+            async with watched(watch):
+                await watch.quiet()
+                start = watch.stall()
+                create_ms = await create(host)
+                rss_mb = watch.rss()
+        descriptors = watch.descriptors
+        with host.daemon(directory / "before") as watch:
+            await host.listening()
+            async with watched(watch):
+                await host.call("CniBridge.Status")
+                await watch.quiet()
+                reboot = watch.stall()
+        log = (directory / "log").read_text()
+        unwanted = re.findall(r'"event": "([a-z.]*bug)"', log)
+        assert not unwanted, log
+    return (
+        str(count),
+        f"{listening_s:.2f}",
+        f"{answer_s:.2f}",
+        start,
+        reboot,
+        f"{create_ms:.0f}",
+        str(max(descriptors, watch.descriptors)),
+        f"{rss_mb:.0f}",
+        f"{watch.rss_mb:.0f}",
     )
 
 
-async def start(daemon: Daemon) -> int:
-    """Do what the daemon does before it answers; return what was undone."""
-    unfinished = await daemon.owed.add_unfinished() + await daemon.reconcile.add_dead()
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(daemon.owed.run())
-        await daemon.owed.wait_tried()
-        running.cancel()
-    return unfinished
+HEAD: Final = (
+    "endpoints",
+    "listening s",
+    "first answer s",
+    "stall: start ms",
+    "stall: reboot ms",
+    "create ms",
+    "descriptors",
+    "RSS MB",
+    "RSS: reboot MB",
+)
 
 
-async def main(count: int) -> None:
+async def main(counts: tuple[int, ...]) -> None:
     """Measure it all."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        (directory / "bin").mkdir()
-        (directory / "bin" / "idle").write_text(PLUGIN)
-        (directory / "bin" / "idle").chmod(0o755)
-        members = {f"{n:064x}": [f"{e:064x}" for e in range(n, count, NETWORKS)] for n in range(NETWORKS)}
-        engine = FakeEngine(directory / "engine", networks={key: network(key, *ends) for key, ends in members.items()})
-        settings = Settings(
-            state_dir=directory / "state",
-            run_dir=directory / "run",
-            docker_host=engine.host,
-            cni_bin_dirs=(directory / "bin",),
-            reconcile_grace_s=0,
-        )
-        host = Host(directory=directory, engine=engine, settings=settings)
-        for boot_id in (BOOT_ID, "an earlier one"):
-            store = Store.open(settings.state_dir / boot_id[:2])
-            await fill(store, host, count, boot_id)
-            store.close()
-        await make_sandboxes(Kernel(reply_limit_s=5), count)
-        print(f"{count} endpoints, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
-        async with engine.running():
-            stores: list[Store] = []
-
-            async def open_store(boot_id: str) -> None:
-                stores.append(Store.open(settings.state_dir / boot_id[:2]))
-
-            await measure("open the state", lambda: open_store(BOOT_ID))
-            daemon = assemble(settings, stores[-1])
-            await measure("start, all is well", lambda: start(daemon))
-            await measure("one round, all is well", daemon.reconcile.once)
-            await measure("may GC run?", daemon.certainty.find_doubt)
-            assert len(stores[-1].endpoints()) == count
-            stores[-1].close()
-            await open_store("an earlier one")
-            await measure("start after a reboot, all torn down", lambda: start(assemble(settings, stores[-1])))
-            assert not stores[-1].endpoints()
-            stores[-1].close()
+    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+    print("  ".join(HEAD), flush=True)
+    for count in counts:
+        with tempfile.TemporaryDirectory() as name:
+            row = await measure(count, Path(name))
+        print("  ".join(cell.rjust(len(title)) for cell, title in zip(row, HEAD, strict=True)), flush=True)
+        for path in SANDBOXES.iterdir():
+            await Kernel(reply_limit_s=30).remove_staging(path)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if sys.argv[1:] else 1000))
+    asyncio.run(main(tuple(map(int, sys.argv[1:])) or COUNTS))
