@@ -48,6 +48,7 @@ from cnm_bridge.lifecycle import (
 )
 from cnm_bridge.log import configure_logging
 from cnm_bridge.reloading import Reloading, SettingsSource
+from cnm_bridge.resources import keep_memory_small, raise_descriptor_limit, settle_memory
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import BACKLOG
 from cnm_bridge.systemd import take_notify
@@ -72,6 +73,7 @@ def run(settings: Settings, sock: socket.socket, source: SettingsSource) -> None
     Raises:
         Refused: It cannot start; the text says why.
     """
+    keep_memory_small()
     try:
         asyncio.run(serve(settings, sock, source))
     except (InvalidParameter, StateError) as exc:
@@ -91,13 +93,15 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
     """
     stop, reload = _signalled(signal.SIGTERM, signal.SIGINT), _signalled(signal.SIGHUP)
     notify = take_notify()
-    store = Store.open(settings.state_dir)
+    descriptors = raise_descriptor_limit()
+    store = await asyncio.to_thread(Store.open, settings.state_dir)
+    settle_memory()
     try:
         for finding in store.findings:
             log.error(
                 "state.damaged", what=finding.what, lost=finding.lost, outdated=finding.outdated, copy=str(finding.copy)
             )
-        daemon = assemble(settings, store)
+        daemon = assemble(settings, store, plugin_descriptors=descriptors)
         reloading = Reloading(settings, source, reload, _appliers(daemon.directories))
         if os.geteuid() != 0:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
@@ -159,11 +163,18 @@ class Daemon:
     settling: Settling
 
 
-def assemble(settings: Settings, store: Store) -> Daemon:
-    """Make every object once and hand it to those that need it; nothing is done yet."""
+def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None = None) -> Daemon:
+    """Make every object once and hand it to those that need it; nothing is done yet.
+
+    Args:
+        settings: What the operator wants.
+        store: The records.
+        plugin_descriptors: How many descriptors a plugin may have open unless it asks for more; None: as many as the
+            daemon itself.
+    """
     runtime = Runtime(
         settings.cni_bin_dirs,
-        Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s),
+        Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s, descriptors=plugin_descriptors),
         observer=PluginLog(),
         lock_dir=DEFAULT_LOCK_DIR,
     )
@@ -234,7 +245,6 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         boot_id=boot_id,
     )
     unpublished = Unpublished(engine)
-    store.when_removed(unpublished.forget)
     outside = ExternalConnectivity(
         store=store,
         publishing=Publishing(store, runtime, HostPorts()),
@@ -244,6 +254,8 @@ def assemble(settings: Settings, store: Store) -> Daemon:
         locks=endpoint_locks,
     )
     status = Status(store, owed, reconcile, audit, unpublished)
+    for forget in (usage.forget, settling.forget, unpublished.forget):
+        store.when_removed(forget)
     return Daemon(
         methods=(*network_driver(networks, endpoints, outside), status_method(status)),
         connections=Connections(on_hidden=kernel.distrust_processes),

@@ -13,6 +13,6 @@ def status_method(status: Status) -> Method:
     """Return the call, which has no body and changes nothing."""
 
     async def answer(_: JsonObject) -> JsonObject:
-        return status.to_json()
+        return await status.to_json()
 
     return Method(name="CniBridge.Status", schema=None, answer=answer)

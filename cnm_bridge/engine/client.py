@@ -59,7 +59,8 @@ class Engine:
         """
         async with self._asked() as docker:
             try:
-                return EngineNetwork.from_json(await DockerNetwork(docker, network_id).show())  # type: ignore[no-untyped-call]
+                found = await DockerNetwork(docker, network_id).show()  # type: ignore[no-untyped-call]
+                return await asyncio.to_thread(EngineNetwork.from_json, found)  # of thousands of endpoints, maybe
             except DockerError as exc:
                 if exc.status == _NOT_FOUND:
                     return None

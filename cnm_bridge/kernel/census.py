@@ -3,6 +3,7 @@
 """What is there of ours: links in the host namespace and in sandboxes, staging namespaces."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,7 +18,7 @@ __all__ = [
     "altnames_in_use",
     "altnames_mounted",
     "delete_host_link",
-    "find_link_in",
+    "find_without_link",
     "list_host_links",
     "list_namespaces",
     "mounted_namespaces",
@@ -50,8 +51,19 @@ def delete_host_link(link: Link, altname: str, *, reply_limit_s: float) -> None:
             remove_altname(netlink, found, altname)
 
 
-def find_link_in(sandbox: Path, altname: str, *, host: NamespaceId, reply_limit_s: float) -> bool:
-    """Tell whether the link with this alternative name is in a sandbox; moves the calling thread there."""
+def find_without_link(sandboxes: Mapping[str, str], *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
+    """Give the alternative names of the links that are not in their sandboxes; moves the calling thread there.
+
+    Args:
+        sandboxes: By alternative names, the paths of the sandboxes; one that is gone is left out.
+        host: The host's namespace; a sandbox that is the host's has no link of ours.
+        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+    """
+    missing = ((name, Path(path)) for name, path in sandboxes.items() if not sandbox_is_gone(Path(path)))
+    return frozenset(name for name, path in missing if not _has_link(path, name, host, reply_limit_s))
+
+
+def _has_link(sandbox: Path, altname: str, host: NamespaceId, reply_limit_s: float) -> bool:
     try:
         with attempt("look into", str(sandbox)), open_namespace(sandbox) as fd:
             if namespace_id(fd) == host:

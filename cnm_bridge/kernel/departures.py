@@ -25,6 +25,8 @@ __all__ = ["Departures"]
 
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
 _RECEIVE_BYTES: Final = 65536
+_AT_ONCE: Final = 4
+"""How many threads look for links at once."""
 
 
 class Departures:
@@ -37,6 +39,7 @@ class Departures:
     def __init__(self, *, reply_limit_s: float) -> None:
         self._reply_limit_s = reply_limit_s
         self._waiting: dict[asyncio.Future[bool], str] = {}
+        self._looks = asyncio.Semaphore(_AT_ONCE)
         self._socket: socket.socket | None = None
 
     async def wait(self, name: str) -> None:
@@ -52,11 +55,15 @@ class Departures:
             try:
                 self._open()
                 # in a thread: the kernel may be busy with other links, and the event loop must not wait for that
-                has_left = not await run_in_thread(partial(self._exists, name)) or await told
+                has_left = not await self._look(name) or await told
             finally:
                 del self._waiting[told]
                 if not self._waiting:
                     self._close()
+
+    async def _look(self, name: str) -> bool:
+        async with self._looks:
+            return await run_in_thread(partial(self._exists, name))
 
     def _exists(self, name: str) -> bool:
         with Netlink(reply_limit_s=self._reply_limit_s) as netlink:

@@ -2,16 +2,18 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the daemon asks of the kernel, each call one piece of work in one throw-away thread."""
 
+import asyncio
 import os
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from cnm_bridge.kernel.census import (
     altnames_in_use,
     altnames_mounted,
     delete_host_link,
-    find_link_in,
+    find_without_link,
     list_host_links,
     list_namespaces,
     sandbox_is_gone,
@@ -42,6 +44,11 @@ __all__ = ["Kernel"]
 
 _NOTHING_ELSE: Final = Observation()
 
+_AT_ONCE: Final = 8
+"""How many threads work at once, and how many more watch sandboxes: each has up to four descriptors open."""
+
+T = TypeVar("T")
+
 
 class Kernel:
     """Staging namespaces, and the links that leave them and come back.
@@ -62,6 +69,8 @@ class Kernel:
         with current_namespace() as fd:
             self._host = namespace_id(fd)
         self._departures = Departures(reply_limit_s=reply_limit_s)
+        self._work = asyncio.Semaphore(_AT_ONCE)
+        self._watches = asyncio.Semaphore(_AT_ONCE)
 
     async def create_staging(
         self, path: Path, ifname: str = "eth0", observation: Observation = _NOTHING_ELSE
@@ -81,7 +90,7 @@ class Kernel:
         Raises:
             KernelError: Nothing is at `path` then, or the namespace is there and cannot be read.
         """
-        return await run_in_thread(partial(self._make_staging, path, ifname, observation))
+        return await self._run(partial(self._make_staging, path, ifname, observation))
 
     def _make_staging(self, path: Path, ifname: str, observation: Observation) -> Baseline:
         ensure_namespace(path, host=self._host)
@@ -102,7 +111,7 @@ class Kernel:
         Raises:
             KernelError: The file system refused.
         """
-        await run_in_thread(partial(remove_namespace, path))
+        await self._run(partial(remove_namespace, path))
 
     async def take_out(
         self, path: Path, ifname: str, *, host_name: str, altname: str, baseline: Baseline | None = None
@@ -129,7 +138,7 @@ class Kernel:
                 After a failure the link is in staging under `ifname`, down if it was already on its way.
         """
         baseline = baseline or Baseline(observation=_NOTHING_ELSE, ifname=ifname, values={})
-        return await run_in_thread(partial(self._journey(path, ifname, altname).out, host_name, baseline))
+        return await self._run(partial(self._journey(path, ifname, altname).out, host_name, baseline))
 
     async def wait_departed(self, host_name: str) -> None:
         """Wait until the link called `host_name` is not in the host namespace any more, however long that takes.
@@ -157,7 +166,8 @@ class Kernel:
         stop_fd = os.eventfd(0)
         try:
             work = partial(self._stay(sandbox, altname).wait_placed, placement, stop_fd, limit_s)
-            return await run_in_thread(work, stop=partial(os.eventfd_write, stop_fd, 1))
+            async with self._watches:
+                return await run_in_thread(work, stop=partial(os.eventfd_write, stop_fd, 1))
         finally:
             os.close(stop_fd)
 
@@ -176,7 +186,7 @@ class Kernel:
             NotSettled: Something could not be done; the rest is.
             KernelError: The namespace cannot be read.
         """
-        return await run_in_thread(partial(self._stay(sandbox, altname).settle, settlement))
+        return await self._run(partial(self._stay(sandbox, altname).settle, settlement))
 
     async def withdraw(self, sandbox: Path, altname: str, settlement: Settlement) -> tuple[str, ...]:
         """Take away from a sandbox what `settle` brought and what would stay when the link goes: policy rules.
@@ -192,7 +202,7 @@ class Kernel:
         Raises:
             KernelError: The namespace cannot be read, or a rule not be removed.
         """
-        return await run_in_thread(partial(self._stay(sandbox, altname).withdraw, settlement))
+        return await self._run(partial(self._stay(sandbox, altname).withdraw, settlement))
 
     async def bring_back(
         self,
@@ -224,7 +234,7 @@ class Kernel:
         Raises:
             KernelError: What was done stays; a later call takes up from there.
         """
-        return await run_in_thread(partial(self._journey(path, ifname, altname).back, host_name, sandbox, addresses))
+        return await self._run(partial(self._journey(path, ifname, altname).back, host_name, sandbox, addresses))
 
     async def look_at_staged(self, path: Path, ifname: str) -> Snapshot:
         """Give what a link has that is in its staging namespace: its state and its addresses, and no more.
@@ -237,7 +247,7 @@ class Kernel:
             NamespaceMissing: Nothing is mounted at `path`.
             KernelError: It has no such link, or the kernel refused.
         """
-        return await run_in_thread(self._journey(path, ifname, altname="").look)
+        return await self._run(self._journey(path, ifname, altname="").look)
 
     async def host_links(self) -> tuple[Link, ...]:
         """Give all links of the host namespace.
@@ -245,7 +255,7 @@ class Kernel:
         Raises:
             KernelError: The kernel refused.
         """
-        return await run_in_thread(partial(list_host_links, reply_limit_s=self._reply_limit_s))
+        return await self._run(partial(list_host_links, reply_limit_s=self._reply_limit_s))
 
     async def delete_host_link(self, link: Link, altname: str) -> None:
         """Delete a virtual link of the host namespace, found by `host_links`; one that is gone is fine.
@@ -255,16 +265,19 @@ class Kernel:
         Raises:
             KernelError: The kernel refused.
         """
-        await run_in_thread(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
+        await self._run(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
 
-    async def is_in_sandbox(self, sandbox: Path, altname: str) -> bool:
-        """Tell whether the link with this alternative name is in a sandbox.
+    async def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
+        """Return the alternative names of the links that are not in their sandboxes, as far as these exist.
+
+        Args:
+            sandboxes: By alternative names, the paths of the sandboxes.
 
         Raises:
             KernelError: The kernel refused.
         """
-        look = partial(find_link_in, sandbox, altname, host=self._host, reply_limit_s=self._reply_limit_s)
-        return await run_in_thread(look)
+        look = partial(find_without_link, sandboxes, host=self._host, reply_limit_s=self._reply_limit_s)
+        return await self._run(look)
 
     def distrust_processes(self) -> None:
         """Conclude nothing any more from a process that is not seen: there are others than `/proc` shows.
@@ -292,7 +305,7 @@ class Kernel:
             reply_limit_s=self._reply_limit_s,
             processes=self._processes,
         )
-        found = await run_in_thread(look)
+        found = await self._run(look)
         return found if self._sees_processes else found | await self.altnames_mounted(staging)
 
     async def altnames_mounted(self, staging: Path) -> frozenset[str]:
@@ -305,7 +318,7 @@ class Kernel:
             KernelError: The kernel refused; there may be more.
         """
         look = partial(altnames_mounted, staging, host=self._host, reply_limit_s=self._reply_limit_s)
-        return await run_in_thread(look)
+        return await self._run(look)
 
     async def find_inhabited(self) -> Inhabited:
         """Look into all namespaces in which processes live, but the host's.
@@ -316,7 +329,7 @@ class Kernel:
         if not self._sees_processes:
             raise KernelError("look at", "processes", "Docker's are in a PID namespace that this one does not see into")
         look = partial(find_inhabited, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes)
-        return await run_in_thread(look)
+        return await self._run(look)
 
     def find_start(self, pid: int) -> int | None:
         """Return when a process has started, in clock ticks since boot, None where there is none; at once.
@@ -327,17 +340,22 @@ class Kernel:
         with attempt("look at", f"process {pid}"):
             return find_start(pid, self._processes)
 
-    def sandbox_is_gone(self, sandbox: Path) -> bool:
-        """Tell whether Docker has removed a sandbox, as far as that can be seen; costs two system calls."""
-        return sandbox_is_gone(sandbox)
+    async def gone_sandboxes(self, paths: Collection[str]) -> frozenset[str]:
+        """Return those of some sandboxes that Docker has removed, as far as that can be seen."""
+        return await self._run(lambda: frozenset(path for path in paths if sandbox_is_gone(Path(path))))
 
-    def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
+    async def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
         """Give the paths in a directory where namespaces are mounted, or were: everything there.
 
         Raises:
             KernelError: The directory cannot be read.
         """
-        return list_namespaces(directory)
+        return await self._run(partial(list_namespaces, directory))
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Do a piece of work in a thread of its own, when it is its turn."""
+        async with self._work:
+            return await run_in_thread(work)
 
     def _stay(self, sandbox: Path, altname: str) -> Stay:
         return Stay(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)

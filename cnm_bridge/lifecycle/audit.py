@@ -21,6 +21,7 @@ from cnm_bridge.kernel import Kernel, Link
 from cnm_bridge.lifecycle.naming import endpoint_of, is_endpoint_id, staging_directory
 from cnm_bridge.traces import (
     IFB_KIND,
+    EmptyChain,
     Trace,
     find_reservations,
     find_rules,
@@ -114,67 +115,113 @@ class Audit:
         """
         # Records and notes before and after all else: what is made or undone meanwhile is among them.
         records, noted = self._store.endpoints(), await asyncio.to_thread(_noted_elsewhere)
-        host_links = await self._kernel.host_links()
-        links = _by_endpoint(host_links)
-        staging = {
-            EndpointId(path.name) for path in self._kernel.namespaces_in(self._staging) if is_endpoint_id(path.name)
-        }
-        names = sorted({*networks, *(name for record in records if (name := _network_name(record)))})
-        documents = (*configurations, *(record.attachment.configuration for record in records))
-        directories = {_RESERVATIONS, *(path for document in documents for path in _data_directories(document))}
+        links = await self._kernel.host_links()
+        staging = await self._kernel.namespaces_in(self._staging)
+        names = frozenset(networks).union(_network_names(records))
         rules = await find_rules()
-        traces = (*rules.traces, *await asyncio.to_thread(_find_reservations, sorted(directories), names))
-        files = sorted(noted | await asyncio.to_thread(_noted_elsewhere))
-        records = (*records, *self._store.endpoints())
-        known = {record.id for record in records}
-        ours = (staging | links.keys()) - known
-        remains = {
-            endpoint_id: Remains(
-                endpoint_id=endpoint_id,
-                staging=endpoint_id in staging,
-                link=links.get(endpoint_id),
-                traces=tuple(trace for trace in traces if trace.container_id == endpoint_id),
-            )
-            for endpoint_id in ours
-        }
-        whose = known | ours
-        strange = [trace for trace in traces if trace.network in names and trace.container_id not in whose]
-        hashed = (
-            *((name, f"link {name} (ifb)") for name in _limiting(host_links)),
-            *((chain.name, chain.what) for chain in rules.empty_chains),
+        directories = {_RESERVATIONS, *_data_directories(configurations, records)}
+        reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
+        noted |= await asyncio.to_thread(_noted_elsewhere)
+        sight = _Sight(
+            names=names,
+            records=(*records, *self._store.endpoints()),
+            noted=noted,
+            links=links,
+            staging=staging,
+            traces=(*rules.traces, *reservations),
+            empty_chains=rules.empty_chains,
         )
-        accounted = noted_names(files if hashed else ()).union(
-            *(hashed_names(_network_name(record) or "", record.id) for record in records),
-            *(hashed_names(name, endpoint_id) for name in names for endpoint_id in ours),
-        )
-        self._keep(
-            (
-                *(
-                    Orphan(network=trace.network, container_id=trace.container_id, what=trace.what)
-                    for trace in strange
-                    if not _is_noted(trace, files)
-                ),
-                *(Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in accounted),
-            )
-        )
+        remains, orphans = await asyncio.to_thread(_judge, sight)  # of ten thousand endpoints that takes a while
+        await self._keep(orphans)
         return remains
 
-    def _keep(self, found: tuple[Orphan, ...]) -> None:
+    async def _keep(self, found: tuple[Orphan, ...]) -> None:
         before, self._orphans = set(self._orphans), tuple(orphan for orphan in found if orphan in self._found)
         self._found = frozenset(found)
         for orphan in self._orphans:
             if orphan not in before:
                 log.warning("orphan.found", network=orphan.network, container_id=orphan.container_id, what=orphan.what)
+                await asyncio.sleep(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sight:
+    """What one look has seen.
+
+    Attributes:
+        names: The names of the CNI networks in use.
+        records: The endpoints that had a record before or after all else was looked at; some are there twice.
+        noted: The names of files in which other runtimes have noted their attachments.
+        links: The links of the host namespace.
+        staging: The staging namespaces.
+        traces: What tells a container ID.
+        empty_chains: The chains without rules.
+    """
+
+    names: frozenset[str]
+    records: tuple[EndpointRecord, ...]
+    noted: frozenset[str]
+    links: tuple[Link, ...]
+    staging: tuple[Path, ...]
+    traces: tuple[Trace, ...]
+    empty_chains: tuple[EmptyChain, ...]
+
+
+def _judge(sight: _Sight) -> tuple[Mapping[EndpointId, Remains], tuple[Orphan, ...]]:
+    """Return what is ours without a record, and what may be somebody else's; pure."""
+    known = {record.id: _network_name(record) or "" for record in sight.records}
+    links = _by_endpoint(sight.links)
+    staging = {EndpointId(path.name) for path in sight.staging if is_endpoint_id(path.name)}
+    ours = (staging | links.keys()) - known.keys()
+    traces: dict[str, list[Trace]] = {}
+    for trace in sight.traces:
+        traces.setdefault(trace.container_id, []).append(trace)
+    remains = {
+        endpoint_id: Remains(
+            endpoint_id=endpoint_id,
+            staging=endpoint_id in staging,
+            link=links.get(endpoint_id),
+            traces=tuple(traces.get(endpoint_id, ())),
+        )
+        for endpoint_id in ours
+    }
+    files = sorted(sight.noted)
+    strange = [
+        Orphan(network=trace.network, container_id=trace.container_id, what=trace.what)
+        for container_id, found in traces.items()
+        if container_id not in known and container_id not in ours
+        for trace in found
+        if trace.network in sight.names and not _is_noted(trace, files)
+    ]
+    hashed = (
+        *((name, f"link {name} (ifb)") for name in _limiting(sight.links)),
+        *((chain.name, chain.what) for chain in sight.empty_chains),
+    )
+    if not hashed:
+        return remains, tuple(strange)
+    accounted = noted_names(files).union(
+        *(hashed_names(name, endpoint_id) for endpoint_id, name in known.items()),
+        *(hashed_names(name, endpoint_id) for name in sight.names for endpoint_id in ours),
+    )
+    unowned = (Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in accounted)
+    return remains, (*strange, *unowned)
 
 
 def _network_name(record: EndpointRecord) -> str | None:
     return find_str(record.attachment.configuration, "name")
 
 
-def _data_directories(configuration: JsonObject) -> tuple[Path, ...]:
-    plugins = get_objects(configuration, "plugins")
-    found = (find_str(find_object(plugin, "ipam") or {}, "dataDir") for plugin in plugins)
-    return tuple(Path(directory) for directory in found if directory)
+def _network_names(records: Iterable[EndpointRecord]) -> frozenset[str]:
+    return frozenset(name for record in records if (name := _network_name(record)))
+
+
+def _data_directories(configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]) -> frozenset[Path]:
+    """Return the directories in which lists have reservations; thousands of records share a few lists."""
+    shared = {id(record.attachment.configuration): record.attachment.configuration for record in records}
+    documents = (*configurations, *shared.values())
+    ipams = (find_object(plugin, "ipam") or {} for document in documents for plugin in get_objects(document, "plugins"))
+    found = (find_str(ipam, "dataDir") for ipam in ipams)
+    return frozenset(Path(directory) for directory in found if directory)
 
 
 def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> tuple[Trace, ...]:

@@ -134,7 +134,7 @@ class OwedTearDowns:
         ]
         finished = await self._take_up(record for record in suspects if record.phase is Phase.PENDING)
         unfinished = [record.id for record in suspects if record.id not in finished]
-        strays = end_strays(unfinished, limit_s=_STRAY_LIMIT_S)
+        strays = await asyncio.to_thread(end_strays, unfinished, limit_s=_STRAY_LIMIT_S)
         if strays:
             log.warning("plugins.ended", pids=strays)
         for endpoint_id in unfinished:

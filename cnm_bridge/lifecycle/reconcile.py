@@ -118,7 +118,8 @@ class Reconcile:
         self._grace_s = grace_s
         self._is_up = False
         self._wanted = asyncio.Event()
-        self._said: set[tuple[str, str]] = set()
+        self._said: frozenset[tuple[str, str]] = frozenset()
+        self._said_now: set[tuple[str, str]] = set()
 
     @property
     def engine_is_up(self) -> bool:
@@ -155,10 +156,15 @@ class Reconcile:
         for record in gone:
             log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
             self._owed.add(record.id)
+            await asyncio.sleep(0)
         return len(gone)
 
     async def once(self) -> None:
         """Do one round."""
+        await self._go_round()
+        self._said, self._said_now = frozenset(self._said_now), set()
+
+    async def _go_round(self) -> None:
         first = await self._look()
         if not first and not self._audit.is_in_doubt:
             return
@@ -265,7 +271,7 @@ class Reconcile:
             await asyncio.sleep(_PAUSE_S)
 
     def _say_once(self, subject: str, event: str, **words: str) -> None:
-        """Log what does not change from round to round, and is not ours to change, once."""
-        if (subject, event) not in self._said:
-            self._said.add((subject, event))
+        """Log what is not ours to change in the first of the rounds in a row that find it."""
+        if (subject, event) not in self._said | self._said_now:
             log.warning(event, **words)
+        self._said_now.add((subject, event))

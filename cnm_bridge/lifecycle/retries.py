@@ -85,6 +85,7 @@ class Retries(Generic[K]):
         async with asyncio.TaskGroup() as tasks:
             while True:
                 tasks.create_task(self._work(await self._wanted.get()))
+                await asyncio.sleep(0)  # of ten thousand at once not all in one turn of the event loop
 
     async def _work(self, key: K) -> None:
         progress = self._progress[key]

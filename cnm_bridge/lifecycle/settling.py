@@ -9,8 +9,9 @@ namespace, and the sandbox until libnetwork is done there, which takes milliseco
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -25,6 +26,9 @@ from state import EndpointId, EndpointRecord, Phase, Store
 __all__ = ["Settling"]
 
 log = structlog.get_logger()
+
+_AT_ONCE: Final = 8
+"""How many endpoints of an earlier run are settled at once."""
 
 _PLACEMENT_LIMIT_S: Final = 10.0
 """How long libnetwork may take from moving the link to its last route; then what there is gets settled."""
@@ -153,31 +157,74 @@ class Settling:
 
     async def run(self) -> None:
         """Settle what is joined already, then watch, for as long as it is not cancelled."""
-        for record in self._store.endpoints():
-            try:
-                joined = _Joined.of(record)
-                is_needy = joined is not None and not joined.settlement.is_empty
-            except Exception:  # a bug with one endpoint must not keep the daemon from starting, nor go unseen
-                log.exception("settling.bug", endpoint_id=record.id)
-                continue
-            if is_needy:
-                self._needy.add(record.id)
-                self._wanted.put_nowait(record.id)
+        joined = [record.id for record in self._store.endpoints() if record.phase is Phase.JOINED]
+        self._needy.update(joined)  # until they have been planned, which takes a while
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._take_up(joined, tasks))
             while True:
                 endpoint_id = await self._wanted.get()
-                previous = self._watches.get(endpoint_id)
-                if previous is not None:
-                    previous.cancel()
-                self._watches[endpoint_id] = tasks.create_task(self._follow(endpoint_id))
+                self._watch(endpoint_id, tasks.create_task(self._follow(endpoint_id, has_departed=False)))
 
-    async def _follow(self, endpoint_id: EndpointId) -> None:
-        """Wait until the endpoint is placed, and settle it."""
+    async def _take_up(self, joined: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
+        """Settle what an earlier run of the daemon has joined, a few at once.
+
+        A link that is in the host namespace yet is followed like that of a new endpoint, however long that takes.
+        """
+        try:
+            at_home = {link.state.name for link in await self._kernel.host_links()}
+        except KernelError as exc:
+            log.warning("settling.links_unknown", error=str(exc))
+            at_home = set()
+        slots = asyncio.Semaphore(_AT_ONCE)
+        for endpoint_id in joined:
+            await asyncio.sleep(0)  # a plan takes a millisecond, and Docker's calls come first
+            if self._has_something(endpoint_id):
+                if host_link_name(endpoint_id) in at_home:
+                    self._wanted.put_nowait(endpoint_id)
+                else:
+                    await slots.acquire()
+                    watch = tasks.create_task(self._follow(endpoint_id, has_departed=True))
+                    watch.add_done_callback(lambda _: slots.release())
+                    self._watch(endpoint_id, watch)
+
+    def _has_something(self, endpoint_id: EndpointId) -> bool:
+        """Tell whether something is to be settled for an endpoint; if not, it is forgotten."""
         try:
             joined = _Joined.of(self._store.find_endpoint(endpoint_id))
+            is_needy = joined is not None and not joined.settlement.is_empty
+        except Exception:  # a bug with one endpoint must not keep the others from being settled, nor go unseen
+            log.exception("settling.bug", endpoint_id=endpoint_id)
+            is_needy = False
+        if not is_needy:
+            self.forget(endpoint_id)
+        return is_needy
+
+    def _watch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
+        """Have one task at a time follow an endpoint: the latest."""
+        previous = self._watches.get(endpoint_id)
+        if previous is not None:
+            previous.cancel()
+        self._watches[endpoint_id] = watch
+        watch.add_done_callback(partial(self._unwatch, endpoint_id))
+
+    def _unwatch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
+        if self._watches.get(endpoint_id) is watch:
+            del self._watches[endpoint_id]
+
+    async def _follow(self, endpoint_id: EndpointId, *, has_departed: bool) -> None:
+        """Wait until libnetwork has placed an endpoint's link in its sandbox, and settle it; errors are logged.
+
+        Args:
+            endpoint_id: The endpoint.
+            has_departed: The link has left the host namespace already.
+        """
+        try:
+            if not has_departed:
+                await self._kernel.wait_departed(host_link_name(endpoint_id))
+            joined = _Joined.of(self._store.find_endpoint(endpoint_id))
             if joined is None:
+                self.forget(endpoint_id)
                 return
-            await self._kernel.wait_departed(host_link_name(endpoint_id))
             is_gateway = endpoint_id in self._gateways
             placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
             altname = alternative_name(endpoint_id)
@@ -189,6 +236,3 @@ class Settling:
             log.warning("endpoint.not_settled", endpoint_id=endpoint_id, error=str(exc))
         except Exception:  # a bug in background work must neither end the daemon nor go unseen
             log.exception("settling.bug", endpoint_id=endpoint_id)
-        finally:
-            if self._watches.get(endpoint_id) is asyncio.current_task():
-                del self._watches[endpoint_id]

@@ -15,6 +15,8 @@
 `notPublished` says why the endpoint, its container's gateway, does not publish the container's ports; else it is null.
 """
 
+import asyncio
+
 from cnm_bridge.lifecycle.audit import Audit
 from cnm_bridge.lifecycle.handover import known_addresses
 from cnm_bridge.lifecycle.owed import OwedTearDowns
@@ -46,12 +48,14 @@ class Status:
         self._audit = audit
         self._unpublished = unpublished
 
-    def to_json(self) -> JsonObject:
+    async def to_json(self) -> JsonObject:
         """Give the document that the module shows.
 
         Raises:
             StateError: The records cannot be read.
         """
+        records = self._store.endpoints()
+        endpoints = await asyncio.to_thread(lambda: [self._endpoint(record) for record in records])
         return {
             "engine": {"isUp": self._reconcile.engine_is_up, "identity": self._store.engine_identity()},
             "networks": [
@@ -63,7 +67,7 @@ class Status:
                 }
                 for network in self._store.networks()
             ],
-            "endpoints": [self._endpoint(record) for record in self._store.endpoints()],
+            "endpoints": endpoints,
             "owed": [
                 {"endpointId": endpoint_id, "attempts": owed.attempts, "error": owed.error}
                 for endpoint_id, owed in self._owed.all.items()

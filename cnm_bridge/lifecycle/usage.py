@@ -6,6 +6,7 @@ A record may be older than what it tells of: its last write was lost, or an olde
 answer with less than it has, or not be the only one that calls us. The kernel knows.
 """
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -39,6 +40,10 @@ class Usage:
         self._staging = staging_directory(run_dir)
         self._said: set[EndpointId] = set()
 
+    def forget(self, endpoint_id: EndpointId) -> None:
+        """Forget what was logged of an endpoint that is gone."""
+        self._said.discard(endpoint_id)
+
     async def find_in_use(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
         """Return those of some endpoints whose link is in a namespace in which a process lives.
 
@@ -64,5 +69,6 @@ class Usage:
             return ()
         for endpoint_id in sorted(in_use - self._said):
             log.warning("endpoint.in_use", endpoint_id=endpoint_id, consequence=_IN_USE)
+            await asyncio.sleep(0)
         self._said |= in_use
         return tuple(record for record in wanted if record.id not in in_use)

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which endpoints the kernel has nothing of any more, so that they can never be used again."""
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,16 +23,12 @@ async def find_dead(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tupl
     Raises:
         KernelError: The links cannot be listed.
     """
-    suspects = [record for record in endpoints if _has_no_sandbox(kernel, record)]
+    suspects = await _without_sandbox(kernel, endpoints)
     if not suspects:
         return ()
-    at_home = {name for link in await kernel.host_links() for name in (link.state.name, *link.altnames)}
-    return tuple(
-        record
-        for record in suspects
-        if at_home.isdisjoint({host_link_name(record.id), alternative_name(record.id)})
-        and _has_no_sandbox(kernel, record)
-    )
+    at_home = await _names_at_home(kernel)
+    away = [record for record in suspects if not _is_at_home(record, at_home)]
+    return await _without_sandbox(kernel, away)
 
 
 async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
@@ -54,16 +51,18 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
     if not suspects:
         return ()
     before = await kernel.find_inhabited()
-    at_home = {name for link in await kernel.host_links() for name in (link.state.name, *link.altnames)}
+    at_home = await _names_at_home(kernel)
     after = await kernel.find_inhabited()  # no link is missed on its way
     inside = before.altnames | after.altnames
-    return tuple(
-        record
-        for record in suspects
-        if alternative_name(record.id) not in inside
-        and (record.id in orphans or at_home.isdisjoint({host_link_name(record.id), alternative_name(record.id)}))
-        and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
-    )
+
+    def is_abandoned(record: EndpointRecord) -> bool:
+        return (
+            alternative_name(record.id) not in inside
+            and (record.id in orphans or not _is_at_home(record, at_home))
+            and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
+        )
+
+    return await asyncio.to_thread(lambda: tuple(filter(is_abandoned, suspects)))
 
 
 async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
@@ -74,24 +73,33 @@ async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord])
     Raises:
         KernelError: A namespace cannot be looked into.
     """
-    joined = [
-        (record, Path(record.sandbox_key))
-        for record in endpoints
-        if record.phase is Phase.JOINED and record.sandbox_key and not kernel.sandbox_is_gone(Path(record.sandbox_key))
-    ]
-    away = [
-        record for record, sandbox in joined if not await kernel.is_in_sandbox(sandbox, alternative_name(record.id))
-    ]
+    joined = {alternative_name(record.id): record for record in endpoints if record.phase is Phase.JOINED}
+    sandboxes = {name: record.sandbox_key for name, record in joined.items() if record.sandbox_key}
+    away = await kernel.find_without_link(sandboxes)
     if not away:
         return ()
-    at_home = {name for link in await kernel.host_links() for name in link.altnames}
-    return tuple(record for record in away if alternative_name(record.id) not in at_home)
+    at_home = await _names_at_home(kernel)
+    return tuple(record for name, record in joined.items() if name in away and name not in at_home)
 
 
-def _has_no_sandbox(kernel: Kernel, record: EndpointRecord) -> bool:
-    """Tell whether an endpoint is in no sandbox: it was never handed over to one, or that one is gone."""
-    if record.phase not in ATTACHED:
-        return False
-    if record.sandbox_key is None:  # where it is joined to, the record of a rebuilt endpoint does not tell
-        return record.phase is Phase.READY
-    return kernel.sandbox_is_gone(Path(record.sandbox_key))
+async def _without_sandbox(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+    """Return the endpoints that are in no sandbox: they were never handed over to one, or that one is gone.
+
+    Where it is joined to, the record of a rebuilt endpoint does not tell.
+    """
+    attached = [record for record in endpoints if record.phase in ATTACHED]
+    gone = await kernel.gone_sandboxes({record.sandbox_key for record in attached if record.sandbox_key is not None})
+    return tuple(
+        record
+        for record in attached
+        if (record.phase is Phase.READY if record.sandbox_key is None else record.sandbox_key in gone)
+    )
+
+
+async def _names_at_home(kernel: Kernel) -> frozenset[str]:
+    """Return all names of the links in the host namespace."""
+    return frozenset(name for link in await kernel.host_links() for name in (link.state.name, *link.altnames))
+
+
+def _is_at_home(record: EndpointRecord, at_home: frozenset[str]) -> bool:
+    return not at_home.isdisjoint((host_link_name(record.id), alternative_name(record.id)))
