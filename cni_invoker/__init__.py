@@ -39,6 +39,7 @@ from cni_invoker.errors import (
     NetworkBusy,
     NoCommonVersion,
     NotAttached,
+    PluginStillRuns,
     VerbUnsupported,
     VersionUnsupported,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "PluginFinding",
     "PluginNotFound",
     "PluginNotStarted",
+    "PluginStillRuns",
     "PluginTimeout",
     "Preflight",
     "Request",

@@ -9,6 +9,7 @@ CniError
 │   └── NoCommonVersion    no version that a list offers is spoken by all of its plugins
 ├── VerbUnsupported        an operation that the list's version does not have
 ├── NetworkBusy            others worked on the network or the container for too long
+├── PluginStillRuns        a plugin that a killed process has left behind, and that cannot be ended
 ├── GcFailed               what went wrong in a garbage collection, which went on all the same
 ├── BadConfiguration       a file or document that is no network configuration
 ├── ConfigurationNotFound  no configuration of that name, or none at all
@@ -46,6 +47,7 @@ __all__ = [
     "NetworkBusy",
     "NoCommonVersion",
     "NotAttached",
+    "PluginStillRuns",
     "VerbUnsupported",
     "VersionUnsupported",
 ]
@@ -155,6 +157,25 @@ class NetworkBusy(CniError):
         )
         self.network = network
         self.waited_s = waited_s
+
+
+class PluginStillRuns(CniError):
+    """A plugin that a killed process has left behind cannot be ended; nothing has been executed.
+
+    Attributes:
+        container_id: The container that it is at work for.
+        processes: The processes, each as its ID and command line.
+    """
+
+    code = ErrorCode.TRY_AGAIN_LATER
+
+    def __init__(self, container_id: str, processes: Sequence[str]) -> None:
+        super().__init__(
+            f"a killed process has left a plugin behind that is at work for container {container_id} and does not end: "
+            f"process {', '.join(processes)}; end it, and try again"
+        )
+        self.container_id = container_id
+        self.processes = tuple(processes)
 
 
 class GcFailed(CniError):

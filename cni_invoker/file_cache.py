@@ -10,25 +10,25 @@ What is different from libcni does not disturb it:
 * The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. The second to
   come gets a name of its own, the shared one with a hash at its end. libcni lists it all the same, as it lists by
   content.
-* Processes are kept apart (`locks`): on a container they work one by one, and GC on a network runs alone (CNI SPEC §2,
-  "Lifecycle & Ordering"). libcni takes no locks, so that cnitool does not wait.
+* Processes are kept apart (`locks`); libcni takes no locks, so that cnitool does not wait.
 """
 
-import asyncio
 import fcntl
 import hashlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.cache import CachedAttachment
-from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, NetworkBusy
+from cni_invoker.durable import in_thread, make_durably, sync
+from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError
 from cni_invoker.libcni_record import parse_record, render_record
+from cni_invoker.locks import Locks
 from cni_invoker.names import check_network_name
 from spec import JsonError, JsonObject
 
@@ -39,21 +39,15 @@ log = logging.getLogger(__name__)
 DEFAULT_CACHE_DIR: Final = Path("/var/lib/cni")
 """Where libcni has its own."""
 
-_DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
-_FILE_MODE: Final = 0o600
+_FILE_MODE: Final = 0o600  # a configuration may hold credentials
 _FILE_BYTES: Final = 16 << 20
 """What is larger is no attachment: a result has some kilobytes, a configuration too."""
 
 _LOCK_PAUSE_S: Final = 0.005
 """Between two attempts to get the lock; a change takes some milliseconds."""
 
-_HOLD_PAUSE_S: Final = 0.05
-"""Between two attempts to get a network or a container; plugins take some tens of milliseconds."""
-
 _NAME_BYTES: Final = 255
 _DIGEST_CHARS: Final = 16
-
-T = TypeVar("T")
 
 
 class FileCache:
@@ -70,63 +64,42 @@ class FileCache:
         self._directory = directory
         self._lock_s = lock_s
         self._results = directory / "results"
+        self._locks = Locks(directory)
 
-    @asynccontextmanager
-    async def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AsyncIterator[None]:
-        """Keep everybody else off a container, or off a network; the end of the process ends it too."""
-        check_network_name(network)
-        locks = self._directory / "locks"
-        deadline = asyncio.get_running_loop().time() + wait_s
+    def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:
+        """Keep everybody else off a container, or off a network; the end of the process ends it too.
 
-        async def take(file: Path, how: int) -> int:
-            while (descriptor := _try_hold(file, how)) is None:
-                if asyncio.get_running_loop().time() > deadline:
-                    raise NetworkBusy(network, waited_s=wait_s)
-                await asyncio.sleep(_HOLD_PAUSE_S)
-            return descriptor
+        A plugin that a killed process has left behind at work for the container is ended first.
 
-        # The network always before the container, so that nobody waits in a circle.
-        outer = await take(locks / network, fcntl.LOCK_EX if container_id is None else fcntl.LOCK_SH)
-        try:
-            if container_id is None:
-                yield
-                return
-            # No network can have such a name, and it is never too long.
-            file = locks / f"@{hashlib.sha256(container_id.encode()).hexdigest()}"
-            inner = await take(file, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                with suppress(OSError):
-                    file.unlink()
-                os.close(inner)
-        finally:
-            os.close(outer)
+        Raises:
+            PluginStillRuns: That cannot be done.
+        """
+        return self._locks.hold(network, container_id, wait_s=wait_s)
 
     async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
         """Keep `cached`."""
-        await _in_thread(lambda: self._put(cached, new=new))
+        await in_thread(lambda: self._put(cached, new=new))
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return what is kept of an attachment.
 
         A file of before libcni 0.8 has nothing but the result, without configuration, namespace and arguments.
         """
-        return await _in_thread(lambda: self._find(network, key))
+        return await in_thread(lambda: self._find(network, key))
 
     async def remove(self, network: str, key: AttachmentKey) -> None:
         """Forget an attachment, also one whose file cannot be understood."""
-        await _in_thread(lambda: self._remove(network, key))
+        await in_thread(lambda: self._remove(network, key))
 
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
         """Return all attachments, or those to one network, by file name; libcni's `GetCachedAttachments`."""
-        return await _in_thread(lambda: self._list(network, whole=whole))
+        return await in_thread(lambda: self._list(network, whole=whole))
 
     def _put(self, cached: CachedAttachment, *, new: bool) -> None:
         key = cached.attachment.key
         own, shared = self._files(cached.network, key)
         with _reported("write", self._results):
-            _make_durably(self._results)
+            make_durably(self._results)
             with _locked(self._results, self._lock_s):
                 if new:
                     with suppress(CacheDamaged):
@@ -140,7 +113,7 @@ class FileCache:
                     opened.flush()
                     os.fsync(opened.fileno())
                 written.rename(own if taken else shared)
-                _sync(self._results)
+                sync(self._results)
 
     def _find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         for file in self._files(network, key):
@@ -162,7 +135,7 @@ class FileCache:
                     for file in files:
                         if not _is_of_another(file, network, key):
                             file.unlink(missing_ok=True)
-                    _sync(self._results)
+                    sync(self._results)
 
     def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
         with _reported("read", self._results):
@@ -233,44 +206,12 @@ def _locked(directory: Path, within_s: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _try_hold(file: Path, how: int) -> int | None:
-    """Return a descriptor that has a lock file locked, None if another one has."""
-    with _reported("lock", file):
-        _make_durably(file.parent)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-        try:
-            if _take(descriptor, how) and os.fstat(descriptor).st_nlink:  # else who had it has just removed it
-                kept, descriptor = descriptor, -1
-                return kept
-            return None
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
-
-
 def _take(descriptor: int, how: int) -> bool:
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _make_durably(directory: Path) -> None:
-    """Make a directory and those above it, as far as they are missing; each is on the disk before the next one."""
-    if not directory.is_dir():
-        _make_durably(directory.parent)
-        directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
-        _sync(directory.parent)
-
-
-def _sync(directory: Path) -> None:
-    """Bring the names of a directory to the disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _open_private(path: str, flags: int) -> int:
@@ -283,15 +224,3 @@ def _reported(doing: str, path: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         raise CacheError(path, f"cannot {doing} it: {exc.strerror}") from exc
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """Do `work` in a thread; a cancellation waits for its end, so that what comes after it is done after it."""
-    ended = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(ended)
-    except asyncio.CancelledError:
-        while not ended.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((ended,))
-        raise

@@ -3,55 +3,182 @@
 """Ends plugins that have outlived their runtime.
 
 A runtime that is killed leaves the plugins behind that it was waiting for. They would go on with an ADD while it is
-undone, or after that. They are known by what they were given: the container's ID in their environment.
+undone, or after that. Such a plugin is told from everything else by three things:
+
+* It leads its session: each plugin is started in one of its own. What it runs, its IPAM plugin or iptables, is in that
+  session and ends with it. A daemon that has forked twice leads no session; one that a plugin started without `setsid`
+  is in the session of a plugin that has ended, which has no leader any more.
+* Its environment has a verb of CNI, and the container's ID.
+* It still has the pipe that was its standard output, and nobody reads that any more. A runtime that lives reads it. A
+  daemon that leads a session of its own has let go of it, or whoever ran the plugin would have waited for its end. The
+  standard error does not count: libcni lets plugins have its own, so that daemons may keep it.
 """
 
 import os
 import select
 import signal
+import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-__all__ = ["end_strays"]
+__all__ = ["Stray", "end_strays", "find_strays"]
 
-_VARIABLE: Final = b"CNI_CONTAINERID="
+_PROC: Final = Path("/proc")
+_CONTAINER_ID: Final = b"CNI_CONTAINERID="
+_VERBS: Final = frozenset({b"CNI_COMMAND=ADD", b"CNI_COMMAND=CHECK", b"CNI_COMMAND=DEL"})
+_STANDARD_ERROR: Final = "2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """A plugin that runs on without its runtime, or a process in its session.
+
+    Attributes:
+        pid: The process ID.
+        command: Its command line.
+    """
+
+    pid: int
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.pid} ({self.command})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Process:
+    pid: int
+    parent: int = field(compare=False)
+    session: int
+    started: int
+    ended: bool = field(compare=False)
 
 
 def end_strays(container_ids: Collection[str], *, limit_s: float) -> tuple[int, ...]:
-    """Kill every other process that works for one of these containers, and wait until it has ended.
+    """Kill the plugins that run on for one of these containers without their runtime, with all in their sessions.
 
-    For the start of a runtime, before anything else of these containers is done.
+    To be called while no live runtime is at work for these containers, before anything else is done for them. This
+    process, which may be a plugin itself, is left alone, and so are those that have started it.
 
     Args:
-        container_ids: Containers that no live runtime is at work for.
-        limit_s: How long to wait for the end of each, in seconds.
+        container_ids: The containers.
+        limit_s: How long to wait for the end of each plugin, in seconds.
 
     Returns:
-        The process IDs.
+        The process IDs of all that were killed. `find_strays` tells whether any is still there, because it hangs in
+        the kernel.
     """
-    wanted = {_VARIABLE + container_id.encode() for container_id in container_ids}
-    return tuple(pid for pid in _processes() if wanted and _end(pid, wanted, limit_s))
+    ended: list[int] = []
+    for leader in _leaders(container_ids):
+        deadline = time.monotonic() + limit_s
+        # The leader first: it starts no more then. What it has started may have started something meanwhile.
+        members: tuple[_Process, ...] = (leader,)
+        while members and time.monotonic() < deadline:
+            ended.extend(process.pid for process in members if _kill(process, deadline) and process.pid not in ended)
+            members = _members(leader)
+    return tuple(ended)
 
 
-def _processes() -> Iterator[int]:
-    """Give all but this one, which may be a plugin itself."""
-    found = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-    return (pid for pid in found if pid != os.getpid())
+def find_strays(container_ids: Collection[str]) -> tuple[Stray, ...]:
+    """Return what `end_strays` would kill."""
+    return tuple(
+        Stray(pid=process.pid, command=_command(process.pid))
+        for leader in _leaders(container_ids)
+        for process in (leader, *(member for member in _members(leader) if member != leader))
+    )
 
 
-def _end(pid: int, wanted: set[bytes], limit_s: float) -> bool:
-    with suppress(OSError):  # it has ended meanwhile, or is none of ours to look at
-        pidfd = os.pidfd_open(pid)
-        try:
-            # Read after the descriptor was opened: it is this process's environment that is looked at.
-            if not wanted.isdisjoint(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                ended = select.poll()  # unlike select(2), it takes descriptors of any number
-                ended.register(pidfd, select.POLLIN)
-                ended.poll(limit_s * 1000)
+def _leaders(container_ids: Collection[str]) -> Iterator[_Process]:
+    """Give the plugins themselves."""
+    wanted = {_CONTAINER_ID + container_id.encode() for container_id in container_ids}
+    spared = set(_own_sessions()) if wanted else set()
+    for process in _processes() if wanted else ():
+        if process.pid == process.session and not process.ended and process.session not in spared:
+            with suppress(OSError):  # it has ended meanwhile, or is none of ours to look at
+                variables = frozenset((_PROC / str(process.pid) / "environ").read_bytes().split(b"\0"))
+                is_at_work = not variables.isdisjoint(wanted) and not variables.isdisjoint(_VERBS)
+                if is_at_work and _writes_to_nobody(process.pid) and _find(process.pid) == process:
+                    yield process
+
+
+def _members(leader: _Process) -> tuple[_Process, ...]:
+    """Return the processes in a plugin's session; its number is not given to another one while there are any."""
+    found = tuple(process for process in _processes() if process.session == leader.pid and not process.ended)
+    is_another = any(process.pid == leader.pid and process.started != leader.started for process in found)
+    return () if is_another else found
+
+
+def _own_sessions() -> Iterator[int]:
+    process = _find(os.getpid())
+    while process is not None:
+        yield process.session
+        process = _find(process.parent)
+
+
+def _processes() -> Iterator[_Process]:
+    for path in _PROC.iterdir():
+        if path.name.isdigit() and (process := _find(int(path.name))) is not None:
+            yield process
+
+
+def _find(pid: int) -> _Process | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    state, parent, _, session, *others = text[text.rindex(b")") + 2 :].split()
+    return _Process(
+        pid=pid, parent=int(parent), session=int(session), started=int(others[15]), ended=state in {b"Z", b"X"}
+    )
+
+
+def _command(pid: int) -> str:
+    try:
+        words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "ended"
+    return " ".join(word.decode(errors="replace") for word in words if word)
+
+
+def _writes_to_nobody(pid: int) -> bool:
+    """Return whether a process can write to a pipe that nobody reads, its standard error apart.
+
+    A plugin may have given its standard output another number.
+    """
+    for link in (_PROC / str(pid) / "fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            if link.name != _STANDARD_ERROR and str(link.readlink()).startswith("pipe:") and _is_without_reader(link):
                 return True
+    return False
+
+
+def _is_without_reader(link: Path) -> bool:
+    if link.lstat().st_mode & 0o200 == 0:  # opened for reading only
+        return False
+    descriptor = os.open(link, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        asked = select.poll()  # unlike select(2), it takes descriptors of any number
+        asked.register(descriptor, 0)
+        return any(events & select.POLLERR for _, events in asked.poll(0))
+    finally:
+        os.close(descriptor)
+
+
+def _kill(process: _Process, deadline: float) -> bool:
+    """Kill a process and wait for its end; return whether it was there to be killed."""
+    with suppress(OSError):
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            if _find(process.pid) != process:  # it has ended, and its number may be another's
+                return False
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            ended = select.poll()
+            ended.register(pidfd, select.POLLIN)
+            ended.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            return True
         finally:
             os.close(pidfd)
     return False

@@ -26,6 +26,7 @@ _WORDS: Final = {
     "delete.incomplete": "what was made for {network} may be left: {error}",
     "lock.unavailable": "other processes are not kept from making the same iptables chains at once: "
     "no lock in {directory}: {reason}",
+    "plugins.ended": "ended what a killed process had left behind for {container_id}: {pids}",
     "plugin.delete_failed": "plugin {plugin} did not undo its add, but the others were asked all the same: {error}",
 }
 """What the package's warnings are to a reader."""

@@ -2,58 +2,181 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plugins that outlived their runtime are ended, and nobody else is."""
 
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from cni_invoker import end_strays
+from cni_invoker.strays import find_strays
+from tests.unit.cni_invoker.processes import is_alive, wait_until
 
-SLEEP = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+CONTAINER_ID = f"stray-{os.getpid()}"
+LIMIT_S = 30.0
+
+PROLOGUE = """#!/bin/sh
+exec </dev/null
+note() { echo "$1 $2" >> "$LOG"; }
+answer() { echo '{"cniVersion": "1.0.0"}'; exit; }
+"""
+PLUGINS = {
+    # What `dnsmasq` does: it forks, leads a session, and forks again.
+    "twice": 'setsid sh -c \'sleep 600 >/dev/null 2>&1 & echo "forked-twice $!" >> "$LOG"\'; answer',
+    # What a plugin in Go does with SysProcAttr.Setsid; the standard error stays.
+    "leader": "setsid sleep 600 >/dev/null & note leads-a-session $!; answer",
+    "plain": "sleep 600 >/dev/null 2>&1 & note without-a-session $!; answer",
+    "ipam": "note ipam $$; exec sleep 600",
+    "hangs": '"${0%/*}/ipam" & sleep 600 >/dev/null 2>&1 & note child $!; note plugin $$; wait',
+    # So do plugins in the shell that write a log.
+    "logging": 'exec 3>&1 >"$LOG.out" 2>&1; note plugin $$; while :; do sleep 1; done',
+}
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
+directory, container_id, *plugins = sys.argv[1:]
+network = NetworkConfigurationList.from_document(
+    {"name": "blue", "cniVersion": "1.0.0", "plugins": [{"type": plugin} for plugin in plugins]}
+)
+attachment = Attachment(container_id=container_id, ifname="eth0", netns="/run/netns/x")
+asyncio.run(Runtime([Path(directory)], Limits(grace_s=0.3)).add(network, attachment))
+"""
 
 
-def start(container_id: str) -> "subprocess.Popen[bytes]":
-    """Start what looks like a plugin at work for a container."""
-    process = subprocess.Popen(SLEEP, env={"CNI_CONTAINERID": container_id}, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
+class Scene:
+    """A directory of plugins, and a runtime in a process of its own that adds a container with them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._log = directory / "log"
+        self._runtime: subprocess.Popen[bytes] | None = None
+        for name, body in PLUGINS.items():
+            path = directory / name
+            path.write_text(f"{PROLOGUE}{body}\n")
+            path.chmod(0o755)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that have been started, by what they are."""
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        return {name: int(pid) for name, pid in (line.split() for line in lines if line.count(" ") == 1)}
+
+    def start(self, *plugins: str, expect: set[str]) -> None:
+        """Start a runtime, and wait until these processes are there."""
+        self._runtime = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(self.directory), CONTAINER_ID, *plugins],
+            env={**os.environ, "LOG": str(self._log), "PYTHONPATH": str(Path(__file__).parents[3])},
+        )
+        wait_until(lambda: self.pids.keys() >= expect)
+
+    def kill_runtime(self) -> None:
+        """Kill it, as nobody can prevent."""
+        assert self._runtime is not None
+        self._runtime.kill()
+        self._runtime.wait()
+
+    def close(self) -> None:
+        """End all there is."""
+        if self._runtime is not None:
+            self.kill_runtime()
+        for pid in self.pids.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
-def test_only_those_of_the_container_are_ended() -> None:
-    """A process is known by the container's whole ID in its environment."""
-    with start("a1") as mine, start("a1b2") as longer, start("c3") as other:
-        assert end_strays(["a1", "unknown"], limit_s=10) == (mine.pid,)
-        assert mine.wait(timeout=10) == -9
-        assert longer.poll() is None
-        assert other.poll() is None
-        assert end_strays([], limit_s=10) == ()
-        longer.kill()
-        other.kill()
+@pytest.fixture(name="scene")
+def make_scene(tmp_path: Path) -> Iterator[Scene]:
+    """Plugins; all that they start ends with the test."""
+    scene = Scene(tmp_path)
+    yield scene
+    scene.close()
+
+
+def end() -> set[int]:
+    """End the strays of the container."""
+    return set(end_strays([CONTAINER_ID, "unknown"], limit_s=LIMIT_S))
+
+
+def test_a_plugin_is_ended_with_all_that_works_for_it(scene: Scene) -> None:
+    """Its IPAM plugin and whatever else it runs are in its session."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert {stray.pid for stray in find_strays([CONTAINER_ID])} == set(scene.pids.values())
+    assert end() == set(scene.pids.values())
+    assert not any(map(is_alive, scene.pids.values()))
+    assert find_strays([CONTAINER_ID]) == ()
+
+
+def test_a_plugin_that_has_moved_its_standard_output(scene: Scene) -> None:
+    """It still has what its result goes to."""
+    scene.start("logging", expect={"plugin"})
+    scene.kill_runtime()
+    assert scene.pids["plugin"] in end()
+    assert not is_alive(scene.pids["plugin"])
+
+
+@pytest.mark.parametrize(
+    ("plugin", "daemon"),
+    [("twice", "forked-twice"), ("leader", "leads-a-session"), ("plain", "without-a-session")],
+)
+def test_a_daemon_that_a_plugin_has_started_lives(scene: Scene, plugin: str, daemon: str) -> None:
+    """The container's ID is in its environment too, but its plugin has ended, and was not left behind."""
+    scene.start(plugin, "hangs", expect={daemon, "plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert end() == {scene.pids[name] for name in ("plugin", "ipam", "child")}
+    assert is_alive(scene.pids[daemon])
+    assert end() == set()
+
+
+def test_a_plugin_whose_runtime_lives_is_left_alone(scene: Scene) -> None:
+    """Whoever waits for it reads what it prints."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    assert end() == set()
+    assert all(map(is_alive, scene.pids.values()))
+
+
+def test_a_plugin_of_another_container_is_left_alone(scene: Scene) -> None:
+    """A container is known by its whole ID."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert end_strays([CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], limit_s=LIMIT_S) == ()
+    assert end_strays([], limit_s=LIMIT_S) == ()
+    assert all(map(is_alive, scene.pids.values()))
 
 
 def test_a_plugin_that_is_a_runtime_itself() -> None:
-    """Who asks is not ended, though it has the ID in its own environment; however many files it has open."""
+    """Who asks is not ended, nor who has started it, though they look like a stray; however many files are open."""
     program = (
         "import os, resource, subprocess, sys\n"
-        "from cni_invoker import end_strays\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))\n"
-        "several = [os.open('/dev/null', os.O_RDONLY) for _ in range(1100)]\n"
-        "with subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']) as child:\n"
-        "    while b'CNI_CONTAINERID' not in open(f'/proc/{child.pid}/environ', 'rb').read():\n"
-        "        pass\n"
-        "    assert end_strays(['a1'], limit_s=10) == (child.pid,)\n"
+        "if sys.argv[1:]:\n"
+        "    from cni_invoker import end_strays\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))\n"
+        "    several = [os.open('/dev/null', os.O_RDONLY) for _ in range(1100)]\n"
+        "    assert end_strays(['a1'], limit_s=10) == ()\n"
+        "else:\n"
+        "    reader, writer = os.pipe()\n"
+        "    os.dup2(writer, 1)\n"
+        "    os.close(writer)\n"
+        "    os.close(reader)\n"
+        "    sys.exit(subprocess.call([sys.executable, '-c', sys.orig_argv[2], 'child'], start_new_session=True))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={"CNI_CONTAINERID": "a1", "PYTHONPATH": str(Path(__file__).parents[3])},
-        capture_output=True,
+        env={"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "a1", "PYTHONPATH": str(Path(__file__).parents[3])},
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=30,
+        timeout=LIMIT_S,
         check=False,
+        start_new_session=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_nothing_to_end() -> None:
     """Without such processes nothing happens."""
-    assert end_strays(["nobody"], limit_s=10) == ()
+    assert end_strays(["nobody"], limit_s=LIMIT_S) == ()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from spec import JsonObject, as_object, parse_json
+from tests.unit.cni_invoker.processes import is_alive
 from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, RESULT, Host
 
 
@@ -260,3 +261,27 @@ def test_the_documentation_names_every_command() -> None:
         assert re.search(rf"^\| `{command}\b", text, re.MULTILINE)
     for variable, default in variables:
         assert re.search(rf"^\| `{variable}` *\| {f'`{default}`' if default else ''} *\|", text, re.MULTILINE)
+
+
+def test_delete_ends_what_a_killed_add_has_left_behind(host: Host, tmp_path: Path) -> None:
+    """The plugin runs on without the command; it must not complete its ADD while, or after, that is undone."""
+    go_on = tmp_path / "go-on"
+    host.plugins.install("first", ADD={"wait_for": str(go_on), "result": RESULT})
+    with subprocess.Popen(host.command("add", "blue", NETNS), env=host.environment()) as adding:
+        host.wait_for("ADD")
+        adding.kill()
+    orphan = next(command.pid for command in host.plugins.commands if command.verb == "ADD")
+    assert is_alive(orphan)
+    done = host.run("del", "blue", NETNS)
+    assert done.returncode == 0
+    assert not is_alive(orphan)
+    assert f"ended what a killed process had left behind for {ID}: {orphan}" in done.stderr
+    assert host.names("locks") == ["blue"]
+    assert host.names("results") == []
+
+
+def test_nobody_looks_for_plugins_after_a_clean_end(host: Host) -> None:
+    """An operation that comes to its end, good or bad, leaves nothing that would have to be looked for."""
+    host.do("add", "blue", NETNS)
+    host.fail("add", "blue", NETNS)
+    assert host.names("locks") == ["blue"]

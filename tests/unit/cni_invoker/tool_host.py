@@ -105,6 +105,10 @@ class Host:
         """The same, verbs alone."""
         return [command.verb for command in self.commands]
 
+    def names(self, directory: str) -> list[str]:
+        """Give the names in a directory of the cache."""
+        return sorted(path.name for path in (self.cache / directory).iterdir())
+
     def wait_for(self, verb: str) -> None:
         """Wait until a plugin has been asked."""
         deadline = time.monotonic() + LIMIT_S

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Changes of directories that are on the disk when they return, and work that blocks, done in a thread."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+__all__ = ["in_thread", "make_durably", "sync"]
+
+T = TypeVar("T")
+
+_DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
+
+
+def make_durably(directory: Path) -> None:
+    """Make a directory and those above it, as far as they are missing; each is on the disk before the next one."""
+    if not directory.is_dir():
+        make_durably(directory.parent)
+        directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+        sync(directory.parent)
+
+
+def sync(directory: Path) -> None:
+    """Bring the names of a directory to the disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do `work` in a thread; a cancellation waits for its end, so that what comes after it is done after it."""
+    ended = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        while not ended.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((ended,))
+        raise

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A cache directory on a disk without a free inode: what is attached can be deleted all the same."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import CachedRuntime, CacheError, FileCache, NetworkBusy, PluginFailed
+from tests.unit.cni_invoker.cached_attachments import names
+from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, Scene
+
+INODES = 32
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of few inodes."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"nr_inodes={INODES}", "tmpfs", mount], check=True)
+    yield mount
+    subprocess.run(["umount", mount], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Take all inodes."""
+    with suppress(OSError):
+        for number in range(INODES):
+            (disk / f"filling-{number}").touch()
+
+
+@pytest.fixture(name="plugins")
+def make_plugins(tmp_path: Path) -> Scene:
+    """Plugins, on another disk."""
+    return Scene(tmp_path)
+
+
+@pytest.mark.parametrize("locked_before", [True, False], ids=["after an add of ours", "after one of cnitool"])
+async def test_delete_needs_no_free_inode(plugins: Scene, disk: Path, locked_before: bool) -> None:
+    """Every plugin runs, and the record is gone."""
+    cache = FileCache(disk)
+    runtime = CachedRuntime(plugins.stateless, cache)
+    await runtime.add(BLUE, ATTACHMENT)
+    if not locked_before:
+        (disk / "locks" / "blue").unlink()
+        (disk / "locks").rmdir()
+    fill(disk)
+    await runtime.delete(BLUE, ATTACHMENT)
+    assert plugins.calls[-2:] == ["second DEL", "first DEL"]
+    assert await cache.list() == ()
+    assert {name.partition("-")[0] for name in names(disk)} <= {"filling", "locks", "results"}
+
+
+async def test_processes_are_kept_apart_without_files(plugins: Scene, disk: Path) -> None:
+    """Where no file can be made, nobody else works meanwhile, on whichever container."""
+    await CachedRuntime(plugins.stateless, FileCache(disk)).add(BLUE, ATTACHMENT)
+    fill(disk)
+    async with FileCache(disk).hold("blue", "c1", wait_s=0):
+        for container_id in ("c1", "c2", None):
+            with pytest.raises(NetworkBusy):
+                async with FileCache(disk).hold("blue", container_id, wait_s=0):
+                    pytest.fail("it should wait")
+    async with FileCache(disk).hold("blue", "c2", wait_s=0):
+        pass
+
+
+async def test_add_is_refused(plugins: Scene, disk: Path) -> None:
+    """It must be remembered before a plugin runs; nothing has changed."""
+    await CachedRuntime(plugins.stateless, FileCache(disk)).add(BLUE, ATTACHMENT)
+    before = plugins.calls
+    fill(disk)
+    with pytest.raises(CacheError, match="No space left"):
+        await CachedRuntime(plugins.stateless, FileCache(disk)).add(BLUE, replace(ATTACHMENT, container_id="c2"))
+    assert plugins.calls == before
+
+
+async def test_a_failed_delete_is_remembered(plugins: Scene, disk: Path) -> None:
+    """How far it came cannot be stored; the attachment still is, and a repetition deletes it."""
+    cache = FileCache(disk)
+    runtime = CachedRuntime(plugins.stateless, cache)
+    await runtime.add(BLUE, ATTACHMENT)
+    fill(disk)
+    plugins.plugins.install("first", DEL=BANANA)
+    with pytest.raises(PluginFailed, match="banana"):
+        await runtime.delete(BLUE, ATTACHMENT)
+    assert len(await cache.list()) == 1
+    plugins.plugins.install("first")
+    await runtime.delete(BLUE, ATTACHMENT)
+    assert await cache.list() == ()
