@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 python3-venv
+PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 python3-venv systemd
 READY := $(VENV)/.ready
 
 .PHONY: help setup venv demo check fmt lint types imports fast test kernel crash crashfull shortsoak soak system smoke test-engines bench clean

@@ -66,7 +66,7 @@ class Lab:
                 self.run("mount", "--bind", str(self._plugins.directory), str(MACHINE_PLUGINS))
             if self._with_dockerd:
                 self.start_dockerd()
-                self._import_image()
+                self.import_image()
         except BaseException:
             self.close()
             raise
@@ -248,7 +248,8 @@ class Lab:
     def _wait_ready(self, process: Process, socket: str, method: str, target: str, timeout_s: float) -> None:
         process.wait_ready(lambda: unix_http.is_answering(self.path(socket), method, target), timeout_s)
 
-    def _import_image(self) -> None:
+    def import_image(self) -> None:
+        """Give dockerd the image `busybox`, as it has when it was started with the lab."""
         busybox = shutil.which("busybox", path=SEARCH_PATH)
         assert busybox is not None
         tar = self.path("/run/lab/busybox.tar")

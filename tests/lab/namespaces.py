@@ -79,6 +79,12 @@ class Namespaces:
             status = self._keeper.returncode
             raise LabError(f"the keeper of {self.name} ended with status {status}; left behind:\n{stderr.strip()}")
 
+    def enter(self, init_pid: int) -> None:
+        """From now on start processes in the namespaces of another process 1, whose PID namespace is within ours."""
+        os.close(self._pid_namespace)
+        self.init_pid = init_pid
+        self._pid_namespace = os.open(f"/proc/{init_pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
     def path(self, inside: str) -> Path:
         """Give the machine's way to an absolute path of the lab, e.g. to open a file or to connect to a socket.
 

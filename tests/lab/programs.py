@@ -9,7 +9,9 @@ from typing import Final
 
 from tests.lab.errors import LabError, MissingPrograms
 
-__all__ = ["CNI_BIN_DIRS", "SEARCH_PATH", "require"]
+__all__ = ["CNI_BIN_DIRS", "SEARCH_PATH", "SYSTEMD", "require", "require_systemd"]
+
+SYSTEMD: Final = "/lib/systemd/systemd"
 
 CNI_BIN_DIRS: Final = ("/opt/cni/bin", "/usr/lib/cni")
 # Debian's own directories first: a docker command of another version, put somewhere else on the machine, speaks
@@ -41,6 +43,16 @@ def require(*, dockerd: bool) -> None:
     missing = {program: package for program, package in wanted.items() if not _is_there(program)}
     if missing:
         raise MissingPrograms(tuple(missing), tuple(dict.fromkeys(missing.values())))
+
+
+def require_systemd() -> None:
+    """Check that systemd can be run in a lab.
+
+    Raises:
+        MissingPrograms: It is not installed.
+    """
+    if not _is_there(SYSTEMD):
+        raise MissingPrograms((SYSTEMD,), ("systemd",))
 
 
 def _is_there(program: str) -> bool:

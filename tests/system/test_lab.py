@@ -46,7 +46,7 @@ def test_has_the_engine_that_it_was_given(docker_lab: Lab, engine: Engine) -> No
     """The programs in its tree are used, which may be links into another engine's; all else is the machine's."""
     assert docker_lab.docker("version", "--format", "{{.Server.Version}}").startswith(engine.name)
     assert docker_lab.dockerd is not None
-    script = "for pid in $(busybox pidof dockerd containerd); do readlink /proc/$pid/exe; done; command -v docker runc"
+    script = "for pid in $(busybox pidof dockerd containerd); do readlink /proc/$pid/exe; done; which docker runc"
     dockerd, containerd, docker, runc = (Path(line) for line in docker_lab.run("sh", "-c", script).stdout.split())
     if engine.directory is None:
         assert dockerd.parent in (Path("/usr/sbin"), Path("/usr/bin"))
