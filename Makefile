@@ -75,6 +75,7 @@ test-engines: setup ## all system tests on every engine with every set of plugin
 bench: setup ## what we cost beyond the plugins, measured side by side (needs root)
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.records
+	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.ports
 	@$(BIN)/python -m tests.lab.fetch_engines || true # those that can be had are measured
 	$(BIN)/python -m tests.bench.containers
 

@@ -213,7 +213,7 @@ class Chain:
         output = await self._executions.run(
             requests.attachment(Verb.ADD, network, plugin, attachment, told),
             lambda: self._shared_chains.first_alone(plugin, attachment, told),
-            undo=requests.attachment(Verb.DEL, network, plugin, attachment, _told_to_delete(network, told)),
+            undo=lambda: requests.attachment(Verb.DEL, network, plugin, attachment, _told_to_delete(network, told)),
         )
         return output.parse(lambda stdout: parse_result(stdout, network.cni_version))
 

@@ -96,7 +96,7 @@ async def execute(request: Request, path: Path, *, deadline: float, limits: Limi
             plugin=request.plugin,
             verb=request.verb,
             path=path,
-            timeout_s=limits.timeout_s(request.verb),
+            timeout_s=limits.timeout_s(request.verb, request.ports),
             started=True,
             stderr_tail=stderr_tail,
         )

@@ -58,7 +58,7 @@ class Executions:
         request: Request,
         alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         *,
-        undo: Request | None = None,
+        undo: Callable[[], Request] | None = None,
     ) -> Output:
         """Carry out a request as soon as it is its turn; what `alone` returns is held meanwhile.
 
@@ -68,8 +68,8 @@ class Executions:
         Args:
             request: The request.
             alone: Is called before each attempt.
-            undo: Must succeed between two attempts; if it fails, that is noted at the plugin's error, and there is no
-                further attempt.
+            undo: Gives the request that must succeed between two attempts; if it fails, that is noted at the plugin's
+                error, and there is no further attempt.
 
         Raises:
             PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed: As `execute`.
@@ -81,7 +81,7 @@ class Executions:
                 if not exc.is_transient:
                     raise
                 if undo is not None:
-                    await self._undo(undo, exc)
+                    await self._undo(undo(), exc)
             await asyncio.sleep(pause_s)
         return await self._run(request, alone())
 
@@ -106,7 +106,7 @@ class Executions:
                     plugin=request.plugin, verb=request.verb, path=path, timeout_s=wait_s, started=False
                 ) from exc
             started = loop.time()
-            deadline = started + self._limits.timeout_s(request.verb)
+            deadline = started + self._limits.timeout_s(request.verb, request.ports)
             try:
                 return await execute(request, path, deadline=deadline, limits=self._limits)
             finally:

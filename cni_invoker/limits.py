@@ -25,6 +25,9 @@ class Limits:
         delete_s: The same for DEL. Each execution has a limit of its own, so that DEL has all of it after an ADD that
             used up all of its.
         check_s: The same for CHECK.
+        port_s: How much longer each of these three may take for each port that the plugin publishes. `portmap` runs
+            iptables several times per port, which takes longer the more rules there are (measured with 1.9.1 on two
+            processors: 300 ports take 10 s, and 1000 more than a minute).
         gc_s: The same for GC.
         status_s: The same for STATUS, which should not do much.
         version_s: The same for VERSION, which should do nothing.
@@ -46,6 +49,7 @@ class Limits:
     add_s: float = 60.0
     delete_s: float = 60.0
     check_s: float = 60.0
+    port_s: float = 0.25
     gc_s: float = 60.0
     status_s: float = 10.0
     version_s: float = 10.0
@@ -59,15 +63,15 @@ class Limits:
     executions: int = field(default_factory=_executions)
     descriptors: int | None = None
 
-    def timeout_s(self, verb: Verb) -> float:
-        """Return how long one execution for `verb` may take, in seconds."""
+    def timeout_s(self, verb: Verb, ports: int = 0) -> float:
+        """Return how long one execution for `verb` may take, in seconds, of a plugin that is given so many ports."""
         match verb:
             case Verb.ADD:
-                return self.add_s
+                return self.add_s + ports * self.port_s
             case Verb.DEL:
-                return self.delete_s
+                return self.delete_s + ports * self.port_s
             case Verb.CHECK:
-                return self.check_s
+                return self.check_s + ports * self.port_s
             case Verb.GC:
                 return self.gc_s
             case Verb.STATUS:

@@ -36,12 +36,14 @@ class Request:
         verb: What it is asked to do.
         environment: All of its environment.
         stdin: All of its standard input, a JSON object.
+        ports: How many ports it is given to publish, as the capability `portMappings`.
     """
 
     plugin: str
     verb: Verb
     environment: Mapping[str, str] = field(hash=False)
     stdin: bytes
+    ports: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,7 @@ class Requests:
             netns=attachment.netns,
             ifname=attachment.ifname,
             args=";".join(f"{key}={value}" for key, value in attachment.args),
+            ports=len(ports) if isinstance(ports := runtime_config.get("portMappings"), list) else 0,
         )
 
     def gc(
@@ -115,6 +118,7 @@ class Requests:
         ifname: str = "",
         args: str = "",
         path: str | None = None,
+        ports: int = 0,
     ) -> Request:
         return Request(
             plugin=plugin_type,
@@ -129,6 +133,7 @@ class Requests:
                 "CNI_PATH": ":".join(map(str, self.plugin_dirs)) if path is None else path,
             },
             stdin=render_json(document),
+            ports=ports,
         )
 
     def _inherited(self) -> Mapping[str, str]:

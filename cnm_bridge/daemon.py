@@ -36,6 +36,7 @@ from cnm_bridge.lifecycle import (
     OwedTearDowns,
     PluginGarbage,
     PluginLog,
+    PortClaims,
     Publishing,
     RebuildEndpoint,
     Reconcile,
@@ -103,6 +104,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
             )
         daemon = assemble(settings, store, plugin_descriptors=descriptors)
         reloading = Reloading(settings, source, reload, _appliers(daemon.directories))
+        await daemon.publishing.load()
         if os.geteuid() != 0:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
         unfinished = await daemon.owed.add_unfinished() + await daemon.reconcile.add_dead()
@@ -148,6 +150,7 @@ class Daemon:
         garbage: Has plugins clean up, if that is wanted.
         certainty: Knows whether they may.
         settling: Settles in the background what is placed without a call.
+        publishing: Must load before the first call is answered.
     """
 
     methods: tuple[Method, ...]
@@ -161,6 +164,7 @@ class Daemon:
     garbage: PluginGarbage
     certainty: Certainty
     settling: Settling
+    publishing: Publishing
 
 
 def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None = None) -> Daemon:
@@ -245,9 +249,10 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         boot_id=boot_id,
     )
     unpublished = Unpublished(engine)
+    publishing = Publishing(store, runtime, HostPorts(), PortClaims())
     outside = ExternalConnectivity(
         store=store,
-        publishing=Publishing(store, runtime, HostPorts()),
+        publishing=publishing,
         unpublished=unpublished,
         settling=settling,
         room=room,
@@ -270,6 +275,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
             store=store, engine=engine, kernel=kernel, driver=settings.socket.stem, run_dir=settings.run_dir
         ),
         settling=settling,
+        publishing=publishing,
     )
 
 

@@ -12,13 +12,14 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import extend
 
 from spec.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
+from spec.quick import Check, compile_check
 
 __all__ = ["SchemaError", "Validator", "load_schema", "load_validator", "schema_names"]
 
@@ -82,12 +83,11 @@ def load_validator(name: str) -> Validator:
     return validate
 
 
-def _unless_larger(keyword: str, limit: str) -> Keyword:
-    """Give a keyword's check that leaves a container alone that is larger than its schema's `limit` says.
+def _unless_larger(check: Keyword, limit: str) -> Keyword:
+    """Give a check that leaves a container alone that is larger than its schema's `limit` says.
 
     That is an error already, and looking at millions of items takes minutes.
     """
-    check: Keyword = Draft202012Validator.VALIDATORS[keyword]
 
     def checked(
         validator: object, value: object, instance: object, schema: Mapping[str, int]
@@ -98,12 +98,36 @@ def _unless_larger(keyword: str, limit: str) -> Keyword:
     return checked
 
 
+def _items(
+    validator: Draft202012Validator, items: JsonObject | bool, instance: object, schema: Mapping[str, object]
+) -> Iterable[ValidationError]:
+    """Check the items of an array; those that pass a quick check are not looked at any more."""
+    check = _find_check(items) if isinstance(items, dict) and "prefixItems" not in schema else None
+    if check is None:
+        yield from Draft202012Validator.VALIDATORS["items"](validator, items, instance, schema) or ()
+    elif isinstance(instance, list):
+        for index, item in enumerate(instance):
+            if not check(item):
+                yield from validator.descend(item, items, path=index)
+
+
+def _find_check(schema: JsonObject) -> Check | None:
+    """Return the quick check of a part of a schema, compiled once; schemas are kept as long as the process lives."""
+    if id(schema) not in _CHECKS:
+        _CHECKS[id(schema)] = (schema, compile_check(schema))
+    return _CHECKS[id(schema)][1]
+
+
+_CHECKS: Final[dict[int, tuple[JsonObject, Check | None]]] = {}
+
 _Patient: type[Draft202012Validator] = extend(  # type: ignore[no-untyped-call]
     Draft202012Validator,
     {
-        "items": _unless_larger("items", "maxItems"),
-        "propertyNames": _unless_larger("propertyNames", "maxProperties"),
-        "additionalProperties": _unless_larger("additionalProperties", "maxProperties"),
+        "items": _unless_larger(_items, "maxItems"),
+        "propertyNames": _unless_larger(Draft202012Validator.VALIDATORS["propertyNames"], "maxProperties"),
+        "additionalProperties": _unless_larger(
+            Draft202012Validator.VALIDATORS["additionalProperties"], "maxProperties"
+        ),
     },
 )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from spec import JsonError, JsonObject, JsonValue, parse_json
-from state.codec import parse_endpoint, parse_network, render_endpoint, render_network, value_of
+from state.codec import as_stored, parse_endpoint, parse_network, render_endpoint, render_network, value_of
 from state.copies import find_copies
 from state.damaged_records import DamagedRecord, set_aside
 from state.db import Database
@@ -177,7 +177,7 @@ class Store:
             WrongPhase: `TRANSITIONS` does not lead from the stored phase to the record's.
         """
         self._check(record.id, record.phase)
-        await self._write(f"{_ENDPOINTS}{record.id}", render_endpoint(record))
+        await self._write_endpoint(record)
 
     async def adopt_endpoint(self, record: EndpointRecord) -> None:
         """Store an endpoint that was found, not made, in whatever phase it is.
@@ -188,7 +188,7 @@ class Store:
         stored = self._endpoints.get(record.id)
         if stored is not None:
             raise WrongPhase(record.id, stored.phase, record.phase)
-        await self._write(f"{_ENDPOINTS}{record.id}", render_endpoint(record))
+        await self._write_endpoint(record)
 
     async def remove_endpoint(self, endpoint_id: EndpointId) -> None:
         """Remove an endpoint's record, which must be in DELETING: its DEL is done.
@@ -208,6 +208,11 @@ class Store:
         phase = None if stored is None else stored.phase
         if wanted not in TRANSITIONS[phase]:
             raise WrongPhase(endpoint_id, phase, wanted)
+
+    async def _write_endpoint(self, record: EndpointRecord) -> None:
+        value = render_endpoint(record)
+        kept = partial(self._keep_endpoint, as_stored(record, value))
+        await self._db.write({f"{_ENDPOINTS}{record.id}": value}, on_written=kept)
 
     async def _write(self, key: str, value: bytes | None) -> None:
         """Write a record, or remove it, and have it in memory then, also if the caller is cancelled meanwhile."""

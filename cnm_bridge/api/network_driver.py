@@ -83,17 +83,17 @@ def _answered(
     call: Callable[[Request], Awaitable[Reply]],
     render: Callable[[Reply], JsonObject],
 ) -> Callable[[JsonObject], Awaitable[JsonObject]]:
-    async def answer(body: JsonObject) -> JsonObject:
-        return render(await call(parse(body)))
+    async def carry_out(request: Request) -> JsonObject:
+        return render(await call(request))
 
-    return answer
+    return lambda body: carry_out(parse(body))
 
 
 def _done(
     parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]
 ) -> Callable[[JsonObject], Awaitable[JsonObject]]:
-    async def answer(body: JsonObject) -> JsonObject:
-        await call(parse(body))
+    async def carry_out(request: Request) -> JsonObject:
+        await call(request)
         return {}
 
-    return answer
+    return lambda body: carry_out(parse(body))

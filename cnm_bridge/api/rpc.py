@@ -17,7 +17,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import structlog
 from aiohttp import web
@@ -34,8 +35,13 @@ __all__ = ["MAX_BODY_BYTES", "Method", "make_app"]
 
 log = structlog.get_logger()
 
+Done = TypeVar("Done")
+
 MAX_BODY_BYTES: Final = 16 << 20
 """`docker run --expose 1-65535` makes a CreateEndpoint of some two million bytes."""
+
+_LARGE_BYTES: Final = 64 << 10
+"""A request of more bytes is read in a thread: of ten thousand ports, it takes a tenth of a second."""
 
 _READ_LIMIT_S: Final = 10.0
 """A client that has said how much it will send, and does not send it, is not waited for."""
@@ -52,8 +58,9 @@ class Method:
     Attributes:
         name: Its path, e.g. `NetworkDriver.Join`.
         schema: What its body must fit, e.g. `cnm/Join`; None for a call that has no body.
-        answer: Carries it out and returns the body of the answer; or the answer, of a call that does nothing. Such a
-            call never fails, whatever its body: an error would keep a container from starting.
+        answer: Reads the body, maybe in another thread, and returns what carries the call out and gives the body of the
+            answer; or the answer, of a call that does nothing. Such a call never fails, whatever its body: an error
+            would keep a container from starting.
     """
 
     name: str
@@ -101,13 +108,13 @@ async def _answer(
             return await method.answer({})
         data = await _read(method, request)
         connections.arrived(request.transport)
-        body = _parse(method, validate, data)
+        body = await _understand(method, validate, data, calls)
         connections.note_caller(request.transport)
         ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
         known = {name: value for name, value in ids.items() if value}
         structlog.contextvars.bind_contextvars(**known)
         with calls.counted(" ".join((method.name, *known.values())), ids["endpoint_id"]):
-            return await method.answer(body)
+            return await (await _aside(data, partial(method.answer, body)))
     except _EXPECTED as exc:
         return {"Err": _shortened(str(exc))}
     except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
@@ -137,6 +144,18 @@ def _parse(method: Method, validate: Validator, body: bytes) -> JsonObject:
         return validate(parse_json(body))
     except JsonError as exc:
         raise BadRequest(f"{method.name}: the request cannot be understood: {exc}") from exc
+
+
+async def _understand(method: Method, validate: Validator, data: bytes, calls: CallsUnderWay) -> JsonObject:
+    if len(data) <= _LARGE_BYTES:
+        return _parse(method, validate, data)
+    with calls.counted(method.name, None):  # a stop of the daemon waits for it
+        return await asyncio.to_thread(_parse, method, validate, data)
+
+
+async def _aside(data: bytes, work: Callable[[], Done]) -> Done:
+    """Do what must be done with a request, in a thread if it is large: nobody else waits for it."""
+    return await asyncio.to_thread(work) if len(data) > _LARGE_BYTES else work()
 
 
 def _shortened(error: str) -> str:

@@ -14,6 +14,7 @@ from cnm_bridge.lifecycle.outside import ExternalConnectivity
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.owners import AddressOwners
 from cnm_bridge.lifecycle.plugin_log import PluginLog
+from cnm_bridge.lifecycle.port_claims import PortClaims
 from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.reconcile import Reconcile
@@ -39,6 +40,7 @@ __all__ = [
     "OwedTearDowns",
     "PluginGarbage",
     "PluginLog",
+    "PortClaims",
     "Publishing",
     "RebuildEndpoint",
     "Reconcile",

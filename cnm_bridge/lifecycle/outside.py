@@ -59,13 +59,13 @@ class ExternalConnectivity:
         await self._settling.settle(request.endpoint_id)
         if not request.ports:
             return
-        await self._room.wait_for(owner.id for owner in self._find_owners(request))
+        await self._room.wait_for([owner.id for owner in await self._find_owners(request)])
         try:
             await self._publish(request)
         except CannotPublish as exc:
             await self._unpublished.accept(request, exc)
         except Refused:
-            if not await self._room.of(self._find_owners(request)):
+            if not await self._room.of(await self._find_owners(request)):
                 raise
             await self._publish(request)
 
@@ -81,8 +81,8 @@ class ExternalConnectivity:
             if record is not None and record.phase.is_attached:
                 await self._publishing.revoke(record)
 
-    def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
-        return self._publishing.find_owners(request.endpoint_id, request.ports)
+    async def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
+        return await self._publishing.find_owners(request.endpoint_id, request.ports)
 
     async def _publish(self, request: ProgramExternalConnectivity) -> None:
         async with self._locks.hold(request.endpoint_id):

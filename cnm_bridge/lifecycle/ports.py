@@ -1,29 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports of the host: which of them a container gets, and whether two want the same; pure but for the asking of others.
+"""Ports of the host that lead into containers; pure.
 
-A choice is the value of the capability `portMappings`, e.g.
+A mapping is an element of the value of the capability `portMappings`, e.g.
 `[{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}]` (CNI CONVENTIONS).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, Protocol, Self
 
-from cnm_bridge.errors import CannotPublish, Refused
+from cnm_bridge.errors import CannotPublish
 from cnm_bridge.kernel import IpInterface
 from cnm_bridge.wire import PortRequest
-from spec import JsonObject, find_str, get_int, get_objects, get_str
+from spec import JsonObject, as_object, find_str, get_int, get_list, get_str
 
-__all__ = ["CAPABILITY", "FreePorts", "PortMapping", "choose_ports", "parse_mappings", "refuse_other_families"]
+__all__ = [
+    "CAPABILITY",
+    "PROTOCOLS",
+    "FreePorts",
+    "PortMapping",
+    "parse_mappings",
+    "place_of",
+    "refuse_other_families",
+]
 
 CAPABILITY: Final = "portMappings"
 
-_PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}
-
-_TRIES: Final = 64
-"""How many free ports the kernel is asked for that turn out to be others'."""
+PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}
+"""The names of the IP protocols that have ports, by number."""
 
 
 class FreePorts(Protocol):
@@ -74,7 +80,7 @@ class PortMapping:
 
     def __str__(self) -> str:
         """Give Docker's form, e.g. `127.0.0.1:8080->80/tcp`."""
-        return f"{_place(self.host_ip, self.host_port)}->{self.container_port}/{self.protocol}"
+        return f"{place_of(self.host_ip, self.host_port)}->{self.container_port}/{self.protocol}"
 
     def overlaps(self, other: "PortMapping") -> bool:
         """Tell whether a packet could be for both."""
@@ -85,15 +91,16 @@ class PortMapping:
     def may_serve(self, request: PortRequest) -> bool:
         """Tell whether it is on one of the ports that a request names."""
         return (
-            self.protocol == _PROTOCOLS.get(request.protocol)
+            self.protocol == PROTOCOLS.get(request.protocol)
             and request.host_port <= self.host_port <= request.host_port_end
             and _meet(self.host_ip, request.host_ip)
         )
 
 
-def parse_mappings(capability_args: JsonObject) -> tuple[PortMapping, ...]:
-    """Return the ports that capability arguments have."""
-    return tuple(map(PortMapping.from_json, get_objects(capability_args, CAPABILITY)))
+def parse_mappings(capability_args: JsonObject) -> Iterator[PortMapping]:
+    """Yield the ports that capability arguments have."""
+    for item in get_list(capability_args, CAPABILITY):
+        yield PortMapping.from_json(as_object(item, CAPABILITY))
 
 
 def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[IpInterface]) -> None:
@@ -114,92 +121,11 @@ def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[I
         )
     for request in requests:
         if request.host_ip is not None and request.host_ip.version not in versions:
-            place = _place(request.host_ip, request.host_port)
+            place = place_of(request.host_ip, request.host_port)
             raise CannotPublish(
                 f"port {place} cannot be published: the container has no IPv{request.host_ip.version} address; publish "
                 "it at an address of the other family, or give the CNI configuration a subnet of this one"
             )
-
-
-def choose_ports(
-    requests: Iterable[PortRequest],
-    earlier: Sequence[PortMapping],
-    find_owner: Callable[[PortMapping], str | None],
-    free: FreePorts,
-) -> tuple[PortMapping, ...]:
-    """Return a port of the host for each request.
-
-    Args:
-        requests: What is to be published.
-        earlier: What was chosen for the same endpoint before; it is chosen again where that is possible.
-        find_owner: Returns whose a port is already, in words.
-        free: The ports of programs.
-
-    Raises:
-        Refused: A port is another's, or none is free; or the protocol is none that has ports.
-    """
-    chosen: list[PortMapping] = []
-
-    def find_obstacle(mapping: PortMapping) -> str | None:
-        if any(mapping.overlaps(other) for other in chosen):
-            return "it is to be published twice"
-        owner = find_owner(mapping)
-        return owner or free.find_obstacle(mapping.protocol, mapping.host_ip, mapping.host_port)
-
-    for request in dict.fromkeys(requests):
-        protocol = _PROTOCOLS.get(request.protocol)
-        if protocol is None:
-            raise Refused(f"ports of IP protocol {request.protocol} cannot be published, only tcp, udp and sctp")
-        chosen.append(_choose(request, protocol, earlier, find_obstacle, free))
-    return tuple(chosen)
-
-
-def _choose(
-    request: PortRequest,
-    protocol: str,
-    earlier: Sequence[PortMapping],
-    find_obstacle: Callable[[PortMapping], str | None],
-    free: FreePorts,
-) -> PortMapping:
-    def mapping(port: int) -> PortMapping:
-        return PortMapping(
-            protocol=protocol, host_ip=request.host_ip, host_port=port, container_port=request.container_port
-        )
-
-    wanted = range(request.host_port, request.host_port_end + 1) if request.host_port else range(1, 1 << 16)
-    for old in earlier:
-        if old.host_port in wanted and old == mapping(old.host_port) and not find_obstacle(old):
-            return old
-    if request.host_port:
-        return _first_of_range(list(map(mapping, wanted)), find_obstacle)
-    obstacle: str | None = None
-    for _ in range(_TRIES):
-        try:
-            proposed = mapping(free.propose(protocol, request.host_ip))
-        except OSError as exc:
-            obstacle = exc.strerror or str(exc)
-            break
-        obstacle = find_obstacle(proposed)
-        if obstacle is None:
-            return proposed
-    raise Refused(f"no port of the host is free for {request.container_port}/{protocol}: {obstacle}")
-
-
-def _first_of_range(
-    candidates: Sequence[PortMapping], find_obstacle: Callable[[PortMapping], str | None]
-) -> PortMapping:
-    obstacle: str | None = None
-    for candidate in candidates:
-        obstacle = find_obstacle(candidate)
-        if obstacle is None:
-            return candidate
-    first, last = candidates[0], candidates[-1]
-    if len(candidates) == 1:
-        raise Refused(f"port {_place(first.host_ip, first.host_port)}/{first.protocol} cannot be published: {obstacle}")
-    raise Refused(
-        f"no port of {_place(first.host_ip, first.host_port)}-{last.host_port}/{first.protocol} can be published; "
-        f"the last: {obstacle}"
-    )
 
 
 def _meet(one: IPv4Address | IPv6Address | None, other: IPv4Address | IPv6Address | None) -> bool:
@@ -209,7 +135,8 @@ def _meet(one: IPv4Address | IPv6Address | None, other: IPv4Address | IPv6Addres
     return one.version == other.version and (one == other or one.is_unspecified or other.is_unspecified)
 
 
-def _place(host_ip: IPv4Address | IPv6Address | None, port: int) -> str:
+def place_of(host_ip: IPv4Address | IPv6Address | None, port: int) -> str:
+    """Give a port of the host as Docker writes it, e.g. `127.0.0.1:8080`."""
     if host_ip is None:
         return str(port)
     return f"{host_ip}:{port}" if isinstance(host_ip, IPv4Address) else f"[{host_ip}]:{port}"

@@ -6,51 +6,62 @@ Ports go where the answers leave (docs/decisions, 10). So they are not a part of
 declare `portMappings` are taken back and added again, with the ports, when Docker makes the endpoint the gateway.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import structlog
 
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.errors import CannotPublish
 from cnm_bridge.lifecycle.attachment import cni_attachment
-from cnm_bridge.lifecycle.ports import (
-    CAPABILITY,
-    FreePorts,
-    PortMapping,
-    choose_ports,
-    parse_mappings,
-    refuse_other_families,
-)
+from cnm_bridge.lifecycle.choice import choose_ports
+from cnm_bridge.lifecycle.port_claims import PortClaims
+from cnm_bridge.lifecycle.ports import CAPABILITY, FreePorts, PortMapping, parse_mappings, refuse_other_families
+from cnm_bridge.timeslice import TimeSlice
 from cnm_bridge.wire import PortRequest
+from spec import get_list
 from state import EndpointId, EndpointRecord, StateError, Store
 
 __all__ = ["Publishing"]
 
 log = structlog.get_logger()
 
+_LOGGED: Final = 100
+"""How many ports of one container are logged."""
+
 
 class Publishing:
     """Knows whose the host's ports are.
 
-    The caller holds the endpoint's lock. A port is claimed before anything waits, so that no two endpoints can have it.
+    The caller holds the endpoint's lock. Each port is claimed as soon as it is chosen, so that no two endpoints can
+    have it: of two that want the same ones at the same time, whoever comes to a port first has it.
 
     Args:
         store: The records; the ports that an earlier life published are in them.
         runtime: Runs the plugins.
         free: The ports of the host's programs.
+        claims: The ports of endpoints; those of an endpoint go with its record.
     """
 
-    def __init__(self, store: Store, runtime: Runtime, free: FreePorts) -> None:
+    def __init__(self, store: Store, runtime: Runtime, free: FreePorts, claims: PortClaims) -> None:
         self._store = store
         self._runtime = runtime
         self._free = free
-        self._claims: dict[EndpointId, tuple[PortMapping, ...]] = {}
-        for record in store.endpoints():
-            mappings = parse_mappings(record.attachment.capability_args)
-            if mappings:
-                self._claims[record.id] = mappings
+        self._claims = claims
+        store.when_removed(claims.release)
+
+    async def load(self) -> None:
+        """Claim what is published already; nothing is published before."""
+        time_slice = TimeSlice()
+        for record in self._store.endpoints():
+            for mapping in parse_mappings(record.attachment.capability_args):
+                self._claims.add(record.id, mapping)
+                await time_slice.pause()
+            await time_slice.pause()
+            if self._store.find_endpoint(record.id) is None:  # removed in one of the pauses
+                self._claims.release(record.id)
 
     async def publish(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> EndpointRecord:
         """Publish ports; return the record as it is stored then. Repeated, the same ports are published again.
@@ -72,7 +83,7 @@ class Publishing:
             )
         result = Result.from_document(record.result)
         refuse_other_families(requests, result.addresses_of(record.attachment.ifname))
-        mappings = self._claim(record, requests)
+        mappings = await self._claim(record, requests)
         await self._runtime.delete(publishers, cni_attachment(record), result)
         record = _with_ports(record, mappings)
         await self._store.put_endpoint(record)  # from here on a DEL with these ports is owed
@@ -81,7 +92,7 @@ class Publishing:
         except BaseException:
             await self._take_back(record, publishers)
             raise
-        log.info("endpoint.published", ports=[str(mapping) for mapping in mappings])
+        log.info("endpoint.published", count=len(mappings), ports=[str(mapping) for mapping in mappings[:_LOGGED]])
         return record
 
     async def revoke(self, record: EndpointRecord) -> EndpointRecord:
@@ -92,7 +103,7 @@ class Publishing:
             StateError: The record cannot be written.
         """
         publishers = _publishers(record)
-        if publishers is None or not parse_mappings(record.attachment.capability_args):
+        if publishers is None or not get_list(record.attachment.capability_args, CAPABILITY):
             return record
         await self._runtime.delete(publishers, cni_attachment(record), Result.from_document(record.result))
         record = _with_ports(record, ())
@@ -100,40 +111,56 @@ class Publishing:
         log.info("endpoint.ports_revoked")
         return record
 
-    def find_owners(self, endpoint_id: EndpointId, requests: Sequence[PortRequest]) -> tuple[EndpointRecord, ...]:
+    async def find_owners(self, endpoint_id: EndpointId, requests: Sequence[PortRequest]) -> tuple[EndpointRecord, ...]:
         """Return the endpoints of other containers that have a port which is asked for by its number.
 
         Endpoints of the same container are not among them: their rules lead to the same container, and Docker moves the
         ports from one to the other, also while the container stops (before Engine 29).
         """
         record = self._store.find_endpoint(endpoint_id)
-        found = (
-            self._store.find_endpoint(other)
-            for other, claimed in self._claims.items()
-            if other != endpoint_id and any(mapping.may_serve(asked) for mapping in claimed for asked in requests)
-        )
-        return tuple(owner for owner in found if owner is not None and not _same_container(owner, record))
+        time_slice = TimeSlice()
+        found: set[EndpointId] = set()
+        for request in requests:
+            for port in range(request.host_port, request.host_port_end + 1):
+                found.update(self._claims.find_serving(request, port))
+                await time_slice.pause()
+        owners = (self._store.find_endpoint(other) for other in sorted(found - {endpoint_id}))
+        return tuple(owner for owner in owners if owner is not None and not _same_container(owner, record))
 
-    def _claim(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> tuple[PortMapping, ...]:
-        """Choose ports and make them the endpoint's; without waiting, so that nobody comes between."""
+    async def _claim(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> tuple[PortMapping, ...]:
+        """Choose ports and make them the endpoint's, in place of those that it had.
+
+        Raises:
+            Refused: One cannot be had; the endpoint has what it had.
+        """
 
         def find_owner(mapping: PortMapping) -> str | None:
-            for endpoint_id, claimed in tuple(self._claims.items()):
-                if any(mapping.overlaps(other) for other in claimed) and self._is_others(endpoint_id, record):
+            for endpoint_id in self._claims.find_overlapping(mapping):
+                if endpoint_id != record.id and self._is_of_another_container(endpoint_id, record):
                     return f"it is published for endpoint {endpoint_id} already"
             return None
 
-        chosen = choose_ports(requests, self._claims.get(record.id, ()), find_owner, self._free)
-        self._claims[record.id] = chosen
-        return chosen
+        earlier = dict.fromkeys(self._claims.of(record.id))
+        chosen: dict[PortMapping, None] = {}
+        try:
+            async for mapping in choose_ports(requests, earlier, find_owner, self._free):
+                chosen[mapping] = None
+                self._claims.add(record.id, mapping)
+        except BaseException:
+            await self._discard(record.id, (mapping for mapping in chosen if mapping not in earlier))
+            raise
+        await self._discard(record.id, (mapping for mapping in earlier if mapping not in chosen))
+        return tuple(chosen)
 
-    def _is_others(self, endpoint_id: EndpointId, record: EndpointRecord) -> bool:
-        """Tell whether an endpoint is of another container; one that is gone has no claim any more."""
+    async def _discard(self, endpoint_id: EndpointId, mappings: Iterable[PortMapping]) -> None:
+        time_slice = TimeSlice()
+        for mapping in mappings:
+            self._claims.discard(endpoint_id, mapping)
+            await time_slice.pause()
+
+    def _is_of_another_container(self, endpoint_id: EndpointId, record: EndpointRecord) -> bool:
         owner = self._store.find_endpoint(endpoint_id)
-        if owner is None:
-            del self._claims[endpoint_id]
-            return False
-        return not _same_container(owner, record)
+        return owner is not None and not _same_container(owner, record)
 
     async def _add(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
         """Run ADD, and if a plugin is killed, once more.

@@ -283,6 +283,25 @@ def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None
         assert ask(scene.lab, there, HOST_IP, 8100) == container.name
 
 
+def test_many_ports_take_their_time(private_scene: Scene) -> None:
+    """Who publishes them has more time than other plugins, for ADD and DEL: `portmap` needs some for each port."""
+    scene = private_scene
+    scene.lab.stop_daemon()
+    scene.lab.start_daemon("--plugin-timeout", "2")
+    scene.plugin(
+        "portmap",
+        'input=$(cat); case "$input" in *hostPort*) sleep 3;; esac; printf "%s" "$input" | exec /usr/lib/cni/portmap',
+    )
+    network, _ = port_network(scene)
+    before = scene.lab.state()
+    container = scene.run(network, "-p", "8520-8535:20-35")
+    assert len(published(scene)) == 16
+    scene.lab.docker("rm", "-f", container.name)
+    assert scene.lab.wait_clean(before, 30) == ""
+    assert scene.lab.daemon is not None
+    assert "within" not in scene.lab.daemon.log()
+
+
 def test_a_network_without_way_out(scene: Scene) -> None:
     """On an internal network Docker publishes nothing, here as elsewhere; the log says so."""
     subnet = scene.subnet()

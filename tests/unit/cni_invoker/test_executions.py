@@ -225,3 +225,25 @@ async def test_first_users_of_shared_chains_go_one_by_one(plugins: FakePlugins) 
     assert len(ends) == 4
     assert ends[1] - ends[0] >= 0.3
     assert ends[-1] - ends[1] < 0.3
+
+
+async def test_who_publishes_many_ports_has_more_time(plugins: FakePlugins) -> None:
+    """The limits of ADD and DEL grow with the number of ports that a plugin is given, and not for the others."""
+    for name in ("first", "second"):
+        plugins.install(name, ADD={"sleep_s": 0.6}, DEL={"sleep_s": 0.6})
+    runtime = Runtime([plugins.directory], replace(LIMITS, add_s=0.3, delete_s=0.3, port_s=20.0))
+    publisher = network({"type": "first", "capabilities": {"portMappings": True}})
+    await runtime.add(publisher, ATTACHMENT)
+    await runtime.delete(publisher, ATTACHMENT, None)
+    other = network({"type": "second"})
+    with pytest.raises(PluginTimeout):
+        await runtime.add(other, ATTACHMENT)
+    with pytest.raises(PluginTimeout):
+        await runtime.delete(other, ATTACHMENT, None)
+
+
+def test_limits_of_ports() -> None:
+    """Verbs without containers have nothing to do with ports."""
+    limits = Limits(add_s=1.0, delete_s=2.0, check_s=3.0, gc_s=4.0, status_s=5.0, version_s=6.0, port_s=0.5)
+    assert [limits.timeout_s(verb, 10) for verb in (Verb.ADD, Verb.DEL, Verb.CHECK)] == [6.0, 7.0, 8.0]
+    assert [limits.timeout_s(verb, 10) for verb in (Verb.GC, Verb.STATUS, Verb.VERSION)] == [4.0, 5.0, 6.0]

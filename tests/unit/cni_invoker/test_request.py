@@ -108,6 +108,17 @@ def test_runtime_config_has_what_the_plugin_declares() -> None:
     }
 
 
+def test_how_many_ports() -> None:
+    """They are counted for the plugin that is given them, whatever stands there."""
+    declares: JsonObject = {"type": "noop", "capabilities": {"portMappings": True}}
+    two: JsonValue = [{"hostPort": 1}, {"hostPort": 2}]
+    cases: tuple[tuple[JsonValue, int], ...] = ((two, 2), ([], 0), ("many", 0), (None, 0))
+    for ports, count in cases:
+        attachment = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args={"portMappings": ports})
+        assert request(declares, attachment=attachment).ports == count
+        assert request({"type": "noop"}, attachment=attachment).ports == 0
+
+
 def test_runtime_config_is_absent_when_it_is_empty() -> None:
     """There is no empty `runtimeConfig`."""
     made = stdin(request({"type": "noop", "capabilities": {"portMappings": True}}))

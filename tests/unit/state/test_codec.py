@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from spec import JsonObject
 from state import EndpointRecord, NetworkRecord, Phase, RecordDamaged, RequestedInterface
-from state.codec import document_of, parse_endpoint, parse_network, render_endpoint, render_network, value_of
+from state.codec import as_stored, document_of, parse_endpoint, parse_network, render_endpoint, render_network, value_of
 
 NETWORK: Final = f"network/{'a' * 64}"
 ENDPOINT: Final = f"endpoint/{'e' * 64}"
@@ -48,6 +48,16 @@ def test_unbound_network_survives(network: NetworkRecord) -> None:
 def test_endpoint_survives(endpoint: EndpointRecord) -> None:
     """An endpoint record comes back as it went, empty CNI argument and numbers included."""
     assert parse_endpoint(ENDPOINT, render_endpoint(endpoint)) == endpoint
+
+
+def test_what_is_kept_of_a_record_that_is_stored(endpoint: EndpointRecord) -> None:
+    """It is what a reader of the stored value gets, documents included, and equal configurations are one object."""
+    full = with_documents(endpoint)
+    value = render_endpoint(full)
+    kept, read = as_stored(full, value), parse_endpoint(ENDPOINT, value)
+    assert kept == read == full
+    assert vars(kept) == vars(read)  # the documents as text
+    assert kept.attachment.configuration is read.attachment.configuration
 
 
 def test_endpoint_without_wishes_survives(endpoint: EndpointRecord) -> None:

@@ -3,6 +3,7 @@
 """Docker's plugin protocol: every answer is one that dockerd's client takes, and an error changes nothing."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -97,6 +98,26 @@ async def test_bad_bodies_are_refused_without_effect(aiohttp_client: AiohttpClie
     assert says in str(answer["Err"])
     assert "NetworkDriver.Test" in str(answer["Err"])
     assert not recorder.bodies
+
+
+async def test_ten_thousand_ports(aiohttp_client: AiohttpClient) -> None:
+    """They are no error, and are read beside the event loop; the call is carried out in it."""
+    recorder = Recorder()
+    threads: list[int] = []
+
+    def answer(body: JsonObject) -> Awaitable[JsonObject]:
+        threads.append(threading.get_ident())
+        return recorder(body)
+
+    client = await serve(aiohttp_client, answer, schema="cnm/ProgramExternalConnectivity")
+    ports: list[JsonValue] = [{"Proto": 6, "Port": port, "HostPort": port} for port in range(10000, 20001)]
+    body: JsonObject = {**BODY, "EndpointID": ENDPOINT, "Options": {"com.docker.network.portmap": ports}}
+    assert await call(client, json=body) == {"Value": 1}
+    assert recorder.bodies == [body]
+    assert threads != [threading.get_ident()]
+    ports[7000] = {"Proto": 6, "Port": 0}
+    assert "portmap[7000].Port: 0 is less than the minimum" in str((await call(client, json=body))["Err"])
+    assert len(recorder.bodies) == 1
 
 
 async def test_oversized_bodies_are_refused(aiohttp_client: AiohttpClient) -> None:

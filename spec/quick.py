@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A quick check for the simple schemas that arrays have thousands of items of; pure.
+
+jsonschema takes some 90 µs for an item such as a published port, of which a request may have ten thousand: a second in
+which nobody else is answered. A check of this module takes one. It only tells whether a value fits; what is wrong with
+one that does not, jsonschema says.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from spec.jsontypes import JsonObject, JsonValue, as_object
+
+__all__ = ["Check", "compile_check"]
+
+Check = Callable[[object], bool]
+"""Tells whether a value fits."""
+
+
+def compile_check(schema: JsonObject) -> Check | None:
+    """Return a check that agrees with JSON Schema, draft 2020-12; None if a keyword is not among those known here."""
+    checks: list[Check] = []
+    for keyword, value in schema.items():
+        if keyword in _ANNOTATIONS:
+            continue
+        compiler = _COMPILERS.get(keyword)
+        check = compiler(value) if compiler is not None else None
+        if check is None:
+            return None
+        checks.append(check)
+    return _all_of(checks)
+
+
+def _all_of(checks: Sequence[Check]) -> Check:
+    def check(value: object) -> bool:
+        for one in checks:  # noqa: SIM110  # `all` with a generator takes twice as long
+            if not one(value):
+                return False
+        return True
+
+    return checks[0] if len(checks) == 1 else check
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int or type(value) is float
+
+
+_TYPES: Final[Mapping[str, Check]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: type(value) is bool,
+    "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
+    "number": _is_number,
+    "string": lambda value: type(value) is str,
+    "array": lambda value: type(value) is list,
+    "object": lambda value: type(value) is dict,
+}
+
+
+def _type(value: JsonValue) -> Check | None:
+    if isinstance(value, str):
+        return _TYPES[value]
+    if not isinstance(value, list):
+        return None
+    checks = [_TYPES[name] for name in value]
+    return lambda instance: any(check(instance) for check in checks)
+
+
+def _required(names: JsonValue) -> Check | None:
+    if not isinstance(names, list):
+        return None
+    wanted = frozenset(names)
+    return lambda value: not isinstance(value, dict) or wanted <= value.keys()
+
+
+def _properties(schemas: JsonValue) -> Check | None:
+    found = as_object(schemas, "properties")
+    checks = {name: compile_check(as_object(found[name], name)) for name in found}
+    known = [(name, check) for name, check in checks.items() if check is not None]
+
+    def check_all(value: object) -> bool:
+        if isinstance(value, dict):
+            for name, check in known:
+                if name in value and not check(value[name]):
+                    return False
+        return True
+
+    return check_all if len(known) == len(checks) else None
+
+
+def _minimum(limit: JsonValue) -> Check | None:
+    if not isinstance(limit, int):
+        return None
+    return lambda value: not isinstance(value, int | float) or value >= limit or type(value) is bool
+
+
+def _maximum(limit: JsonValue) -> Check | None:
+    if not isinstance(limit, int):
+        return None
+    return lambda value: not isinstance(value, int | float) or value <= limit or type(value) is bool
+
+
+def _max_length(limit: JsonValue) -> Check | None:
+    if not isinstance(limit, int):
+        return None
+    return lambda value: not isinstance(value, str) or len(value) <= limit
+
+
+def _pattern(pattern: JsonValue) -> Check | None:
+    if not isinstance(pattern, str):
+        return None
+    search = re.compile(pattern).search
+    return lambda value: not isinstance(value, str) or search(value) is not None
+
+
+_ANNOTATIONS: Final = frozenset({"$comment", "description", "title"})
+_COMPILERS: Final[Mapping[str, Callable[[JsonValue], Check | None]]] = {
+    "type": _type,
+    "required": _required,
+    "properties": _properties,
+    "minimum": _minimum,
+    "maximum": _maximum,
+    "maxLength": _max_length,
+    "pattern": _pattern,
+}

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Ports to be published, and published ones, for tests."""
+
+from ipaddress import ip_address
+
+from cnm_bridge.lifecycle.ports import PortMapping
+from cnm_bridge.wire import PortRequest
+
+__all__ = ["mapping", "wish"]
+
+TCP = 6
+
+
+def wish(
+    first: int = 0, last: int = 0, *, port: int = 80, host_ip: str | None = None, protocol: int = TCP
+) -> PortRequest:
+    """Return a request."""
+    return PortRequest(
+        protocol=protocol,
+        container_port=port,
+        host_ip=ip_address(host_ip) if host_ip else None,
+        host_port=first,
+        host_port_end=max(first, last),
+    )
+
+
+def mapping(host_port: int, *, port: int = 80, host_ip: str | None = None, protocol: str = "tcp") -> PortMapping:
+    """Return a choice."""
+    return PortMapping(
+        protocol=protocol,
+        host_ip=ip_address(host_ip) if host_ip else None,
+        host_port=host_port,
+        container_port=port,
+    )

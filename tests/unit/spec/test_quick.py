@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The quick check of array items says what jsonschema says."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from spec import JsonObject, JsonValue, SchemaError, load_validator
+from spec.quick import compile_check
+
+PORT: JsonObject = {
+    "type": "object",
+    "description": "a port",
+    "required": ["Proto", "Port"],
+    "properties": {
+        "Proto": {"type": "integer"},
+        "Port": {"type": "integer", "minimum": 1, "maximum": 9},
+        "HostIP": {"type": ["string", "null"], "maxLength": 3, "pattern": "^[a-c]*$"},
+        "Limit": {"minimum": 0, "maximum": 1},
+    },
+}
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 11),
+    st.sampled_from([1.0, 0.5, 12.0]),
+    st.text("abd", max_size=5),
+)
+PORTS = st.dictionaries(st.sampled_from(["Proto", "Port", "HostIP", "Limit", "Other"]), SCALARS)
+
+
+@given(st.one_of(SCALARS, st.lists(SCALARS, max_size=2), PORTS))
+def test_it_agrees_with_jsonschema(value: JsonValue) -> None:
+    """Whatever the value."""
+    check = compile_check(PORT)
+    assert check is not None
+    assert check(value) is Draft202012Validator(PORT).is_valid(value)
+
+
+@pytest.mark.parametrize("keyword", ["enum", "minLength", "anyOf", "additionalProperties", "exclusiveMinimum"])
+def test_a_keyword_that_it_does_not_know(keyword: str) -> None:
+    """Then there is no quick check, at whatever depth the keyword is."""
+    assert compile_check({"type": "object", keyword: []}) is None
+    assert compile_check({"properties": {"a": {keyword: []}}}) is None
+
+
+def test_what_is_wrong_is_said_all_the_same() -> None:
+    """With the place in the array."""
+    ports = [{"Proto": 6, "Port": 80}, {"Proto": 6, "Port": 70000}]
+    document: JsonObject = {
+        "NetworkID": "6f" * 32,
+        "EndpointID": "77" * 32,
+        "Options": {"com.docker.network.portmap": ports},
+    }
+    with pytest.raises(SchemaError, match=r"portmap\[1\].Port: 70000 is greater than the maximum of 65535"):
+        load_validator("cnm/ProgramExternalConnectivity")(document)
