@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, Protocol, Self
 
-from cnm_bridge.errors import CannotPublish
+from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import IpInterface
 from cnm_bridge.wire import PortRequest
 from spec import JsonObject, as_object, find_str, get_int, get_list, get_str
@@ -111,18 +111,18 @@ def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[I
         addresses: The container's, as the plugins that publish are told.
 
     Raises:
-        CannotPublish: The first such address; or there are none inside at all.
+        Refused: The first such address; or there are none inside at all.
     """
     versions = {address.version for address in addresses}
     if not versions:
-        raise CannotPublish(
+        raise Refused(
             "ports cannot be published: the result of the plugins has no address; "
             "each plugin after the first must pass on the result of the one before"
         )
     for request in requests:
         if request.host_ip is not None and request.host_ip.version not in versions:
             place = place_of(request.host_ip, request.host_port)
-            raise CannotPublish(
+            raise Refused(
                 f"port {place} cannot be published: the container has no IPv{request.host_ip.version} address; publish "
                 "it at an address of the other family, or give the CNI configuration a subnet of this one"
             )

@@ -67,9 +67,9 @@ class Publishing:
         """Publish ports; return the record as it is stored then. Repeated, the same ports are published again.
 
         Raises:
-            CannotPublish: The list has no plugin that publishes, or a port is of a family that the container does not
-                have. Nothing has been changed.
-            Refused: A port belongs to another endpoint, or to a program of the host. Nothing has been changed.
+            CannotPublish: The list has no plugin that publishes. Nothing has been changed.
+            Refused: A port belongs to another endpoint or to a program of the host, or is of a family that the
+                container does not have. Nothing has been changed.
             CniError: A plugin failed; no port is published.
             StateError: The record cannot be written; nothing has been changed.
         """
