@@ -21,6 +21,7 @@ from cni_invoker.codes import ErrorCode
 from cni_invoker.collection import collect_garbage
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration, parse_configuration
 from cni_invoker.convert import convert_result
+from cni_invoker.deletion import RULES_BY_ADDRESS
 from cni_invoker.directory import (
     ConfigurationDirectories,
     ConfigurationIndex,
@@ -67,6 +68,7 @@ from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo
 __all__ = [
     "DEFAULT_CACHE_DIR",
     "DEFAULT_LOCK_DIR",
+    "RULES_BY_ADDRESS",
     "SUPPORTED_VERSIONS",
     "Attachment",
     "AttachmentCache",

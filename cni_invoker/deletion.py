@@ -25,7 +25,12 @@ from cni_invoker.plugin_errors import PluginError, PluginFailed
 __all__ = ["RULES_BY_ADDRESS", "Progress", "is_done", "progress_of_add", "says_unknown_container"]
 
 RULES_BY_ADDRESS: Final = frozenset({"firewall"})
-"""Types of plugins that find their rules by the addresses of the result alone, whichever container has these."""
+"""Types of plugins that find their rules by the addresses of the result alone, whichever container has these.
+
+All others that are known find what they made by the container ID (`bridge` and `ptp`: a chain named after a hash of
+network and ID; `portmap`, `bandwidth`: the same; `host-local`, `tuning`: files), by the container's name (`dnsname`),
+or in the container's namespace (`sbr`, `vrf`, `route-override`); or they keep it (`isolation`).
+"""
 
 _REJECTIONS: Final = frozenset(
     {ErrorCode.INCOMPATIBLE_VERSION, ErrorCode.UNSUPPORTED_FIELD, ErrorCode.INVALID_CONFIGURATION}

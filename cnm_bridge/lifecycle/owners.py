@@ -7,24 +7,13 @@ is still being deleted if its DEL failed half way, if its record came back from 
 (`static`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from cnm_bridge.kernel import IpAddress
 from state import EndpointId, EndpointRecord, Phase, Store
 
-__all__ = ["FIND_BY_ADDRESS", "AddressOwners"]
-
-FIND_BY_ADDRESS: Final[Mapping[str, str]] = {
-    "firewall": "rules of CNI-FORWARD, or sources of a firewalld zone, with an address of prevResult",
-}
-"""Plugin → what its DEL removes by address. Without prevResult it removes nothing.
-
-All other plugins that are known find it by the container ID: `bridge`, `ptp` (masquerading: a chain named after a hash
-of network and ID), `portmap`, `bandwidth` (the same), `host-local`, `tuning` (files of that name); by the container's
-name (`dnsname`); in the staging namespace (`sbr`, `vrf`, `route-override`); or keep it (`isolation`).
-"""
+__all__ = ["AddressOwners"]
 
 
 class AddressOwners:

@@ -16,15 +16,15 @@ from typing import Final
 
 import structlog
 
-from cni_invoker import NetworkConfigurationList, PluginFailed, Result, Runtime
+from cni_invoker import RULES_BY_ADDRESS, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.kernel import IpInterface, Kernel, Snapshot, Whereabouts
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from cnm_bridge.lifecycle.handover import given_addresses, with_addresses
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
-from cnm_bridge.lifecycle.owners import FIND_BY_ADDRESS, AddressOwners
+from cnm_bridge.lifecycle.owners import AddressOwners
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 
-__all__ = ["TearDown"]
+__all__ = ["TearDown", "first_pending_plugin"]
 
 log = structlog.get_logger()
 
@@ -112,13 +112,7 @@ class TearDown:
     async def _delete_all(
         self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...]
     ) -> None:
-        """Run DEL, address by address where a plugin may have stopped between two.
-
-        Nobody hears that from a plugin whose ADD never ended: its failures are forgiven.
-        """
-        if addresses[1:] and not record.answered:
-            await self._delete_apart(record, result, addresses, 0)
-            return
+        """Run DEL, address by address where a plugin may have stopped between two."""
         try:
             await self._delete(record, result, addresses)
         except PluginFailed as exc:
@@ -164,7 +158,7 @@ class TearDown:
             addresses: Those of the link.
             index: The plugin that was killed; no other one runs more than once.
         """
-        for address in addresses if index in self._pending(record) else ():
+        for address in addresses:
             await self._bring_back(record, (address,))
             try:
                 await self._runtime.delete(
@@ -182,12 +176,18 @@ class TearDown:
 
     def _without_result(self, record: EndpointRecord) -> frozenset[str]:
         """Return the types of plugins that must not learn the addresses, because these belong to another endpoint."""
-        types = FIND_BY_ADDRESS.keys() & {_network(record).plugins[index].type for index in self._pending(record)}
+        types = RULES_BY_ADDRESS & {_network(record).plugins[index].type for index in self._pending(record)}
         owner = self._owners.find_other(record) if types else None
         if owner is None:
             return frozenset()
         log.info("endpoint.address_has_new_owner", endpoint_id=record.id, owner=owner, kept_by=sorted(types))
-        return frozenset(types)
+        return types
+
+
+def first_pending_plugin(record: EndpointRecord) -> str | None:
+    """Return the type of the plugin whose DEL is the next to complete, None if all have completed."""
+    plugins = _network(record).plugins
+    return next((plugins[i].type for i in reversed(range(len(plugins))) if i not in record.deleted), None)
 
 
 def _network(record: EndpointRecord) -> NetworkConfigurationList:

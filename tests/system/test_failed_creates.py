@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A create fails, and the DEL of the plugin that failed fails too: that is not forgotten, whatever the reason is."""
+
+import resource
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.lab import wait_until
+from tests.system.scene import Scene, bridge, wait_said
+from tests.system.test_repeated_deletes import BROKEN, LIMIT_S, pending, rules_of, wait_repeated
+
+FILE: Final = "/opt/cni/bin/late-firewall"
+PLUGIN: Final = f"""
+IFS=:
+for directory in $CNI_PATH; do
+    [ -x "$directory/firewall" ] && firewall=$directory/firewall
+done
+if [ "$CNI_COMMAND" = DEL ] && [ -e {BROKEN} ]; then echo "xtables lock is held" >&2; exit 1; fi
+"$firewall" || exit $?
+[ "$CNI_COMMAND" = DEL ] || [ ! -e /run/sabotage ] && exit 0
+. /run/sabotage
+echo "late-firewall has no luck" >&2
+exit 1
+"""
+"""A plugin that is `firewall`. While the file `/run/sabotage` exists its ADD makes the rules, runs that, and fails."""
+
+WAYS: Final = {
+    "the xtables lock is held": f"touch {BROKEN}",
+    "the plugin's file is missing": f"mv {FILE} {FILE}.away",
+    "no descriptor is free": "prlimit --pid $PPID --nofile=8:",
+}
+
+
+@pytest.fixture
+def sabotaged(private_scene: Scene) -> Iterator[Scene]:
+    """A scene with the plugin, which works when the test has ended."""
+    lab = private_scene.lab
+    private_scene.plugin("late-firewall", PLUGIN)
+    yield private_scene
+    _mend(private_scene)
+    wait_repeated(lab)
+
+
+def _mend(scene: Scene) -> None:
+    """Let ADD and DEL succeed again."""
+    lab = scene.lab
+    assert lab.daemon is not None
+    lab.run("rm", "-f", BROKEN, "/run/sabotage")
+    lab.run("sh", "-c", f"[ ! -e {FILE}.away ] || mv {FILE}.away {FILE}")
+    _, hard = resource.prlimit(lab.daemon.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(lab.daemon.pid, resource.RLIMIT_NOFILE, (hard, hard))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_failed_create_whose_delete_fails(sabotaged: Scene, way: str) -> None:
+    """Docker shows the error of the ADD; the DEL is repeated, and then there is no rule and no reservation."""
+    lab, subnet = sabotaged.lab, sabotaged.subnet()
+    network = sabotaged.network(sabotaged.configure([*bridge(subnet)[:1], {"type": "late-firewall"}]))
+    before = lab.state()
+    lab.write("/run/sabotage", ":")
+    sabotaged.run_refusal(network)  # what the daemon reads once it has read: schemas
+    lab.write("/run/sabotage", WAYS[way])
+    assert "late-firewall has no luck" in sabotaged.run_refusal(network)
+    wait_said(lab, "endpoint.tear_down_owed")
+    assert rules_of(lab, f"10.80.{subnet.number}.3")
+    _mend(sabotaged)
+    wait_until(lambda: not rules_of(lab, f"10.80.{subnet.number}.3"), "the end of the rules", LIMIT_S)
+    wait_repeated(lab)
+    assert pending(lab) == []
+    assert lab.wait_clean(before) == ""
