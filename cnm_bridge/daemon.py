@@ -27,11 +27,11 @@ from cnm_bridge.lifecycle import (
     Audit,
     Binder,
     Certainty,
+    ContentionResolver,
     Endpoints,
     ExternalConnectivity,
     KeyedLocks,
     LostNetworks,
-    MakeRoom,
     Networks,
     OwedTearDowns,
     PluginGarbage,
@@ -233,7 +233,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         grace_s=settings.reconcile_grace_s,
     )
     settling = Settling(store, kernel, endpoint_locks)
-    room = MakeRoom(store, kernel, usage, owed)
+    contention = ContentionResolver(store, kernel, usage, owed)
     endpoints = Endpoints(
         store=store,
         networks=networks,
@@ -242,7 +242,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         settling=settling,
         owed=owed,
         owners=owners,
-        room=room,
+        contention=contention,
         rebuild=rebuild,
         locks=endpoint_locks,
         run_dir=settings.run_dir,
@@ -255,7 +255,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         publishing=publishing,
         unpublished=unpublished,
         settling=settling,
-        room=room,
+        contention=contention,
         locks=endpoint_locks,
     )
     status = Status(store, owed, reconcile, audit, unpublished)

@@ -6,6 +6,7 @@ from cnm_bridge.lifecycle.audit import Audit
 from cnm_bridge.lifecycle.binding import Binder
 from cnm_bridge.lifecycle.certainty import Certainty
 from cnm_bridge.lifecycle.collection import PluginGarbage
+from cnm_bridge.lifecycle.contention import ContentionResolver
 from cnm_bridge.lifecycle.endpoints import Endpoints
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lost_networks import LostNetworks
@@ -19,7 +20,6 @@ from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.reconcile import Reconcile
 from cnm_bridge.lifecycle.remains import RemoveRemains
-from cnm_bridge.lifecycle.room import MakeRoom
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.status import Status
 from cnm_bridge.lifecycle.teardown import TearDown
@@ -31,11 +31,11 @@ __all__ = [
     "Audit",
     "Binder",
     "Certainty",
+    "ContentionResolver",
     "Endpoints",
     "ExternalConnectivity",
     "KeyedLocks",
     "LostNetworks",
-    "MakeRoom",
     "Networks",
     "OwedTearDowns",
     "PluginGarbage",

@@ -13,6 +13,7 @@ from cnm_bridge.caller import CALLER_PID
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, KernelError, LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.lifecycle.attachment import cni_attachment
+from cnm_bridge.lifecycle.contention import ContentionResolver
 from cnm_bridge.lifecycle.handover import choose_interface, describe_join, with_addresses
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_link_name, staging_path
@@ -21,7 +22,6 @@ from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.owners import AddressOwners
 from cnm_bridge.lifecycle.plan import Plan, refuse_ignored
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
-from cnm_bridge.lifecycle.room import MakeRoom
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable, has_device
 from cnm_bridge.wire import (
@@ -64,7 +64,7 @@ class Endpoints:
         settling: Brings into sandboxes what Docker cannot be told.
         owed: Tears down, in the background too.
         owners: Knows whose the addresses are.
-        room: Sees to it that dead and deleted endpoints are not in the way.
+        contention: Waits for endpoints that are being deleted, and ends dead ones.
         rebuild: Finds endpoints whose records were lost.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
@@ -81,7 +81,7 @@ class Endpoints:
         settling: Settling,
         owed: OwedTearDowns,
         owners: AddressOwners,
-        room: MakeRoom,
+        contention: ContentionResolver,
         rebuild: RebuildEndpoint,
         locks: KeyedLocks[EndpointId],
         run_dir: Path,
@@ -94,7 +94,7 @@ class Endpoints:
         self._owners = owners
         self._settling = settling
         self._owed = owed
-        self._room = room
+        self._contention = contention
         self._rebuild = rebuild
         self._locks = locks
         self._run_dir = run_dir
@@ -117,7 +117,7 @@ class Endpoints:
                 # Nothing is stored or done before this: what it finds wrong changes nothing.
                 network, plan = await self._networks.plan(request)
                 record = self._intend(request, network, plan)
-                snapshot = await self._attach_with_room(record, plan)
+                snapshot = await self._attach_when_free(record, plan)
             else:
                 snapshot = _made_before(record, request)
             return choose_interface(snapshot, record.requested)
@@ -220,18 +220,23 @@ class Endpoints:
             return None
         return ProcessRecord(pid=pid, started=started)
 
-    async def _attach_with_room(self, record: EndpointRecord, plan: Plan) -> Snapshot:
-        """Attach an endpoint, and once more if what it needs was another's that is gone now."""
-        await self._room.wait_for_addresses(plan.fixed_addresses)
+    async def _attach_when_free(self, record: EndpointRecord, plan: Plan) -> Snapshot:
+        """Attach an endpoint, once more whenever what it may need has left another endpoint, within a limited time."""
+        contention = self._contention.begin(plan.configuration.name)
+        await contention.wait_for_addresses(plan.fixed_addresses)
         with self._owners.claim(record.id, plan.fixed_addresses):  # no await between: no tear down begins unseen
-            leaving = self._room.leaving
-            try:
-                return await self._attach_or_undo(record, plan)
-            except PluginFailed as exc:
-                is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
-                if not is_refusal or not await self._room.on_network(plan.configuration.name, leaving):
-                    raise
-                return await self._attach_or_undo(record, plan)
+            while True:
+                contention.look()
+                try:
+                    return await self._attach_or_undo(record, plan)
+                except PluginFailed as exc:
+                    is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
+                    if is_refusal and await contention.wait_for_room():
+                        continue
+                    leaving = contention.describe_leaving() if is_refusal else ""
+                    if not leaving:
+                        raise
+                    raise Refused(f"{exc}; {leaving}") from exc
 
     async def _attach_or_undo(self, record: EndpointRecord, plan: Plan) -> Snapshot:
         await self._store.put_endpoint(record)

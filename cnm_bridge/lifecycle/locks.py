@@ -16,8 +16,8 @@ class KeyedLocks(Generic[K]):
     """Serialises the steps of one thing, never those of two.
 
     Lock contract: a holder takes no second key, so that no two can wait for one another. One exception: who makes an
-    endpoint may wait for tear downs, and give others up (`room.py`). A tear down waits for no endpoint, and none is
-    owed while somebody makes it, so that no circle comes of that.
+    endpoint may wait for tear downs, and give others up (`contention.py`). A tear down waits for no endpoint, and none
+    is owed while somebody makes it, so that no circle comes of that.
     """
 
     def __init__(self) -> None:

@@ -3,9 +3,9 @@
 """The endpoint that is its container's way to the outside: ProgramExternalConnectivity, RevokeExternalConnectivity."""
 
 from cnm_bridge.errors import CannotPublish, Refused
+from cnm_bridge.lifecycle.contention import ContentionResolver
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.publishing import Publishing
-from cnm_bridge.lifecycle.room import MakeRoom
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.unpublished import Unpublished
 from cnm_bridge.wire import EndpointReference, ProgramExternalConnectivity
@@ -22,7 +22,7 @@ class ExternalConnectivity:
         publishing: Publishes ports.
         unpublished: Decides about those that cannot be published.
         settling: Brings into sandboxes what Docker cannot be told.
-        room: Waits for endpoints that have the ports and are being torn down.
+        contention: Waits for endpoints that have the ports and are being torn down.
         locks: The locks of endpoints.
     """
 
@@ -33,14 +33,14 @@ class ExternalConnectivity:
         publishing: Publishing,
         unpublished: Unpublished,
         settling: Settling,
-        room: MakeRoom,
+        contention: ContentionResolver,
         locks: KeyedLocks[EndpointId],
     ) -> None:
         self._store = store
         self._publishing = publishing
         self._unpublished = unpublished
         self._settling = settling
-        self._room = room
+        self._contention = contention
         self._locks = locks
 
     async def program(self, request: ProgramExternalConnectivity) -> None:
@@ -59,13 +59,13 @@ class ExternalConnectivity:
         await self._settling.settle(request.endpoint_id)
         if not request.ports:
             return
-        await self._room.wait_for([owner.id for owner in await self._find_owners(request)])
+        await self._contention.wait_for([owner.id for owner in await self._find_owners(request)])
         try:
             await self._publish(request)
         except CannotPublish as exc:
             await self._unpublished.accept(request, exc)
         except Refused:
-            if not await self._room.of(await self._find_owners(request)):
+            if not await self._contention.of(await self._find_owners(request)):
                 raise
             await self._publish(request)
 

@@ -17,6 +17,7 @@ from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lull import Lull
 from cnm_bridge.lifecycle.retries import Retries
 from cnm_bridge.lifecycle.teardown import TearDown
+from cnm_bridge.lifecycle.turns import Turns
 from cnm_bridge.lifecycle.usage import Usage
 from state import EndpointId, EndpointRecord, Phase, StateError, Store
 
@@ -75,7 +76,7 @@ class OwedTearDowns:
         self._usage = usage
         self._locks = locks
         self._boot_id = boot_id
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._turns: Turns[EndpointId] = Turns(_AT_ONCE)
         self._lull: Lull[EndpointId] = Lull(quiet_s)
         self._attempts = Attempts()
         self._errors: dict[EndpointId, str] = {}
@@ -194,8 +195,14 @@ class OwedTearDowns:
     async def wait_left(self, endpoints: Iterable[EndpointId]) -> None:
         """Wait until some endpoints are gone, or at least not `leaving` any more: then their tear down has failed."""
         wanted = frozenset(endpoints)
-        self._lull.hurry(wanted)
-        await self._attempts.wait_until(lambda: wanted.isdisjoint(self.leaving))
+        self._prefer(wanted)
+        await self._attempts.wait_until(lambda: not any(map(self._is_leaving, wanted)))
+
+    async def wait_any_left(self, endpoints: Iterable[EndpointId]) -> None:
+        """Wait until at least one of some endpoints is gone, or not `leaving` any more."""
+        wanted = frozenset(endpoints)
+        self._prefer(wanted)
+        await self._attempts.wait_until(lambda: not all(map(self._is_leaving, wanted)))
 
     async def undo(self, record: EndpointRecord) -> None:
         """Tear an endpoint down now, under its lock, which the caller holds; what fails is repeated in the background.
@@ -221,6 +228,15 @@ class OwedTearDowns:
         finally:  # a full disk must not keep the address and the link
             self.add(record.id)
 
+    def _prefer(self, endpoints: Iterable[EndpointId]) -> None:
+        """Tear some endpoints down before all others, because somebody waits for them."""
+        waiting = self.untried.intersection(endpoints) - self._attempts.running
+        self._lull.hurry(waiting)
+        self._turns.prefer(waiting)
+
+    def _is_leaving(self, endpoint_id: EndpointId) -> bool:
+        return endpoint_id in self._attempts.running or self._retries.is_untried(endpoint_id)
+
     def _is_given_up(self, endpoint_id: EndpointId) -> bool:
         record = self._store.find_endpoint(endpoint_id)
         return record is not None and record.phase is Phase.DELETING
@@ -234,7 +250,7 @@ class OwedTearDowns:
                 self._lull.forget(endpoint_id)
 
     async def _attempt_in_turn(self, endpoint_id: EndpointId) -> bool:
-        async with self._slots, self._locks.hold(endpoint_id):
+        async with self._turns.take(endpoint_id), self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is not None:
                 return await self._try(record)

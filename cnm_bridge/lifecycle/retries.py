@@ -62,6 +62,10 @@ class Retries(Generic[K]):
         """How often each key that is under way has been tried."""
         return {key: progress.attempts for key, progress in self._progress.items()}
 
+    def is_untried(self, key: K) -> bool:
+        """Tell whether a key is under way and no attempt of it has ended."""
+        return key in self._progress and not self._progress[key].attempts
+
     def want(self, key: K) -> None:
         """Have it done for `key`; returns at once. What has failed is tried again at once, with short pauses again."""
         if key not in self._progress:

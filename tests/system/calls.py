@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The plugin socket, called as dockerd calls it."""
 
+from typing import Final
+
 from spec import JsonObject, as_object, get_objects
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import request
@@ -18,6 +20,7 @@ __all__ = [
     "wait_torn_down",
 ]
 
+_PATIENCE_S: Final = 60.0  # dockerd has more
 NETWORK, ENDPOINT = "c0" * 32, "d0" * 32
 SANDBOX = "/var/run/docker/netns/0123456789ab"
 BOTH: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT}
@@ -25,7 +28,7 @@ BOTH: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT}
 
 def call(lab: Lab, method: str, body: JsonObject | None = None) -> JsonObject:
     """Call the daemon as dockerd does."""
-    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body)
+    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body, timeout_s=_PATIENCE_S)
     return as_object(answer, method)
 
 

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A pool with one address: the next endpoint receives it as soon as the former one has left, whatever else leaves."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cnm_bridge.daemon import Daemon, assemble
+from cnm_bridge.settings import Settings
+from spec import JsonObject, get_object, get_str, render_json
+from state import NetworkId, Phase, Store
+from tests.kernel.real_plugins import find_plugins
+from tests.kernel.records import endpoint
+
+ADDRESS = "10.7.0.9"
+NETWORK = "b" * 64
+FIRST, SECOND, THIRD = "1" * 64, "2" * 64, "3" * 64
+LIMIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The daemon, called as Docker does, and what its plugins look at.
+
+    Attributes:
+        daemon: The daemon's objects.
+        store: Its records.
+        slow: As long as this file exists the plugin `idle` takes half a second for DEL, and `pool` before it begins.
+        broken: As long as this file exists the plugin `pool` fails after its DEL of the first endpoint.
+    """
+
+    daemon: Daemon
+    store: Store
+    slow: Path
+    broken: Path
+
+    async def call(self, method: str, body: JsonObject) -> JsonObject:
+        """Carry out one call and give its answer."""
+        (found,) = (one for one in self.daemon.methods if one.name == f"NetworkDriver.{method}")
+        assert callable(found.answer)
+        return await found.answer(body)
+
+    async def create(self, endpoint_id: str) -> str:
+        """Make an endpoint on the pool's network; give its address."""
+        interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+        body: JsonObject = {**reference(endpoint_id), "Interface": interface, "Options": {}}
+        return get_str(get_object(await self.call("CreateEndpoint", body), "Interface"), "Address")
+
+    async def delete(self, endpoint_id: str) -> None:
+        """Delete an endpoint."""
+        await self.call("DeleteEndpoint", reference(endpoint_id))
+
+    async def adopt(self, endpoint_id: str, network: str) -> None:
+        """Have a record of an endpoint on a CNI network whose only plugin is `idle`."""
+        record = endpoint(endpoint_id, Phase.READY, plugins=[{"type": "idle"}])
+        configuration = {**record.attachment.configuration, "name": network}
+        netns = str(self.slow.with_name("netns") / endpoint_id)
+        attachment = replace(record.attachment, configuration=configuration, netns=netns)
+        await self.store.adopt_endpoint(replace(record, network_id=NetworkId("c" * 64), attachment=attachment))
+
+
+def reference(endpoint_id: str) -> JsonObject:
+    """Give the names of an endpoint."""
+    return {"NetworkID": NETWORK, "EndpointID": endpoint_id}
+
+
+def write_plugin(path: Path, script: str) -> None:
+    """Write a plugin in shell that answers VERSION."""
+    version = """echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}'; exit 0"""
+    path.write_text(f'#!/bin/sh\n[ "$CNI_COMMAND" = VERSION ] && {{ {version}; }}\n{script}\n')
+    path.chmod(0o755)
+
+
+@asynccontextmanager
+async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
+    """A network with one address, on real plugins, and one endpoint that has it."""
+    real = find_plugins("machine").directory
+    slow, broken, bin_dir, conf_dir = (tmp_path / name for name in ("slow", "broken", "bin", "net.d"))
+    bin_dir.mkdir()
+    conf_dir.mkdir()
+    write_plugin(bin_dir / "idle", f"[ -e {slow} ] && sleep 0.5; exit 0")
+    wait = f'[ "$CNI_COMMAND" = DEL ] && [ -e {slow} ] && sleep 0.5'
+    fail = f'[ "$CNI_COMMAND-$CNI_CONTAINERID" = DEL-{FIRST} ] && [ -e {broken} ] && exit 1'
+    write_plugin(bin_dir / "pool", f"{wait}\n{real}/ptp || exit $?\n{fail}\nexit 0")
+    ranges: JsonObject = {"subnet": "10.7.0.0/24", "rangeStart": ADDRESS, "rangeEnd": ADDRESS}
+    plugin: JsonObject = {"type": "pool", "ipam": {"type": "host-local", "ranges": [[ranges]]}}
+    conf_dir.joinpath("pool.conflist").write_bytes(
+        render_json({"cniVersion": "1.0.0", "name": "pool", "plugins": [plugin]})
+    )
+    settings = Settings(
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+        cni_bin_dirs=(bin_dir, real),
+        cni_conf_dirs=(conf_dir,),
+        docker_host=f"unix://{tmp_path}/no-engine",
+    )
+    host = Host(daemon=assemble(settings, store), store=store, slow=slow, broken=broken)
+    generic: JsonObject = {"com.docker.network.generic": {"cni.network": "pool"}}
+    data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
+    body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        background = tasks.create_task(host.daemon.owed.run())
+        await host.call("CreateNetwork", body)
+        try:
+            assert await host.create(FIRST) == f"{ADDRESS}/32"
+            yield host
+        finally:
+            slow.unlink(missing_ok=True)
+            broken.unlink(missing_ok=True)
+            for record in store.endpoints():
+                await host.delete(record.id)
+            while store.endpoints():  # noqa: ASYNC110 - nobody would set an event
+                await asyncio.sleep(0.05)
+            background.cancel()
+
+
+async def test_after_many_others(store: Store, tmp_path: Path) -> None:
+    """What leaves other networks is not waited for, and does not go first: all of it would take too long."""
+    async with one_address(store, tmp_path) as pool:
+        others = [f"{number:064x}" for number in range(100, 100 + 75 * (os.cpu_count() or 1))]
+        for other in others:
+            await pool.adopt(other, "other")
+        pool.slow.touch()
+        for other in (*others, FIRST):
+            await pool.delete(other)
+        assert await pool.create(SECOND) == f"{ADDRESS}/32"
+        assert any(record.id in others for record in store.endpoints())
+
+
+async def test_after_each_that_leaves_the_network(store: Store, tmp_path: Path) -> None:
+    """The first one that leaves did not have what is needed: the next one is waited for."""
+    async with one_address(store, tmp_path) as pool:
+        await pool.adopt(THIRD, "pool")
+        pool.slow.touch()
+        await pool.delete(FIRST)
+        await pool.delete(THIRD)
+        assert await pool.create(SECOND) == f"{ADDRESS}/32"
+
+
+async def test_after_one_whose_delete_failed(store: Store, tmp_path: Path) -> None:
+    """It has freed the address before that: it is tried again, though the endpoint is not gone."""
+    async with one_address(store, tmp_path) as pool:
+        pool.broken.touch()
+        pool.slow.touch()
+        await pool.delete(FIRST)
+        assert await pool.create(SECOND) == f"{ADDRESS}/32"
+        assert [record.phase for record in store.endpoints()] == [Phase.DELETING, Phase.READY]

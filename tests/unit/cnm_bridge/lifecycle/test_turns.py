@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""So many at once, in the order in which they came, but for those that somebody waits for."""
+
+import asyncio
+
+from cnm_bridge.lifecycle.turns import Turns
+
+
+class Work:
+    """Bodies that run until they are told to end, and in which order they began."""
+
+    def __init__(self, limit: int) -> None:
+        self.turns: Turns[str] = Turns(limit)
+        self.began: list[str] = []
+        self.running: dict[str, asyncio.Event] = {}
+
+    async def run(self, key: str) -> None:
+        """Run the body of a key."""
+        async with self.turns.take(key):
+            self.began.append(key)
+            self.running[key] = asyncio.Event()
+            await self.running[key].wait()
+
+    async def end(self, key: str) -> None:
+        """End the body of a key, and let the next one begin."""
+        self.running.pop(key).set()
+        await settle()
+
+    async def end_all(self) -> None:
+        """End all bodies, one after the other."""
+        while self.running:
+            await self.end(next(iter(self.running)))
+
+
+async def settle() -> None:
+    """Let all tasks come as far as they can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_no_more_than_the_limit() -> None:
+    """The others wait, and begin in the order in which they came."""
+    work = Work(2)
+    async with asyncio.TaskGroup() as tasks:
+        for key in "abcd":
+            tasks.create_task(work.run(key))
+        await settle()
+        assert work.began == ["a", "b"]
+        await work.end("b")
+        assert work.began == ["a", "b", "c"]
+        await work.end_all()
+    assert work.began == ["a", "b", "c", "d"]
+
+
+async def test_the_preferred_go_first() -> None:
+    """Also one that comes after it was preferred."""
+    work = Work(1)
+    async with asyncio.TaskGroup() as tasks:
+        for key in "abcd":
+            tasks.create_task(work.run(key))
+        await settle()
+        work.turns.prefer(["d", "late"])
+        tasks.create_task(work.run("late"))
+        await settle()
+        await work.end_all()
+    assert work.began[0] == "a"
+    assert set(work.began[1:3]) == {"d", "late"}
+    assert work.began[3:] == ["b", "c"]
+
+
+async def test_one_that_is_cancelled() -> None:
+    """Its turn is the next one's, whether it had begun, waited, or had just received it."""
+    work = Work(1)
+    async with asyncio.TaskGroup() as group:
+        tasks = {key: group.create_task(work.run(key)) for key in "abcd"}
+        await settle()
+        tasks["b"].cancel()
+        await settle()
+        work.running.pop("a").set()
+        await asyncio.sleep(0)  # `c` has its turn now, and has not begun
+        tasks["c"].cancel()
+        await settle()
+        assert work.began == ["a", "d"]
+        tasks["d"].cancel()
+    async with work.turns.take("e"):
+        pass
