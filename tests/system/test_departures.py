@@ -54,6 +54,7 @@ def private_slow(private_scene: Scene) -> Iterator[Scene]:
 
 def _with_gate(scene: Scene) -> Iterator[Scene]:
     scene.plugin("slow", _SCRIPT)
+    scene.lab.remove(ORDER)  # the containers of the test before were removed after it
     scene.lab.write(GATE, "")
     yield scene
     scene.lab.remove(GATE)
