@@ -97,8 +97,9 @@ class Contention:
         self._owed = owed
         self._network = network
         self._deadline = asyncio.get_running_loop().time() + WAIT_LIMIT_S
-        self._seen: frozenset[EndpointId] = frozenset()
-        self._seen_here: frozenset[EndpointId] = frozenset()
+        self._here: set[EndpointId] = set()
+        self._elsewhere: set[EndpointId] = set()
+        self._was_refused = False
         self._has_looked_for_dead = False
 
     async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
@@ -119,27 +120,31 @@ class Contention:
             raise Refused(f"address {shared} is not free yet: {_describe(record)}; {_WHAT_TO_DO}")
 
     def look(self) -> None:
-        """Remember what is being deleted when the plugins begin: it may have what they refuse."""
-        self._seen = self._owed.leaving
-        self._seen_here = self._of_network(self._seen)
+        """Remember what is being deleted when the plugins begin for the first time: it may have what they refuse."""
+        if not self._was_refused:
+            self._remember()
 
     async def wait_for_room(self) -> bool:
         """Wait, after the plugins have refused something, until it makes sense to ask them once more.
 
         That is so when an endpoint has left the CNI network, or could not but was tried; where there is none, when
         dead endpoints of the network were torn down; where there are none either, when one has left another network.
+        What begins to leave after the first refusal is not waited for: on a busy host that would have no end.
 
         Returns:
             False if there is nothing to wait for any more, or no time.
         """
-        if await self._has_left(self._seen_here | self._of_network(self._owed.leaving)):
+        if not self._was_refused:
+            self._remember()
+            self._was_refused = True
+        if await self._has_left(self._here):
             return True
         if not self._has_looked_for_dead and self._rest_s > 0:
             self._has_looked_for_dead = True
             here = (record for record in self._store.endpoints() if _network_of(record) == self._network)
             if await self._resolver.of(here, self._rest_s):
                 return True
-        return await self._has_left(self._seen | self._owed.leaving)
+        return await self._has_left(self._elsewhere)
 
     def describe_leaving(self) -> str:
         """Return what is still being deleted on the CNI network, for the user; empty if nothing is."""
@@ -147,9 +152,18 @@ class Contention:
             return f"perhaps what it needs is not free yet: {_describe(record)}; {_WHAT_TO_DO}"
         return ""
 
-    async def _has_left(self, endpoints: frozenset[EndpointId]) -> bool:
-        """Wait until any of some endpoints has left; return whether one has."""
-        return bool(endpoints) and self._rest_s > 0 and await self._in_time(self._owed.wait_any_left(endpoints))
+    def _remember(self) -> None:
+        leaving = self._owed.leaving
+        here = self._of_network(leaving)
+        self._here |= here
+        self._elsewhere |= leaving - here - self._here
+
+    async def _has_left(self, endpoints: set[EndpointId]) -> bool:
+        """Wait until any of some endpoints has left, and take all out that have; return whether one has."""
+        if not endpoints or self._rest_s <= 0 or not await self._in_time(self._owed.wait_any_left(endpoints)):
+            return False
+        endpoints &= self._owed.leaving
+        return True
 
     async def _in_time(self, wait: Awaitable[None]) -> bool:
         try:
