@@ -78,6 +78,7 @@ class AttachmentReader(Protocol):
 
         Raises:
             CacheDamaged: Something was kept, but cannot be understood any more.
+            CacheUnknown: Something was kept, of a kind that only others know.
         """
 
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
@@ -88,7 +89,7 @@ class AttachmentReader(Protocol):
             whole: Nothing must be left out.
 
         Raises:
-            CacheDamaged: Something that may be asked for would have been left out.
+            CacheDamaged, CacheUnknown: Something that may be asked for would have been left out.
         """
 
 
@@ -111,6 +112,7 @@ class AttachmentCache(AttachmentReader, Protocol):
 
         Raises:
             AttachmentExists: It is not new; nothing has changed.
+            CacheUnknown: It would take the place of what only others know; nothing has changed.
         """
 
     async def remove(self, network: str, key: AttachmentKey) -> None:

@@ -7,12 +7,12 @@ succeeded. Whatever happens in between, a crash included, what DEL needs is ther
 """
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Final
 
-from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.cache import AttachmentCache, CachedAttachment, read_boot_id
 from cni_invoker.chain import require_check
 from cni_invoker.collection import collect_garbage
@@ -23,6 +23,7 @@ from cni_invoker.errors import (
     BadConfiguration,
     CacheDamaged,
     CacheError,
+    CacheUnknown,
     CniError,
     GcFailed,
     InvalidParameter,
@@ -41,6 +42,7 @@ from cni_invoker.replay import (
 )
 from cni_invoker.result import Result
 from cni_invoker.runtime import Runtime
+from spec import render_json
 
 __all__ = ["CachedRuntime"]
 
@@ -170,7 +172,7 @@ class CachedRuntime:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still remembered.
         """
         async with self._place(network.name, attachment.container_id):
-            cached = await self._find_readable(network.name, attachment.key)
+            cached = await self._find_readable(network.name, attachment.key, force=force)
             if cached is not None:
                 await self._delete(cached, network, attachment, force=force)
             else:
@@ -201,8 +203,21 @@ class CachedRuntime:
             if found is not None:
                 await self._delete(found, None, force=force)
 
-    async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+    async def forget(self, network: str, key: AttachmentKey) -> None:
+        """Forget an attachment whose plugins cannot be asked any more: what they made for it stays.
+
+        Raises:
+            NetworkBusy: Others are at work on the container; nothing has changed.
+            CacheError: The cache cannot be written.
+        """
+        async with self._place(network, key.container_id):
+            await self._cache.remove(network, key)
+
+    async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Delete every remembered attachment to a network that is not valid, then run the plugins' own GC.
+
+        That runs once for the list, and once for each other list that an attachment was added with: a plugin that was
+        taken out of the list may still hold something.
 
         An attachment whose ADD is under way now, or begins or goes on in another process before its turn has come, is
         valid, whether it is among `valid` or not. So is, for the plugins, one whose DEL fails: it is still remembered.
@@ -215,25 +230,29 @@ class CachedRuntime:
         Raises:
             GcFailed: With all that went wrong; the rest has been done.
             CacheError: The attachments cannot be listed; nothing has been done.
+            TypeError: Something in `valid` is no `AttachmentKey`; nothing has been done.
         """
+        keys = frozenset(freeze_keys(valid))
         if network.disable_gc:
             return
         spared = set(self._in_add)
         self._spared.append(spared)
         try:
             errors: list[CniError] = []
-            for cached in await self._cache.list(network.name):
-                if cached.attachment.key not in valid:
+            remembered = await self._cache.list(network.name)
+            for cached in remembered:
+                if cached.attachment.key not in keys:
                     try:
                         await self._delete_stale(cached, network, spared)
                     except CniError as exc:
                         errors.append(exc)
-            try:
-                await self._gc_plugins(network, valid)
-            except GcFailed as exc:
-                errors.extend(exc.errors)
-            except CniError as exc:
-                errors.append(exc)
+            for used in _lists_of(network, remembered):
+                try:
+                    await self._gc_plugins(used, keys)
+                except GcFailed as exc:
+                    errors.extend(exc.errors)
+                except CniError as exc:
+                    errors.append(exc)
         finally:
             self._spared.remove(spared)
         if errors:
@@ -265,10 +284,18 @@ class CachedRuntime:
         ):
             yield
 
-    async def _find_readable(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
-        """Return what is remembered of an attachment; what is damaged must keep nobody from deleting or adding."""
+    async def _find_readable(self, network: str, key: AttachmentKey, *, force: bool = False) -> CachedAttachment | None:
+        """Return what is remembered of an attachment; what is damaged must keep nobody from deleting or adding.
+
+        What is of an unknown kind has been written by somebody who knows it, and is left to him, unless by force.
+        """
         try:
             return await self._cache.find(network, key)
+        except CacheUnknown as exc:
+            if not force:
+                raise
+            log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
+            return None
         except CacheDamaged as exc:
             log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
             return None
@@ -389,3 +416,18 @@ def _only_logged(network: str, *, force: bool) -> Iterator[None]:
         if not force:
             raise
         log.warning("delete.incomplete", extra={"network": network, "error": str(exc)})
+
+
+def _lists_of(
+    network: NetworkConfigurationList, remembered: Iterable[CachedAttachment]
+) -> list[NetworkConfigurationList]:
+    """Return a list, and those that attachments were added with; equal ones once."""
+    used = [find_list_of_add(cached, network) for cached in remembered]
+    lists: list[NetworkConfigurationList] = []
+    seen: set[bytes] = set()
+    for one in (network, *filter(None, used)):
+        document = render_json([one.cni_version, *[plugin.document for plugin in one.plugins]])
+        if document not in seen:
+            seen.add(document)
+            lists.append(one)
+    return lists

@@ -163,14 +163,13 @@ class Chain:
         Raises:
             GcFailed: Plugins failed, or do not tell what they speak.
         """
-        attachments = tuple(valid)
         if not has_gc(network):
             return
         errors: list[CniError] = []
         for plugin in network.plugins:
             try:
                 if await self._speaks(plugin, network.cni_version):
-                    await self._executions.run(self._make_requests().gc(network, plugin, attachments))
+                    await self._executions.run(self._make_requests().gc(network, plugin, valid))
             except CniError as exc:
                 errors.append(exc)
         if errors:

@@ -2,10 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """GC over what is remembered: plugins are told all attachments there are, while none can come or go."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 
-from cni_invoker.attachment import AttachmentKey
+from cni_invoker.attachment import AttachmentKey, freeze_keys
 from cni_invoker.cache import AttachmentReader
 from cni_invoker.chain import has_gc
 from cni_invoker.config import NetworkConfigurationList
@@ -19,7 +19,7 @@ async def collect_garbage(
     network: NetworkConfigurationList,
     readers: Sequence[AttachmentReader],
     *,
-    valid: Collection[AttachmentKey] = (),
+    valid: Iterable[AttachmentKey] = (),
     wait_s: float,
 ) -> None:
     """Have the plugins of a network clean up what belongs to no attachment (CNI SPEC "Garbage collection").
@@ -40,7 +40,9 @@ async def collect_garbage(
     Raises:
         GcFailed: Plugins failed; all the others have run.
         NetworkBusy, CacheError: Nothing has been executed. What is damaged in a cache may be somebody's.
+        TypeError: Something in `valid` is no `AttachmentKey`; nothing has been executed.
     """
+    keys = freeze_keys(valid)
     if not has_gc(network):
         return
     async with AsyncExitStack() as entered:
@@ -48,5 +50,5 @@ async def collect_garbage(
         for reader in readers:
             await entered.enter_async_context(reader.hold(network.name, None, wait_s=wait_s))
         collecting = await entered.enter_async_context(runtime.collecting(network, wait_s=wait_s))
-        known = {cached.attachment.key for reader in readers for cached in await reader.list(network.name, whole=True)}
-        await collecting.gc({*valid, *known})
+        known = [cached.attachment.key for reader in readers for cached in await reader.list(network.name, whole=True)]
+        await collecting.gc((*keys, *known))

@@ -17,7 +17,8 @@ CniError
 ├── AttachmentExists       an ADD of what has been added already
 ├── NotAttached            a CHECK of what has not been added
 ├── CacheError             the attachment cache cannot be read or written
-│   └── CacheDamaged       what was kept of an attachment cannot be understood any more
+│   ├── CacheDamaged       what was kept of an attachment cannot be understood any more
+│   └── CacheUnknown       what was kept of an attachment is of a kind that this version does not know
 └── PluginError            something about one plugin
     ├── PluginNotFound     not in any plugin directory
     ├── PluginNotStarted   there, but the kernel does not execute it
@@ -40,6 +41,7 @@ __all__ = [
     "BadConfiguration",
     "CacheDamaged",
     "CacheError",
+    "CacheUnknown",
     "CniError",
     "ConfigurationNotFound",
     "GcFailed",
@@ -307,5 +309,11 @@ class CacheError(CniError):
 
 class CacheDamaged(CacheError):
     """What was kept of an attachment cannot be understood any more."""
+
+    code = ErrorCode.DECODING_FAILURE
+
+
+class CacheUnknown(CacheError):
+    """What was kept of an attachment is of a kind that this version does not know; it stays as it is."""
 
     code = ErrorCode.DECODING_FAILURE

@@ -18,7 +18,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -26,8 +26,8 @@ from typing import Final
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.cache import CachedAttachment
 from cni_invoker.durable import in_thread, make_durably, sync
-from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError
-from cni_invoker.libcni_record import parse_record, render_record
+from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
+from cni_invoker.libcni_record import UnknownKind, parse_record, render_record
 from cni_invoker.locks import Locks
 from cni_invoker.names import check_network_name
 from spec import JsonError, JsonObject
@@ -105,7 +105,8 @@ class FileCache:
                     with suppress(CacheDamaged):
                         if self._find(cached.network, key) is not None:
                             raise AttachmentExists(cached.network, key.container_id, key.ifname)
-                taken = own.exists() or _is_of_another(shared, cached.network, key)
+                taken = _is_of_another(own, cached.network, key) or own.exists()
+                taken = taken or _is_of_another(shared, cached.network, key)
                 # Not in `results`: left over by a crash, libcni would take it for one more attachment.
                 written = self._directory / "results.new"
                 with open(written, "wb", opener=_open_private) as opened:  # Path.open has no opener
@@ -132,10 +133,25 @@ class FileCache:
         with _reported("write", self._results):
             if self._results.exists():
                 with _locked(self._results, self._lock_s):
-                    for file in files:
-                        if not _is_of_another(file, network, key):
-                            file.unlink(missing_ok=True)
+                    self._unlink(files, network, key)
                     sync(self._results)
+
+    def _unlink(self, files: Iterable[Path], network: str, key: AttachmentKey) -> None:
+        """Remove what is kept of an attachment, and only if that is nothing else, a file of an unknown kind."""
+        unknown: list[Path] = []
+        removed = False
+        for file in files:
+            try:
+                if _is_of_another(file, network, key):
+                    continue
+            except CacheUnknown:
+                unknown.append(file)
+            else:
+                removed = removed or file.exists()
+                file.unlink(missing_ok=True)
+        for file in unknown:
+            if not removed:
+                file.unlink()
 
     def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
         with _reported("read", self._results):
@@ -179,6 +195,8 @@ def _read(file: Path) -> CachedAttachment | JsonObject | None:
         raise CacheDamaged(file, f"it has more than {_FILE_BYTES} bytes")
     try:
         return parse_record(data)
+    except UnknownKind as exc:
+        raise CacheUnknown(file, f"{exc}; whoever has written it knows how to delete the attachment") from exc
     except JsonError as exc:
         raise CacheDamaged(file, str(exc)) from exc
 

@@ -32,9 +32,13 @@ from spec import (
     render_json,
 )
 
-__all__ = ["parse_record", "render_record"]
+__all__ = ["UnknownKind", "parse_record", "render_record"]
 
 _KIND: Final = "cniCacheV1"
+
+
+class UnknownKind(JsonError):
+    """A record of a kind that this version does not know: it is not damaged, and somebody understands it."""
 
 
 def render_record(cached: CachedAttachment) -> bytes:
@@ -66,14 +70,15 @@ def parse_record(data: bytes) -> CachedAttachment | JsonObject:
     A configuration that cannot be read is left out: the result and the arguments are still worth something.
 
     Raises:
-        JsonError: It is neither, or of a kind nobody knows.
+        UnknownKind: It is a record of another kind.
+        JsonError: It is neither.
     """
     record = as_object(parse_json(data), "the record")
     kind = find_str(record, "kind")
     if kind is None:
         return record
     if kind != _KIND:
-        raise JsonError(f"it is of the kind {kind!r}, not {_KIND!r}")
+        raise UnknownKind(f"it is of the kind {kind!r}, and only {_KIND!r} is known here")
     try:
         attachment = Attachment(
             container_id=get_str(record, "containerId"),

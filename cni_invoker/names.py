@@ -15,6 +15,7 @@ from cni_invoker.errors import InvalidParameter
 __all__ = [
     "check_argument",
     "check_container_id",
+    "check_given_argument",
     "check_ifname",
     "check_netns",
     "check_network_name",
@@ -31,6 +32,7 @@ _IFNAME: Final = re.compile(rf"[^/:\s{_UNSPEAKABLE}]+")
 _IFNAME_BYTES: Final = 15  # IFNAMSIZ - 1
 _FILE_NAME: Final = re.compile(rf"[^/{_UNSPEAKABLE}]+")
 _ARGUMENT: Final = re.compile(rf"[^;={_UNSPEAKABLE}]*")
+_ARGUMENT_VALUE: Final = re.compile(rf"[^;{_UNSPEAKABLE}]*")
 _PATH: Final = re.compile(rf"[^{_UNSPEAKABLE}]*")
 _DOTS: Final = frozenset({".", ".."})
 
@@ -78,4 +80,14 @@ def check_argument(key: str, value: str) -> None:
     """Raise `InvalidParameter` (code 4) if this cannot be one of CNI_ARGS, `K=V;K2=V2`, which knows no quoting."""
     if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT.fullmatch(value) is None:
         rule = "the key must not be empty, and neither key nor value may have ';' or '='"
+        raise InvalidParameter("CNI argument", f"{key}={value}", rule, code=ErrorCode.INVALID_ENVIRONMENT)
+
+
+def check_given_argument(key: str, value: str) -> None:
+    """Raise `InvalidParameter` (code 4) if nobody can have given this as one of CNI_ARGS.
+
+    A value with '=' can arrive, and other runtimes let it pass; what they have added must be deleted with it.
+    """
+    if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT_VALUE.fullmatch(value) is None:
+        rule = "the key must not be empty, nor have ';' or '=', and the value must not have ';'"
         raise InvalidParameter("CNI argument", f"{key}={value}", rule, code=ErrorCode.INVALID_ENVIRONMENT)

@@ -7,11 +7,11 @@ It keeps nothing between calls but what plugins answered to VERSION. Who uses it
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.chain import Chain
 from cni_invoker.codes import ErrorCode
 from cni_invoker.config import NetworkConfigurationList
@@ -19,6 +19,7 @@ from cni_invoker.errors import InvalidParameter
 from cni_invoker.executions import ExecutionObserver, Executions
 from cni_invoker.gate import Gates
 from cni_invoker.limits import Limits
+from cni_invoker.names import check_argument
 from cni_invoker.negotiation import Negotiation
 from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.request import Request, Requests
@@ -154,6 +155,8 @@ class Runtime:
         """
         self.find_plugins(network)
         _require_netns(attachment)
+        for key, value in attachment.args:
+            check_argument(key, value)
         async with self._gates.attachment(network.name, attachment.container_id):
             return await self._chain.add(network, attachment, on_result, prev_result)
 
@@ -243,7 +246,7 @@ class Runtime:
                 force=force,
             )
 
-    async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+    async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins of a network clean up all that belongs to no attachment (CNI SPEC "Garbage collection").
 
         Nothing else happens on the network meanwhile. It is no substitute for `delete`.
@@ -256,9 +259,11 @@ class Runtime:
         Raises:
             GcFailed: Plugins failed; all the others have run.
             NetworkBusy: Nothing has been executed.
+            TypeError: Something in `valid` is no `AttachmentKey`; nothing has been executed.
         """
+        keys = freeze_keys(valid)
         async with self.collecting(network) as collecting:
-            await collecting.gc(valid)
+            await collecting.gc(keys)
 
     @asynccontextmanager
     async def collecting(
@@ -303,9 +308,9 @@ class Collecting:
         self._chain = chain
         self._network = network
 
-    async def gc(self, valid: Collection[AttachmentKey]) -> None:
+    async def gc(self, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins clean up all that belongs to no attachment, as `Runtime.gc`."""
-        await self._chain.gc(self._network, valid)
+        await self._chain.gc(self._network, freeze_keys(valid))
 
 
 def _require_path(directory: Path) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -22,9 +23,10 @@ from cni_invoker.cached import CachedRuntime
 from cni_invoker.codes import ErrorCode
 from cni_invoker.config import NetworkConfigurationList
 from cni_invoker.directory import ConfigurationDirectories, ConfigurationIndex
-from cni_invoker.errors import CniError, ConfigurationNotFound, InvalidParameter
+from cni_invoker.errors import CacheError, CacheUnknown, CniError, ConfigurationNotFound, InvalidParameter
 from cni_invoker.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.limits import Limits
+from cni_invoker.plugin_errors import PluginError
 from cni_invoker.preflight import run_preflight
 from cni_invoker.runtime import Runtime
 from cni_invoker.shared_chains import DEFAULT_LOCK_DIR
@@ -34,6 +36,8 @@ from cni_invoker.tool_output import (
     print_error,
     print_json,
     print_usage_error,
+    render_attachments,
+    render_attachments_text,
     render_index,
     render_index_text,
 )
@@ -123,14 +127,40 @@ def _check(network: str, netns: str, ifname: str | None, cache_dir: Path) -> Non
 @_network
 @_netns
 @_ifname
+@click.option("--container-id", metavar="ID", help="The container, if it was not added by its namespace.")
+@click.option("--force", is_flag=True, help="Forget the attachment even if plugins fail; what they made stays.")
 @_cache_dir
-def _del(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
+def _del(
+    network: str, netns: str, *, ifname: str | None, container_id: str | None, force: bool, cache_dir: Path
+) -> None:
     """Detach a network namespace.
 
     It needs no configuration as long as the attachment is remembered.
     """
     attachment = _attachment(netns, ifname)
-    _run(lambda: _delete(network, attachment, cache_dir))
+    if container_id is not None:
+        attachment = replace(attachment, container_id=container_id)
+    try:
+        _run(lambda: _delete(network, attachment, cache_dir, force=force))
+    except (PluginError, CacheUnknown) as exc:
+        exc.add_note("the attachment is still remembered: repeat the del, or forget it with del --force")
+        raise
+
+
+@_cli.command("attachments")
+@click.argument("network", required=False)
+@_as_json
+@_cache_dir
+def _attachments(network: str | None, as_json: bool, cache_dir: Path) -> None:
+    """List the attachments that are remembered.
+
+    Those whose add or del has not completed are marked; a del deletes them.
+    """
+    found = _run(lambda: FileCache(cache_dir).list(network))
+    if as_json:
+        print_json(render_attachments(found))
+    else:
+        click.echo(render_attachments_text(found))
 
 
 @_cli.command("gc")
@@ -243,17 +273,24 @@ def _cached_runtime(cache_dir: Path) -> CachedRuntime:
     return CachedRuntime(_runtime(), FileCache(cache_dir), wait_s=_LIMITS.wait_s)
 
 
-async def _delete(network: str, attachment: Attachment, cache_dir: Path) -> None:
+async def _delete(network: str, attachment: Attachment, cache_dir: Path, *, force: bool) -> None:
     runtime = _cached_runtime(cache_dir)
     try:
         found = _find_network(network)
     except ConfigurationNotFound:
-        cached = await FileCache(cache_dir).find(network, attachment.key)
+        try:
+            cached = await FileCache(cache_dir).find(network, attachment.key)
+        except CacheError as exc:
+            if not force:
+                raise
+            click.echo(f"no plugin is asked: {exc}", err=True)
+            await runtime.forget(network, attachment.key)
+            return
         if cached is None:
             raise
-        await runtime.delete_cached(cached)
+        await runtime.delete_cached(cached, force=force)
     else:
-        await runtime.delete(found, attachment)
+        await runtime.delete(found, attachment, force=force)
 
 
 async def _report_status(runtime: Runtime, network: NetworkConfigurationList) -> None:

@@ -3,18 +3,30 @@
 """What the tool prints: documents on standard output, and what is for a reader on standard error."""
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 import click
 
+from cni_invoker.cache import CachedAttachment
 from cni_invoker.codes import ErrorCode
 from cni_invoker.directory import ConfigurationIndex
 from cni_invoker.errors import CniError
 from cni_invoker.plugin_errors import PluginFailed
+from cni_invoker.replay import find_list_of_add, find_result_of_add, is_cut_off
 from cni_invoker.versions import SUPPORTED_VERSIONS
 from spec import JsonObject, JsonValue, render_json
 
-__all__ = ["Messages", "print_error", "print_json", "print_usage_error", "render_index", "render_index_text"]
+__all__ = [
+    "Messages",
+    "print_error",
+    "print_json",
+    "print_usage_error",
+    "render_attachments",
+    "render_attachments_text",
+    "render_index",
+    "render_index_text",
+]
 
 _WORDS: Final = {
     "cache.bad_configuration": "the remembered configuration of {network} is not used, but the present one: {reason}",
@@ -105,3 +117,51 @@ def render_index_text(index: ConfigurationIndex) -> str:
         lines.extend(f"{'  shadowed':<16} {other.file}" for other in index.shadowed if other.name == network.name)
     lines.extend(f"{'broken':<16} {problem}" for problem in index.problems)
     return "\n".join(lines) or f"no network configuration in {', '.join(map(str, index.directories))}"
+
+
+def render_attachments(attachments: Iterable[CachedAttachment]) -> JsonObject:
+    """Return what is remembered, as JSON."""
+    return {
+        "attachments": [
+            {
+                "network": cached.network,
+                "containerID": cached.attachment.container_id,
+                "ifname": cached.attachment.ifname,
+                "netns": cached.attachment.netns,
+                "addresses": list(_addresses(cached)),
+                "state": _state(cached),
+            }
+            for cached in attachments
+        ]
+    }
+
+
+def render_attachments_text(attachments: Iterable[CachedAttachment]) -> str:
+    """Return the same for a reader.
+
+    ```
+    blue             cnitool-1a2b3c/eth0  /run/netns/testing  10.1.2.3/24  added
+    ```
+    """
+    lines = []
+    for cached in attachments:
+        attachment = cached.attachment
+        addresses = ", ".join(_addresses(cached)) or "no address"
+        name = f"{attachment.container_id}/{attachment.ifname}"
+        lines.append(
+            f"{cached.network:<16} {name}  {attachment.netns or 'no namespace'}  {addresses}  {_state(cached)}"
+        )
+    return "\n".join(lines) or "no attachment"
+
+
+def _addresses(cached: CachedAttachment) -> tuple[str, ...]:
+    result = find_result_of_add(cached)
+    return () if result is None else tuple(str(ip.address) for ip in result.ips)
+
+
+def _state(cached: CachedAttachment) -> str:
+    """Return how far ADD and DEL of an attachment have come."""
+    if cached.deleted is not None:
+        return "del not completed"
+    used = find_list_of_add(cached, None)
+    return "add not completed" if used is not None and is_cut_off(cached, used) else "added"

@@ -59,14 +59,16 @@ async def trace(case: Case, scene: Scene) -> None:
 async def arguments(case: Case, scene: Scene) -> None:
     """What cannot be said in CNI_ARGS is refused before anything runs; what can be arrives as it is, in its order."""
     assert get_str(case.expect, "runtime").endswith('reject keys/values containing ";" or "="')
+    scene.install("foo")
     for key, value in (("K;L", "v"), ("K=L", "v"), ("K", "v;w"), ("K", "v=w"), ("", "v")):
         with pytest.raises(InvalidParameter):
-            replace(ATTACHMENT, args=((key, value),))
-    scene.install("foo")
+            await scene.runtime().add(network({"type": "foo"}), replace(ATTACHMENT, args=((key, value),)))
+    assert not scene.commands
     await scene.runtime().add(
         network({"type": "foo"}), replace(ATTACHMENT, args=(("IgnoreUnknown", "1"), ("FOO", "BAR")))
     )
-    assert scene.commands[0].environment["CNI_ARGS"] == "IgnoreUnknown=1;FOO=BAR"
+    (command,) = scene.commands
+    assert command.environment["CNI_ARGS"] == "IgnoreUnknown=1;FOO=BAR"
 
 
 async def injected(case: Case, scene: Scene) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cni_invoker import Attachment, InvalidParameter
+from cni_invoker.attachment import freeze_keys
 
 GOOD = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1", args=(("IP", "10.1.0.9"),))
 
@@ -33,3 +34,16 @@ def test_it_is_checked_when_it_is_made(make_bad: Callable[[], Attachment]) -> No
 def test_it_is_a_value() -> None:
     """Equal attachments are equal, and can be members of a set."""
     assert {GOOD, replace(GOOD, capability_args={})} == {GOOD}
+
+
+def test_keys_are_frozen_once_each() -> None:
+    """A generator is gone through once; the order stays."""
+    keys = [replace(GOOD, container_id=name).key for name in ("c2", "c1", "c2")]
+    assert freeze_keys(key for key in keys) == (keys[0], keys[1])
+
+
+@pytest.mark.parametrize("wrong", [GOOD, ("c1", "eth0"), "c1/eth0", None, ["c1"]])
+def test_what_is_no_key_is_refused(wrong: object) -> None:
+    """It would equal no key, so that whatever it stands for would count as stale."""
+    with pytest.raises(TypeError, match="each valid attachment must be given as its AttachmentKey"):
+        freeze_keys([GOOD.key, wrong])

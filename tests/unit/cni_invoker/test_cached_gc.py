@@ -54,17 +54,18 @@ async def add_three(scene: Scene) -> None:
 
 
 async def test_gc_deletes_what_is_not_valid(scene: Scene) -> None:
-    """A stale attachment gets the DEL it is owed, then plugins are told what is valid; other networks are let be."""
+    """A stale attachment gets its DEL, then the plugins of each list receive what is valid; other networks stay."""
     await add_three(scene)
     valid = AttachmentKey(container_id="c2", ifname="eth0")
     before = len(scene.commands)
     await scene.runtime.gc(network(FIRST), [valid])
     later = scene.commands[before:]
-    assert scene.calls[before:] == ["second DEL", "first DEL", "first GC"]
+    assert scene.calls[before:] == ["second DEL", "first DEL", "first GC", "first GC", "second GC"]
     assert later[0].environment["CNI_CONTAINERID"] == "c1"
     assert later[0].environment["CNI_ARGS"] == "K=V"
     assert later[1].stdin["runtimeConfig"] == {"mac": "02::"}
-    assert get_objects(later[2].stdin, "cni.dev/valid-attachments") == ({"containerID": "c2", "ifname": "eth0"},)
+    for command in later[2:]:
+        assert get_objects(command.stdin, "cni.dev/valid-attachments") == ({"containerID": "c2", "ifname": "eth0"},)
     assert [kept.attachment.container_id for kept in await scene.runtime.attachments()] == ["c2", "c3"]
 
 
@@ -186,3 +187,37 @@ async def test_gc_looks_again(scene: Scene) -> None:
     await runtime.gc(BLUE, ())
     assert scene.calls[2:] == ["first GC", "second GC"]
     assert scene.commands[-1].stdin["cni.dev/valid-attachments"] == [{"containerID": "c1", "ifname": "eth0"}]
+
+
+@pytest.mark.parametrize("valid", [[ATTACHMENT], [("c1", "eth0")], "c1/eth0"], ids=["attachments", "tuples", "text"])
+async def test_gc_of_what_is_no_key(scene: Scene, valid: object) -> None:
+    """It equals no key, and so would delete what it was to spare: nothing is executed."""
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    before = scene.calls
+    for runtime in (scene.runtime, scene.stateless):
+        with pytest.raises(TypeError, match="must be given as its AttachmentKey"):
+            await runtime.gc(BLUE, valid)  # type: ignore[arg-type]
+    assert scene.calls == before
+    assert len(await scene.runtime.attachments()) == 1
+
+
+async def test_gc_of_a_generator(scene: Scene) -> None:
+    """It is gone through once, and every key in it is valid for each attachment, and for the plugins."""
+    await add_three(scene)
+    remembered = await scene.runtime.attachments("blue")
+    before = len(scene.calls)
+    await scene.runtime.gc(BLUE, (cached.attachment.key for cached in reversed(remembered)))
+    assert scene.calls[before:] == ["first GC", "second GC"]
+    for command in scene.commands[before:]:
+        assert len(get_objects(command.stdin, "cni.dev/valid-attachments")) == len(remembered)
+
+
+async def test_gc_of_each_list_that_was_used(scene: Scene) -> None:
+    """A plugin that has been taken out of the list may still hold something; equal lists are gone through once."""
+    await add_three(scene)
+    keys = [cached.attachment.key for cached in await scene.runtime.attachments("blue")]
+    before = len(scene.calls)
+    await scene.runtime.gc(network(FIRST), [*keys, *keys])
+    assert scene.calls[before:] == ["first GC", "first GC", "second GC"]
+    for command in scene.commands[before:]:
+        assert len(get_objects(command.stdin, "cni.dev/valid-attachments")) == len(keys)

@@ -14,7 +14,9 @@ from cni_invoker import (
     CacheDamaged,
     CachedAttachment,
     CachedRuntime,
+    CacheUnknown,
     FileCache,
+    InvalidParameter,
     NetworkConfigurationList,
     PluginFailed,
 )
@@ -46,6 +48,35 @@ async def test_a_damaged_memory(scene: Scene, tmp_path: Path) -> None:
     assert scene.calls == ["second DEL", "first DEL"]
     assert "prevResult" not in scene.commands[0].stdin
     assert not file.exists()
+
+
+async def test_a_memory_of_an_unknown_kind(scene: Scene, tmp_path: Path) -> None:
+    """Somebody else understands it: nothing runs, nothing changes, unless it is forced."""
+    runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
+    file = tmp_path / "results" / "blue-c1-eth0"
+    file.parent.mkdir()
+    file.write_bytes(b'{"kind":"cniCacheV2"}')
+    for attempt in (runtime.add, runtime.delete, runtime.check):
+        with pytest.raises(CacheUnknown, match="whoever has written it knows how to delete the attachment"):
+            await attempt(BLUE, ATTACHMENT)
+    assert scene.calls == []
+    assert file.read_bytes() == b'{"kind":"cniCacheV2"}'
+    await runtime.delete(BLUE, ATTACHMENT, force=True)
+    assert scene.calls == ["second DEL", "first DEL"]
+    assert not file.exists()
+
+
+async def test_an_argument_that_add_does_not_take(scene: Scene) -> None:
+    """What another runtime has added with it is deleted with it."""
+    odd = replace(ATTACHMENT, args=(("K", "a=b"),))
+    with pytest.raises(InvalidParameter, match="'='"):
+        await scene.runtime.add(BLUE, odd)
+    assert scene.calls == []
+    await scene.runtime.add(BLUE, ATTACHMENT)
+    (kept,) = await scene.cache.list()
+    await scene.cache.put(replace(kept, attachment=odd))
+    await scene.runtime.delete(BLUE, ATTACHMENT)
+    assert scene.commands[-1].environment["CNI_ARGS"] == "K=a=b"
 
 
 async def test_a_result_of_a_version_nobody_knows(scene: Scene) -> None:

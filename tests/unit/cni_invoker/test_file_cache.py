@@ -3,6 +3,8 @@
 """The attachment cache on disk: names, damage, and what cannot be written."""
 
 import asyncio
+import hashlib
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +15,15 @@ from cni_invoker import (
     AttachmentKey,
     CacheDamaged,
     CacheError,
+    CacheUnknown,
     FileCache,
     InvalidParameter,
 )
-from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, place
+from cni_invoker.libcni_record import render_record
+from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, place, read
+
+UNKNOWN_KIND = '{"kind":"cniCacheV2","containerId":"c1","ifName":"eth0","networkName":"blue"}'
+OWN_NAME = f"blue-c1-eth0-{hashlib.sha256(b'blue/c1/eth0').hexdigest()[:16]}"
 
 
 @pytest.fixture(name="files")
@@ -69,7 +76,6 @@ async def test_a_long_file_name(files: FileCache, tmp_path: Path, length: int) -
         b"adfadsfasdfasfdsafaf",
         b'{"kind":"cniCac',
         b"[]",
-        b'{"kind":"cniCacheV2"}',
         b'{"kind":1}',
         b'{"kind":"cniCacheV1","ifName":"eth0","networkName":"blue"}',
         b'{"kind":"cniCacheV1","containerId":"../c1","ifName":"eth0","networkName":"blue"}',
@@ -170,3 +176,35 @@ async def test_no_name_leads_out_of_the_directory(files: FileCache) -> None:
         await files.find("", KEY)
     with pytest.raises(InvalidParameter):
         AttachmentKey(container_id="../c1", ifname="eth0")
+
+
+@pytest.mark.parametrize("name", ["blue-c1-eth0", OWN_NAME])
+async def test_a_record_of_an_unknown_kind_stays(files: FileCache, tmp_path: Path, name: str) -> None:
+    """It is not damaged: whoever has written it understands it, so that nothing takes its place."""
+    file = place(tmp_path, UNKNOWN_KIND, name)
+    for attempt in (files.find("blue", KEY), files.put(CACHED), files.put(CACHED, new=True), files.list(whole=True)):
+        with pytest.raises(CacheUnknown, match="of the kind 'cniCacheV2', and only 'cniCacheV1' is known here"):
+            await attempt
+    assert await files.list() == ()
+    assert read(file) == UNKNOWN_KIND.encode()
+    await files.remove("blue", KEY)
+    assert not file.exists()
+
+
+async def test_a_record_of_an_unknown_kind_may_be_of_another(files: FileCache, tmp_path: Path) -> None:
+    """What shares a file name with an attachment does not go with it."""
+    await files.put(cached("blue-c1", "x"))
+    file = tmp_path / "results" / "blue-c1-x-eth0"
+    await files.put(cached("blue", "c1-x"))  # has a name of its own
+    file.write_text(UNKNOWN_KIND)
+    await files.remove("blue", cached("blue", "c1-x").attachment.key)
+    assert read(file) == UNKNOWN_KIND.encode()
+
+
+async def test_an_argument_with_an_equals_sign(files: FileCache, tmp_path: Path) -> None:
+    """Other runtimes let one pass; what they have added is deleted with it."""
+    document = {**json.loads(render_record(CACHED)), "cniArgs": [["FOO", "a=b="]]}
+    place(tmp_path, json.dumps(document))
+    found = await files.find("blue", KEY)
+    assert found is not None
+    assert found.attachment.args == (("FOO", "a=b="),)

@@ -8,6 +8,7 @@ from cni_invoker.errors import InvalidParameter
 from cni_invoker.names import (
     check_argument,
     check_container_id,
+    check_given_argument,
     check_ifname,
     check_netns,
     check_network_name,
@@ -92,4 +93,13 @@ def test_arguments_know_no_quoting(key: str, value: str) -> None:
     """What would be read as several arguments, or as none, is refused as a bad variable (4)."""
     with pytest.raises(InvalidParameter) as caught:
         check_argument(key, value)
+    assert caught.value.code == 4
+
+
+@pytest.mark.parametrize(("key", "value"), [("", "a"), ("a=b", "c"), ("a;b", "c"), ("a", "b;c"), ("a", "\0")])
+def test_what_nobody_can_have_given(key: str, value: str) -> None:
+    """A value with '=' was possible elsewhere; a second pair in a value, or in a key, was not."""
+    check_given_argument("a", "b=c")
+    with pytest.raises(InvalidParameter) as caught:
+        check_given_argument(key, value)
     assert caught.value.code == 4

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_invoker.tool_environment import container_id
 from spec import JsonObject, as_object, parse_json
 from tests.unit.cni_invoker.processes import is_alive
 from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, RESULT, Host
@@ -254,7 +255,7 @@ def test_the_documentation_names_every_command() -> None:
     text = (Path(__file__).parents[3] / "docs" / "cni-invoker.md").read_text("utf-8")
     shown = subprocess.check_output([sys.executable, "-m", "cni_invoker", "--help"], text=True, timeout=LIMIT_S)
     commands = re.findall(r"^  (\w+)  ", shown.partition("Commands:")[2], re.MULTILINE)
-    assert set(commands) == {"add", "check", "del", "gc", "list", "status", "validate", "version"}
+    assert set(commands) == {"add", "attachments", "check", "del", "gc", "list", "status", "validate", "version"}
     variables = re.findall(r"^  ([A-Z_]+)  .*?(?:\[(.*)\])?$", shown, re.MULTILINE)
     assert len(variables) == 5
     for command in commands:
@@ -265,17 +266,17 @@ def test_the_documentation_names_every_command() -> None:
 
 def test_delete_ends_what_a_killed_add_has_left_behind(host: Host, tmp_path: Path) -> None:
     """The plugin runs on without the command; it must not complete its ADD while, or after, that is undone."""
-    go_on = tmp_path / "go-on"
-    host.plugins.install("first", ADD={"wait_for": str(go_on), "result": RESULT})
-    with subprocess.Popen(host.command("add", "blue", NETNS), env=host.environment()) as adding:
+    netns = str(tmp_path / "netns")  # a container that no other test has
+    host.plugins.install("first", ADD={"wait_for": str(tmp_path / "go-on"), "result": RESULT})
+    with subprocess.Popen(host.command("add", "blue", netns), env=host.environment()) as adding:
         host.wait_for("ADD")
         adding.kill()
     orphan = next(command.pid for command in host.plugins.commands if command.verb == "ADD")
     assert is_alive(orphan)
-    done = host.run("del", "blue", NETNS)
+    done = host.run("del", "blue", netns)
     assert done.returncode == 0
     assert not is_alive(orphan)
-    assert f"ended what a killed process had left behind for {ID}: {orphan}" in done.stderr
+    assert f"ended what a killed process had left behind for {container_id(netns)}: {orphan}\n" in done.stderr
     assert host.names("locks") == ["blue"]
     assert host.names("results") == []
 

@@ -43,7 +43,7 @@ class Host:
     def command(self, *arguments: str) -> list[str]:
         """Give the command line."""
         verb, *rest = arguments
-        kept = ["--cache-dir", str(self.cache)] if verb in {"add", "check", "del", "gc"} else []
+        kept = ["--cache-dir", str(self.cache)] if verb in {"add", "attachments", "check", "del", "gc"} else []
         return [sys.executable, "-m", "cni_invoker", verb, *kept, *rest]
 
     def environment(self, **variables: str) -> dict[str, str]:
