@@ -31,6 +31,8 @@ from state.salvage import Salvage, find_fault, read_good
 __all__ = ["Database"]
 
 _FILES: Final = "leveldb"
+_BUFFER_BYTES: Final = 1 << 20
+"""What LevelDB may hold back in memory; the default is 16 MB in all, and it is read only once."""
 
 Check = Callable[[Mapping[str, bytes]], None]
 
@@ -177,13 +179,19 @@ def _describe(fault: str, salvage: Salvage, copy: Path) -> Finding:
 
 
 def _open(files: Path) -> "plyvel.DB":
-    return plyvel.DB(str(files), create_if_missing=True, paranoid_checks=True)
+    return plyvel.DB(
+        str(files),
+        create_if_missing=True,
+        paranoid_checks=True,
+        write_buffer_size=_BUFFER_BYTES,
+        lru_cache_size=_BUFFER_BYTES,
+    )
 
 
 def _open_and_load(files: Path) -> _Files:
     db = _open(files)
     try:
-        with db.iterator(verify_checksums=True) as entries:
+        with db.iterator(verify_checksums=True, fill_cache=False) as entries:
             return _Files(db, {key.decode("utf-8", "backslashreplace"): value for key, value in entries})
     except BaseException:
         db.close()
