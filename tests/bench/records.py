@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -80,10 +81,20 @@ AFTER_REBOOT_S: Final = 60.0
 """For so long the daemon is watched while it tears down what an earlier boot has left: thousands take minutes."""
 
 
+def ipv4_of(number: int) -> str:
+    """Give the address of an endpoint."""
+    return f"10.{number + 2 >> 16}.{number + 2 >> 8 & 255}.{number + 2 & 255}"
+
+
+def ipv6_of(number: int) -> str:
+    """Give its other one."""
+    return f"fd00::{number + 2:x}"
+
+
 def make_record(number: int, run_dir: Path, boot_id: str, sandbox: Path) -> EndpointRecord:
     """Make the record of an endpoint that is joined, as plugins of both families leave it."""
     endpoint_id = f"{number:064x}"
-    address, address_ipv6 = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", f"fd00::{number + 2:x}"
+    address, address_ipv6 = ipv4_of(number), ipv6_of(number)
     mac = "02:" + ":".join(f"{number:010x}"[i : i + 2] for i in range(0, 10, 2))
     staging = str(run_dir / "netns" / endpoint_id)
     of_address: JsonObject = {"peer": None, "broadcast": None, "scope": 0, "flags": 128, "metric": None, "label": None}
@@ -174,10 +185,13 @@ async def make_sandboxes(count: int) -> None:
     batches: dict[Path, list[str]] = {}
     for number in range(count):
         lines = batches.setdefault(sandbox_of(number, count), [])
-        place = len(lines) // 2
+        place = len(lines) // 5
         lines += [
             f"link add eth{place} type veth peer name peer{place}",
             f"link property add dev eth{place} altname cni-bridge-{number:064x}",
+            f"addr add {ipv4_of(number)}/8 dev eth{place}",
+            f"addr add {ipv6_of(number)}/64 dev eth{place} nodad",
+            f"link set eth{place} up",
         ]
     for path, lines in batches.items():
         await kernel.create_staging(path)
@@ -345,6 +359,8 @@ async def measure(count: int, directory: Path) -> tuple[str, ...]:
             answer_s = time.monotonic() - began
             async with watched(watch):
                 assert await watch.quiet(PATIENCE_S), (directory / "log").read_text()
+                told = Counter(re.findall(r'"event": "([a-z._]+)"', (directory / "log").read_text()))
+                assert not told, told  # such as endpoint.not_placed: then the settling has not been measured
                 print(f"    at rest after {time.monotonic() - began - QUIET_S:.0f} s", file=sys.stderr)
                 start = watch.stall()
                 create_ms = await create(host)
@@ -356,9 +372,6 @@ async def measure(count: int, directory: Path) -> tuple[str, ...]:
                 await host.call("CniBridge.Status")
                 await watch.quiet(AFTER_REBOOT_S)
                 reboot = watch.stall()
-        log = (directory / "log").read_text()
-        unwanted = re.findall(r'"event": "([a-z.]*bug)"', log)
-        assert not unwanted, log
     return (
         str(count),
         f"{listening_s:.2f}",
@@ -390,7 +403,7 @@ async def main(counts: tuple[int, ...]) -> None:
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     print("  ".join(HEAD), flush=True)
     for count in counts:
-        with tempfile.TemporaryDirectory() as name:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
             row = await measure(count, Path(name))
         print("  ".join(cell.rjust(len(title)) for cell, title in zip(row, HEAD, strict=True)), flush=True)
         for path in SANDBOXES.iterdir():
