@@ -68,7 +68,7 @@ class Daemon:
 
     async def live(self, number: int) -> None:
         """Have an endpoint made and deleted."""
-        both: dict[str, str] = {"NetworkID": NETWORK, "EndpointID": f"{number:064x}"}
+        both: dict[str, str] = {"NetworkID": NETWORK, "EndpointID": f"{number:011x}{0:053x}"}
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
         await self.call("NetworkDriver.CreateEndpoint", {**both, "Interface": interface, "Options": {}})
         sandbox = f"/var/run/docker/netns/{number:012x}"
@@ -91,7 +91,7 @@ class Daemon:
 
 async def main(count: int) -> None:
     """Measure it."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         directory = Path(name)
         for part in ("bin", "conf"):
             (directory / part).mkdir()

@@ -81,6 +81,11 @@ AFTER_REBOOT_S: Final = 60.0
 """For so long the daemon is watched while it tears down what an earlier boot has left: thousands take minutes."""
 
 
+def id_of(number: int) -> str:
+    """Give the ID of an endpoint; its link in the host namespace is called by the first eleven digits."""
+    return f"{number:011x}{0:053x}"
+
+
 def ipv4_of(number: int) -> str:
     """Give the address of an endpoint."""
     return f"10.{number + 2 >> 16}.{number + 2 >> 8 & 255}.{number + 2 & 255}"
@@ -93,7 +98,7 @@ def ipv6_of(number: int) -> str:
 
 def make_record(number: int, run_dir: Path, boot_id: str, sandbox: Path) -> EndpointRecord:
     """Make the record of an endpoint that is joined, as plugins of both families leave it."""
-    endpoint_id = f"{number:064x}"
+    endpoint_id = id_of(number)
     address, address_ipv6 = ipv4_of(number), ipv6_of(number)
     mac = "02:" + ":".join(f"{number:010x}"[i : i + 2] for i in range(0, 10, 2))
     staging = str(run_dir / "netns" / endpoint_id)
@@ -188,7 +193,7 @@ async def make_sandboxes(count: int) -> None:
         place = len(lines) // 5
         lines += [
             f"link add eth{place} type veth peer name peer{place}",
-            f"link property add dev eth{place} altname cni-bridge-{number:064x}",
+            f"link property add dev eth{place} altname cni-bridge-{id_of(number)}",
             f"addr add {ipv4_of(number)}/8 dev eth{place}",
             f"addr add {ipv6_of(number)}/64 dev eth{place} nodad",
             f"link set eth{place} up",
@@ -328,7 +333,7 @@ async def create(host: Host) -> float:
     """Create endpoints and delete them again; give the median of the milliseconds that the creating took."""
     taken: list[float] = []
     for number in range(CREATES):
-        both: dict[str, str] = {"NetworkID": "0" * 64, "EndpointID": f"{number + (1 << 64):064x}"}
+        both: dict[str, str] = {"NetworkID": "0" * 64, "EndpointID": id_of(number + (1 << 32))}
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
         duration_s, _ = await host.call("NetworkDriver.CreateEndpoint", {**both, "Interface": interface, "Options": {}})
         taken.append(duration_s * 1000)
@@ -339,7 +344,7 @@ async def create(host: Host) -> float:
 
 async def measure(count: int, directory: Path) -> tuple[str, ...]:
     """Measure a daemon with so many endpoints; give the row of the table."""
-    members = {f"{n:064x}": [f"{e:064x}" for e in range(n, count, NETWORKS)] for n in range(NETWORKS)}
+    members = {f"{n:064x}": [id_of(e) for e in range(n, count, NETWORKS)] for n in range(NETWORKS)}
     engine = FakeEngine(directory / "engine", networks={key: network(key, *ends) for key, ends in members.items()})
     host = Host(directory=directory, engine=engine)
     (directory / "bin").mkdir()
