@@ -76,8 +76,13 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--refresh", action="store_true", help="ask the mirror even if some have been fetched before")
     options = parser.parse_args(arguments)
+    try:
+        sources = options.suite or known_sources()
+    except FetchError as exc:
+        print(exc, file=sys.stderr)
+        return 1
     failed = False
-    for source in options.suite or known_sources():
+    for source in sources:
         try:
             directory = (None if options.refresh else find_fetched_engine(source)) or fetch_engine(source)
         except FetchError as exc:

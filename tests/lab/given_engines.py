@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Engines that no Debian suite has, from archives in a directory that `LAB_ENGINES_DIR` names.
 
-An archive `docker-VERSION-ARCHITECTURE.tar.xz` has `docker-VERSION/bin/dockerd` and `…/bin/runc`. The docker command
-and containerd are those of Debian's newest engine. All of it is unpacked into the user's cache, where the engines of
-Debian's suites are; the archives are only read.
+An archive `docker-VERSION-ARCHITECTURE.tar.xz` has `docker-VERSION/bin/dockerd` and `…/bin/runc`. The docker command,
+containerd and docker-proxy are those of Debian's newest engine. All of it is unpacked into the user's cache, where the
+engines of Debian's suites are; the archives are only read.
 """
 
 import lzma
@@ -22,7 +22,13 @@ __all__ = ["VARIABLE", "find_given_engine", "given_archives", "unpack_engine"]
 VARIABLE: Final = "LAB_ENGINES_DIR"
 _SUFFIX: Final = ".tar.xz"
 _OWN: Final = {"bin/dockerd": "usr/sbin/dockerd", "bin/runc": "usr/bin/runc"}
-_BORROWED: Final = ("usr/bin/docker", "usr/bin/containerd", "usr/bin/containerd-shim-runc-v2", "usr/bin/docker-init")
+_BORROWED: Final = (
+    "usr/bin/docker",
+    "usr/bin/containerd",
+    "usr/bin/containerd-shim-runc-v2",
+    "usr/bin/docker-init",
+    "usr/sbin/docker-proxy",
+)
 
 
 def given_archives() -> Sequence[Path]:

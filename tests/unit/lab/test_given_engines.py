@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Engines from archives: unpacked once, completed from Debian's newest engine, and named where they are of no use."""
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.lab import LabError, find_engine, known_engines
+from tests.lab.fetch_engines import main
+
+# An engine 28.5.2 of sid; no other suite has one.
+APT = r"""#!/bin/sh
+case "$*" in
+*indextargets*) echo http://mirror.example/debian/ ;;
+*download*)
+    pack() {
+        mkdir -p "$1/DEBIAN"
+        printf '%s\n' "Package: $1" 'Version: 28.5.2' 'Architecture: all' 'Maintainer: x' 'Description: x' \
+            >"$1/DEBIAN/control"
+        for program in $2; do
+            mkdir -p "$1/$(dirname "$program")"
+            printf '#!/bin/sh\necho "%s version 28.5.2, build 5d6db84"\n' "$1" >"$1/$program"
+            chmod 755 "$1/$program"
+        done
+        dpkg-deb --build "$1" "$1_28.5.2_all.deb"
+    }
+    pack docker.io 'usr/sbin/dockerd usr/sbin/docker-proxy'
+    pack docker-cli usr/bin/docker
+    pack containerd 'usr/bin/containerd usr/bin/containerd-shim-runc-v2' ;;
+esac
+"""
+
+
+@pytest.fixture(name="cache", autouse=True)
+def make_cache(machine: Callable[[str], Path]) -> Path:
+    """An empty cache, and a machine whose apt is `APT`."""
+    return machine(APT) / "engines"
+
+
+@pytest.fixture(name="given")
+def make_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of archives, which the variable names."""
+    given = tmp_path / "given"
+    given.mkdir()
+    monkeypatch.setenv("LAB_ENGINES_DIR", str(given))
+    return given
+
+
+def write_archive(given: Path, **programs: str) -> Path:
+    """Put an archive of an engine 29.7.2 into the directory, with these scripts as its programs."""
+    archive = given / "docker-29.7.2-amd64.tar.xz"
+    with tarfile.open(archive, "w:xz") as content:
+        for name, script in programs.items():
+            data = f"#!/bin/sh\n{script}\n".encode()
+            member = tarfile.TarInfo(f"docker-29.7.2/bin/{name}")
+            member.size = len(data)
+            content.addfile(member, io.BytesIO(data))
+    return archive
+
+
+def test_an_engine_of_an_archive(cache: Path, given: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own programs come from the archive, the others from Debian's newest engine; the archive is only read."""
+    archive = write_archive(given, dockerd="echo Docker version 29.7.2, build x", runc="echo runc")
+    assert main([]) == 0
+    tree = cache / "docker-29.7.2-amd64"
+    assert f"Docker version 29.7.2, build x ({archive}): {tree}" in capsys.readouterr().out
+    engine = find_engine("29")
+    assert (engine.name, engine.directory) == ("29.7.2", tree)
+    assert [other.name for other in known_engines() if other.directory][-1] == "29.7.2"
+    assert not (tree / "usr/bin/runc").is_symlink()
+    for borrowed in (
+        "usr/bin/docker",
+        "usr/bin/containerd",
+        "usr/bin/containerd-shim-runc-v2",
+        "usr/sbin/docker-proxy",
+    ):
+        assert (tree / borrowed).resolve() == (cache / "sid" / borrowed).resolve()
+    assert [path.name for path in given.iterdir()] == [archive.name]
+
+
+@pytest.mark.parametrize(
+    ("programs", "says"),
+    [
+        ({"dockerd": "echo Docker version 29.7.2"}, "has no bin/runc"),
+        ({"dockerd": "echo GLIBC_2.99 not found >&2; exit 1", "runc": "exit 0"}, "dockerd: exit status 1: GLIBC_2.99"),
+        ({}, "has no bin/dockerd and no bin/runc"),
+    ],
+)
+def test_an_archive_that_is_of_no_use(
+    cache: Path, given: Path, capsys: pytest.CaptureFixture[str], programs: dict[str, str], says: str
+) -> None:
+    """It is named with the reason, nothing of it is kept, and the other engines can be had."""
+    archive = write_archive(given, **programs)
+    assert main([]) == 1
+    said = capsys.readouterr().err
+    assert f"the engine of {archive} cannot be had" in said
+    assert says in said
+    assert not list(cache.glob("*29.7.2*"))
+    assert find_engine("28").name == "28.5.2"
+
+
+def test_an_archive_that_is_none(given: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is damaged, or no archive, is named."""
+    archive = given / "docker-29.7.2-amd64.tar.xz"
+    archive.write_bytes(b"nothing")
+    assert main([]) == 1
+    assert f"{archive} cannot be unpacked" in capsys.readouterr().err
+
+
+def test_the_variable_names_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistake in the variable is not taken for an empty directory."""
+    monkeypatch.setenv("LAB_ENGINES_DIR", str(tmp_path / "nowhere"))
+    with pytest.raises(LabError, match=r"LAB_ENGINES_DIR names .*nowhere, which is no directory"):
+        known_engines()
+    assert main([]) == 1
+    assert "which is no directory" in capsys.readouterr().err
