@@ -4,12 +4,17 @@
 
 aiohttp waits for ever for the first request of a connection, and accepts until the process has no descriptor left: who
 only connects, or sends a byte a minute, would keep Docker out.
+
+A deadline is the client's. If the event loop was busy when it passed, the request may have arrived long ago: it may
+wait in the kernel, or have been read and not yet be a call. To end the connection then would carry out the call and
+answer nobody. So a connection ends only after the loop has turned in time, and found nothing new.
 """
 
 import asyncio
 import socket
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -23,8 +28,28 @@ log = structlog.get_logger()
 _REQUEST_LIMIT_S: Final = 20.0
 _WAITING: Final = 512
 """Half of the 1024 descriptors that a process usually may have. dockerd sends its request as it connects."""
+_LOOK_S: Final = 0.05
+"""How long after its deadline a connection is looked at again: enough for a loop that is not busy to make a call of
+what has arrived."""
+_LOOKS: Final = 20
+"""How often that is done while bytes come, or the loop is late: a second at least, and no client can prolong it."""
 _HIDDEN: Final = "it is not known which containers run; run cni-bridge in the PID namespace of dockerd"
 _UCRED: Final = struct.Struct("=iII")  # unix(7): PID, UID, GID
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A connection that is waited for.
+
+    Attributes:
+        timer: Looks at it when its time is over.
+        looks: How often it was looked at.
+        has_input: Bytes have come since.
+    """
+
+    timer: asyncio.TimerHandle
+    looks: int = 0
+    has_input: bool = False
 
 
 class Connections:
@@ -47,7 +72,7 @@ class Connections:
         self._limit = waiting
         self._on_hidden = on_hidden
         self._has_said = False
-        self._deadlines: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
+        self._waiting: dict[asyncio.BaseTransport, _Waiting] = {}
 
     def guarded(self, make_protocol: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """Give what makes the same protocols, watched from here."""
@@ -55,8 +80,8 @@ class Connections:
 
     def arrived(self, transport: asyncio.BaseTransport | None) -> None:
         """Wait no longer for a connection's request: it is there, or the connection has ended."""
-        if transport is not None and transport in self._deadlines:
-            self._deadlines.pop(transport).cancel()
+        if transport is not None and transport in self._waiting:
+            self._waiting.pop(transport).timer.cancel()
 
     def note_caller(self, transport: asyncio.BaseTransport | None) -> None:
         """Take note of the process that makes a call, if it can be seen."""
@@ -69,10 +94,27 @@ class Connections:
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the request of a new connection."""
-        if len(self._deadlines) >= self._limit:
-            self._end(next(iter(self._deadlines)))
+        if len(self._waiting) >= self._limit:
+            self._end(next(iter(self._waiting)))
+        timer = asyncio.get_running_loop().call_later(self._limit_s, self._look, transport)
+        self._waiting[transport] = _Waiting(timer=timer)
+
+    def received(self, transport: asyncio.BaseTransport | None) -> None:
+        """Take note that bytes have come on a connection."""
+        if transport is not None and transport in self._waiting:
+            self._waiting[transport].has_input = True
+
+    def _look(self, transport: asyncio.BaseTransport) -> None:
+        """End a connection whose time is over, unless its request may have come unseen."""
         loop = asyncio.get_running_loop()
-        self._deadlines[transport] = loop.call_later(self._limit_s, self._end, transport)
+        waiting = self._waiting[transport]
+        is_late = loop.time() - waiting.timer.when() > _LOOK_S
+        if waiting.looks < _LOOKS and (waiting.looks == 0 or waiting.has_input or is_late):
+            waiting.looks += 1
+            waiting.has_input = False
+            waiting.timer = loop.call_later(_LOOK_S, self._look, transport)
+        else:
+            self._end(transport)
 
     def _end(self, transport: asyncio.BaseTransport) -> None:
         self.arrived(transport)
@@ -91,14 +133,13 @@ def _find_caller(transport: asyncio.BaseTransport) -> int | None:
 
 
 class _Guarded(asyncio.Protocol):
-    """Hands everything on; only the beginning and the end of a connection are noted."""
+    """Hands everything on; what is noted of a connection is its beginning, that bytes come, and its end."""
 
     def __init__(self, protocol: asyncio.Protocol, connections: Connections) -> None:
         self._protocol = protocol
         self._connections = connections
         self._transport: asyncio.BaseTransport | None = None
-        # Bytes and the pauses of writing come often: straight to whom they are for.
-        self.data_received = protocol.data_received  # type: ignore[method-assign]
+        # The pauses of writing come often: straight to whom they are for.
         self.eof_received = protocol.eof_received  # type: ignore[method-assign]
         self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
         self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
@@ -107,6 +148,10 @@ class _Guarded(asyncio.Protocol):
         self._transport = transport
         self._connections.opened(transport)
         self._protocol.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._connections.received(self._transport)
+        self._protocol.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.arrived(self._transport)
