@@ -20,7 +20,7 @@ from cnm_bridge.lifecycle.naming import STAGING_IFNAME, alternative_name, host_l
 from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.owners import AddressOwners
-from cnm_bridge.lifecycle.plan import Plan, refuse_ignored
+from cnm_bridge.lifecycle.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable, has_device
@@ -285,6 +285,7 @@ class Endpoints:
                 f"{', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge, ptp or macvlan"
             ) from exc
         refuse_ignored(plan, snapshot)
+        snapshot = with_sysctls(plan, snapshot)
         await self._store.put_endpoint(with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json())))
         log.info("endpoint.created", configuration=configuration.name)
         return snapshot

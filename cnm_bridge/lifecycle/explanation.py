@@ -123,6 +123,8 @@ def foresee_settling(plan: Plan) -> tuple[str, ...]:
     for plugin in plan.configuration.plugins:
         with suppress(JsonError):  # what is malformed there is the plugin's to refuse, or to let pass
             found += _foresee_plugin(plugin)
+    if plan.sysctls:
+        found.append(f"sysctls of the endpoint's options: {', '.join(map(str, plan.sysctls))}")
     for version in (4, 6):
         further_addresses = [str(address) for address in plan.addresses if address.version == version][1:]
         found += [f"further address {address}" for address in further_addresses]

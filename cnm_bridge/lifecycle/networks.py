@@ -19,6 +19,7 @@ from cni_invoker import (
 )
 from cnm_bridge.errors import Refused
 from cnm_bridge.lifecycle.binding import Binder
+from cnm_bridge.lifecycle.docker_options import refuse_unread, split_unknown
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.options import Options, merge_options, parse_options
@@ -72,6 +73,7 @@ class Networks:
             CniError: There is no such configuration, or none at all; or a plugin of it is missing, or too old.
         """
         options = parse_options(request.options)
+        refuse_unread(request.options, ipv4=request.ipv4, ipv6=request.ipv6)
         record = NetworkRecord(
             id=request.network_id,
             configuration=options.configuration,
@@ -105,7 +107,10 @@ class Networks:
                 cannot do what is asked for.
             CniError: The list named with `cni.network` is not there any more, or its plugins do not fit it.
         """
-        return await self._plan(request.network_id, request.options, request.requested)
+        wishes, unknown = split_unknown(request.options)
+        for option in unknown:
+            log.warning("endpoint.option_unknown", option=option)
+        return await self._plan(request.network_id, wishes, request.requested)
 
     async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
         """Return a network and its list, as they are for an endpoint that asks for nothing.

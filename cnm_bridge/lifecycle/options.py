@@ -12,6 +12,13 @@ from cni_invoker import InvalidParameter
 from cni_invoker.names import check_argument
 from cnm_bridge.errors import BadOption
 from cnm_bridge.lifecycle.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
+from cnm_bridge.lifecycle.docker_options import (
+    NETWORK_OPTIONS,
+    SYSCTLS,
+    LinkSetting,
+    parse_sysctls,
+    refuse_docker_option,
+)
 from spec import JsonError, JsonObject, JsonValue, parse_json
 
 __all__ = ["CONFIGURATION", "OPTIONS", "OPTION_FAMILIES", "Options", "WantedAddress", "merge_options", "parse_options"]
@@ -30,11 +37,6 @@ OPTIONS: Final = frozenset({CONFIGURATION, _IPS, _IFNAME_PREFIX, *BANDWIDTH_OPTI
 """The options whose names are fixed."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
 """The options whose names end in the user's own word: their beginnings, and how to write of them."""
-
-_DOCKERS_OWN: Final = frozenset(
-    {"com.docker.network.advertise_addr_nmsgs", "com.docker.network.advertise_addr_ms"},
-)
-"""Options of networks that libnetwork itself reads, of whichever driver the network is."""
 
 _OWN_WAY: Final[Mapping[str, str]] = {
     "portmappings": "publish ports with -p",
@@ -66,6 +68,7 @@ class Options:
         labels: What goes to `args.cni.labels`.
         capabilities: Values by capability, `bandwidth` among them.
         ifname_prefix: The beginning of the link's name in the container.
+        sysctls: Settings of the link in the container.
     """
 
     configuration: str | None = None
@@ -74,6 +77,7 @@ class Options:
     labels: tuple[tuple[str, str], ...] = ()
     capabilities: JsonObject = field(default_factory=dict, hash=False)
     ifname_prefix: str = _DEFAULT_PREFIX
+    sysctls: tuple[LinkSetting, ...] = ()
 
 
 def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> dict[str, str]:
@@ -104,13 +108,15 @@ def parse_options(options: Mapping[str, str]) -> Options:
         labels=tuple((key, value) for _, key, value in _family(options, _LABELS)),
         capabilities={**dict(_parse_capabilities(options)), **({"bandwidth": bandwidth} if bandwidth else {})},
         ifname_prefix=_parse_prefix(options.get(_IFNAME_PREFIX, _DEFAULT_PREFIX)),
+        sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
     )
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     for option in sorted(options):
-        if option in OPTIONS or option in _DOCKERS_OWN:
+        if option in OPTIONS or option in NETWORK_OPTIONS or option == SYSCTLS:
             continue
+        refuse_docker_option(option)
         if not any(option.startswith(family) and option != family for family in OPTION_FAMILIES):
             raise BadOption.unknown(option, (*OPTIONS, *OPTION_FAMILIES.values()))
 

@@ -6,14 +6,15 @@ CreateEndpoint does what it says, CreateNetwork sees by it what cannot work, and
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final
 
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import Snapshot
+from cnm_bridge.kernel import Snapshot, Sysctl
 from cnm_bridge.lifecycle.addressing import parse_addresses, plan_addresses, plan_mac, static_addresses, with_labels
+from cnm_bridge.lifecycle.docker_options import LinkSetting
 from cnm_bridge.lifecycle.handover import choose_interface, given_addresses
 from cnm_bridge.lifecycle.options import Options, WantedAddress
 from cnm_bridge.lifecycle.pools import refuse_other_pools
@@ -21,7 +22,7 @@ from cnm_bridge.lifecycle.suitability import refuse_unsuitable
 from spec import JsonError, JsonObject
 from state import PoolRecord, RequestedInterface
 
-__all__ = ["Plan", "plan_attachment", "refuse_ignored"]
+__all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_sysctls"]
 
 _MULTICAST: Final = 1
 """The bit of a MAC's first byte that makes it a group's."""
@@ -43,6 +44,7 @@ class Plan:
         requested: What Docker chose itself.
         mac_told: Whether the plugins were told the MAC that Docker chose.
         ifname_prefix: The beginning of the link's name in the container.
+        sysctls: Settings of the link in the container, over those of the plugins.
     """
 
     configuration: NetworkConfigurationList
@@ -52,6 +54,7 @@ class Plan:
     requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
     mac_told: bool = False
     ifname_prefix: str = "eth"
+    sysctls: tuple[LinkSetting, ...] = ()
 
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
@@ -121,7 +124,15 @@ def _plan(
         requested=requested,
         mac_told=told is not None,
         ifname_prefix=options.ifname_prefix,
+        sysctls=options.sysctls,
     )
+
+
+def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
+    """Return what the plugins made with the settings that the endpoint's options ask for over theirs."""
+    settings = {sysctl.name: sysctl.value for sysctl in snapshot.sysctls}
+    settings |= {wanted.path(snapshot.link.name): wanted.value for wanted in plan.sysctls}
+    return replace(snapshot, sysctls=tuple(Sysctl(name=name, value=value) for name, value in settings.items()))
 
 
 def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
@@ -147,7 +158,7 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
         if wanted is not None and wanted != made:
             raise Refused(
                 f"Docker's IPAM chose {wanted}, but the plugins of CNI configuration {name} made {made} of it, which "
-                "Docker would not know; make the network with --ipam-driver null"
+                "Docker would not know; make the network with --ipam-driver null (or, from Engine 28 on, --ipv4=false)"
             )
     mac = plan.requested.mac
     if mac and snapshot.link.mac != mac.lower() and (plan.mac_told or chosen.mac is None):

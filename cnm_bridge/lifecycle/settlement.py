@@ -97,9 +97,12 @@ def _wants_ipv6(snapshot: Snapshot) -> bool:
 
 def _switched_on(snapshot: Snapshot) -> tuple[Sysctl, ...]:
     """Return the setting that lets a link have IPv6, where Docker switches it off: it is told no address of that."""
+    name = f"net/ipv6/conf/{snapshot.link.name}/disable_ipv6"
     if any(address.version == _IPV6 for address in told_addresses(snapshot)):
         return ()
-    return (Sysctl(name=f"net/ipv6/conf/{snapshot.link.name}/disable_ipv6", value="0"),)
+    if any(sysctl.name == name for sysctl in snapshot.sysctls):
+        return ()
+    return (Sysctl(name=name, value="0"),)
 
 
 def _is_ipv6(route: Route) -> bool:

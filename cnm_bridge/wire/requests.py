@@ -24,7 +24,7 @@ from ipaddress import (
 from typing import Final
 
 from cnm_bridge.errors import BadRequest
-from spec import JsonObject, find_int, find_object, find_str, get_bool, get_int, get_objects, get_str
+from spec import JsonObject, JsonValue, find_int, find_object, find_str, get_bool, get_int, get_objects, get_str
 from state import EndpointId, NetworkId, PoolRecord, RequestedInterface
 
 __all__ = [
@@ -47,7 +47,11 @@ _GENERIC: Final = "com.docker.network.generic"
 _INTERNAL: Final = "com.docker.network.internal"
 _PORT_MAP: Final = "com.docker.network.portmap"
 _MAC: Final = "com.docker.network.endpoint.macaddress"
+_ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
+_ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
 _DOCKERS_OWN: Final = "com.docker.network."
+_TOLD: Final = frozenset({_MAC, "com.docker.network.endpoint.name"})
+"""Texts among an endpoint's options that are Docker's own words, not the user's."""
 
 _NULL_POOLS: Final = frozenset({IPv4Network("0.0.0.0/0"), IPv6Network("::/0")})
 """What Docker's null IPAM driver answers: no pool of its own."""
@@ -68,12 +72,16 @@ class CreateNetwork:
         network_id: Docker's ID. Its name is not told.
         options: What the user gave with `-o`.
         internal: Made with `--internal`.
+        ipv4: Whether Docker gives it IPv4 addresses; None of engines before 28, which do not say.
+        ipv6: Whether Docker gives it IPv6 addresses.
         pools: The address pools that Docker's IPAM driver chose, both families; none with the null driver.
     """
 
     network_id: NetworkId
     options: Mapping[str, str]
     internal: bool
+    ipv4: bool | None
+    ipv6: bool
     pools: tuple[PoolRecord, ...]
 
 
@@ -93,7 +101,7 @@ class CreateEndpoint:
         network_id: Its network.
         endpoint_id: Docker's ID.
         requested: What Docker has chosen already; it must not be answered again.
-        options: The keys the user gave with `driver-opt`.
+        options: What the user gave with `driver-opt`, Docker's own options among it.
     """
 
     network_id: NetworkId
@@ -179,6 +187,8 @@ def parse_create_network(body: JsonObject) -> CreateNetwork:
         network_id=_network_id(body),
         options={key: get_str(generic, key) for key in generic},
         internal=get_bool(options, _INTERNAL),
+        ipv4=get_bool(options, _ENABLE_IPV4) if _ENABLE_IPV4 in options else None,
+        ipv6=get_bool(options, _ENABLE_IPV6),
         pools=tuple(pool for pool in pools if pool.subnet not in _NULL_POOLS),
     )
 
@@ -190,13 +200,18 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
         BadRequest: An address is none.
     """
     options = find_object(body, "Options") or {}
-    users = [key for key in options if not key.startswith(_DOCKERS_OWN)]
+    users = [key for key in options if not key.startswith(_DOCKERS_OWN) or _is_given(key, options[key])]
     return CreateEndpoint(
         network_id=_network_id(body),
         endpoint_id=_endpoint_id(body),
         requested=_parse_requested(find_object(body, "Interface") or {}, find_str(options, _MAC)),
         options={key: get_str(options, key) for key in users},
     )
+
+
+def _is_given(key: str, value: JsonValue) -> bool:
+    """Tell whether the user gave an option of Docker's with `driver-opt`: these are texts."""
+    return isinstance(value, str) and key not in _TOLD
 
 
 def parse_join(body: JsonObject) -> Join:

@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from spec import as_object, get_str, parse_json
-from tests.lab import Container, Engine
+from tests.lab import CommandFailed, Container, Engine
 from tests.lab.fetch_compose import find_fetched_compose
 from tests.system.peer import ask, serving
 from tests.system.plugin_lists import PORTMAP
@@ -91,6 +91,8 @@ def test_all_that_a_services_network_has(scene: Scene, program: str, engine: Eng
     """
     if engine.version < (28,):
         text = text.replace("gw_priority: 1, ", "")
+    else:
+        text = text.replace('ipam: { driver: "null" }', "enable_ipv4: false", 1)
     before = scene.lab.state()
     with up(scene, program, dedent(text), "web", "db") as (web, db):
         assert reaches(web, "store")
@@ -105,3 +107,18 @@ def test_all_that_a_services_network_has(scene: Scene, program: str, engine: Eng
         with serving(scene.lab, web, 80):
             assert ask(scene.lab, None, "127.0.0.1", 8110) == web.name
     assert scene.lab.wait_clean(before) == ""
+
+
+def test_a_whole_interface_name(scene: Scene, program: str, engine: Engine) -> None:
+    """Docker lets no driver but its own choose it; the container does not start under another name."""
+    if engine.version < (28,):
+        pytest.skip(f"engine {engine.name} has no interface_name; 28 is the first that has")
+    scene.configure(bridge(scene.subnet()), name="front")
+    text = """
+        services:
+          web: { image: busybox, command: sleep 3600, networks: { front: { interface_name: lan7 } } }
+        networks:
+          front: { driver: cni-bridge, driver_opts: { cni.network: front }, enable_ipv4: false }
+    """
+    with pytest.raises(CommandFailed, match=r"cni\.ifname-prefix"), up(scene, program, dedent(text), "web"):
+        pass

@@ -41,10 +41,19 @@ def test_a_far_option_is_answered_with_all() -> None:
 
 
 def test_dockers_own_options_of_networks() -> None:
-    """What libnetwork reads itself is its own affair; what it reads for other drivers alone would have no effect."""
-    assert parse_options({"com.docker.network.advertise_addr_nmsgs": "0"}) == Options()
-    with pytest.raises(BadOption, match="unknown"):
+    """What libnetwork reads itself passes; what would have no effect here is refused."""
+    for option in ("advertise_addr_nmsgs", "advertise_addr_ms", "enable_ipv4", "enable_ipv6"):
+        assert parse_options({f"com.docker.network.{option}": "0"}) == Options()
+    with pytest.raises(BadOption, match="Docker's own driver bridge"):
         parse_options({"com.docker.network.bridge.name": "br0"})
+    with pytest.raises(BadOption, match="unknown to cni-bridge"):
+        parse_options({"com.docker.network.endpoint.sysctl": ""})
+
+
+def test_settings_of_the_link() -> None:
+    """Docker's option for them is honoured, of an endpoint and as a network's default."""
+    (setting,) = parse_options({"com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.rp_filter=2"}).sysctls
+    assert (str(setting), setting.value) == ("net.ipv4.conf.IFNAME.rp_filter", "2")
 
 
 def test_values() -> None:

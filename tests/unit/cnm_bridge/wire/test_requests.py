@@ -116,6 +116,41 @@ def test_create_endpoint_with_wishes() -> None:
     assert request.options == {"cni.ips": "10.1.2.3"}
 
 
+def test_dockers_options_that_the_user_gave() -> None:
+    """They are texts among what Docker says itself; which of them have an effect is not decided here."""
+    request = parse_create_endpoint(
+        create_endpoint(
+            Options={
+                "com.docker.network.endpoint.macaddress": "AgAAAAAB",
+                "com.docker.network.endpoint.name": "web",
+                "com.docker.network.endpoint.dnsservers": ["8.8.8.8"],
+                "com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.rp_filter=2",
+                "com.docker.network.endpoint.ifname": "lan0",
+                "com.docker.network.other": "x",
+            }
+        )
+    )
+    assert request.options == {
+        "com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.rp_filter=2",
+        "com.docker.network.endpoint.ifname": "lan0",
+        "com.docker.network.other": "x",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "families"),
+    [
+        ({"com.docker.network.enable_ipv6": True}, (None, True)),
+        ({"com.docker.network.enable_ipv4": False, "com.docker.network.enable_ipv6": False}, (False, False)),
+    ],
+)
+def test_address_families(options: JsonObject, families: tuple[bool | None, bool]) -> None:
+    """Engines from 28 on say whether a network has IPv4."""
+    body: JsonObject = {"NetworkID": NETWORK, "Options": options}
+    request = parse_create_network(load_validator("cnm/CreateNetwork")(body))
+    assert (request.ipv4, request.ipv6) == families
+
+
 def test_a_mac_among_the_options_only() -> None:
     """It is base64 there, as Go writes bytes."""
     options: JsonObject = {"com.docker.network.endpoint.macaddress": "AgAAAAAB"}

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker's own options, `com.docker.network.*`: honoured here, left to Docker, or refused; pure.
+
+None is dropped without a word: docs/configuration.md has the table. The names are those of moby
+`daemon/libnetwork/netlabel/labels.go`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cnm_bridge.errors import BadOption
+
+__all__ = [
+    "NETWORK_OPTIONS",
+    "SYSCTLS",
+    "LinkSetting",
+    "parse_sysctls",
+    "refuse_docker_option",
+    "refuse_unread",
+    "split_unknown",
+]
+
+_DOCKERS_NAMES: Final = "com.docker.network."
+
+SYSCTLS: Final = "com.docker.network.endpoint.sysctls"
+"""Settings of the link, which libnetwork applies from Engine 27 on, and this driver everywhere."""
+
+_ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
+_ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
+_ANNOUNCEMENTS: Final = frozenset(
+    {"com.docker.network.advertise_addr_nmsgs", "com.docker.network.advertise_addr_ms"},
+)
+NETWORK_OPTIONS: Final = frozenset({_ENABLE_IPV4, _ENABLE_IPV6, *_ANNOUNCEMENTS})
+"""Options of networks that Docker itself reads, of whichever driver the network is."""
+
+_WAYS: Final[Mapping[str, str]] = {
+    "com.docker.network.endpoint.ifname": (
+        "Docker lets no driver but its own choose the whole name of a link; give cni.ifname-prefix, to which Docker "
+        "appends a number"
+    ),
+    "com.docker.network.container_iface_prefix": "give cni.ifname-prefix instead",
+    "com.docker.network.driver.mtu": 'the plugins set the MTU; write "mtu" into the CNI configuration',
+    "com.docker.network.internal": "give --internal instead",
+}
+"""What to do instead, by option."""
+_BRIDGES_OWN: Final = ("com.docker.network.bridge.", "com.docker.network.host_ipv")
+_FOR_BRIDGE: Final = (
+    "is for networks of Docker's own driver bridge; what this network does is up to its CNI configuration"
+)
+
+_BOOLEANS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
+"""As Go's `strconv.ParseBool`."""
+
+_SYSCTL: Final = re.compile(r"(net\.(?:ipv4|ipv6)\.(?:conf|neigh))\.ifname\.([a-z0-9_]+)=([^\n]*)", re.IGNORECASE)
+"""`ifname` in lower case: `docker run --network name=N,driver-opt=…` of 20.10 makes lower case of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSetting:
+    """A setting of the container's link.
+
+    Attributes:
+        family: Its directory below /proc/sys, e.g. `net/ipv4/conf`.
+        name: Its name, e.g. `log_martians`.
+        value: What it is to be.
+    """
+
+    family: str
+    name: str
+    value: str
+
+    def path(self, ifname: str) -> str:
+        """Return the path below /proc/sys for a link."""
+        return f"{self.family}/{ifname}/{self.name}"
+
+    def __str__(self) -> str:
+        return self.path("IFNAME").replace("/", ".")
+
+
+def refuse_docker_option(option: str) -> None:
+    """Refuse an option that is Docker's and has no effect on networks of this driver; return if none is known to be so.
+
+    Raises:
+        BadOption: It says what to do instead.
+    """
+    way = _WAYS.get(option) or (_FOR_BRIDGE if option.startswith(_BRIDGES_OWN) else None)
+    if way is not None:
+        raise BadOption(option, way)
+
+
+def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return an endpoint's options without those of Docker's that nobody here has heard of, and the names of these.
+
+    Docker sends what it has to say among the user's options. What a newer engine says must not keep containers from
+    starting, so these are for the log.
+    """
+    known = {SYSCTLS, *_WAYS}
+    unknown = tuple(
+        option
+        for option in sorted(options)
+        if option.startswith(_DOCKERS_NAMES) and option not in known and not option.startswith(_BRIDGES_OWN)
+    )
+    return {option: value for option, value in options.items() if option not in unknown}, unknown
+
+
+def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) -> None:
+    """Refuse options of a network that its engine has not read, being too old.
+
+    Args:
+        options: What the user gave with `-o`, and what the engine's `default-network-opts` has.
+        ipv4: Whether the engine gives the network IPv4 addresses; None if it does not say, as before 28.
+        ipv6: Whether it gives IPv6 addresses.
+
+    Raises:
+        BadOption: The engine did not do what an option says, or its value cannot be.
+    """
+    flags = {}
+    for option in (_ENABLE_IPV4, _ENABLE_IPV6):
+        if option in options:
+            if options[option] not in _BOOLEANS:
+                raise BadOption(option, f"{options[option]!r} is neither true nor false")
+            flags[option] = _BOOLEANS[options[option]]
+    if ipv4 is not None:  # what differs from the options then was decided by --ipv4 and --ipv6, which come first
+        return
+    if not flags.get(_ENABLE_IPV4, True):
+        raise BadOption(
+            _ENABLE_IPV4,
+            "this Docker Engine does not read it, being older than 28; make the network with --ipam-driver null",
+        )
+    if flags.get(_ENABLE_IPV6, ipv6) != ipv6:
+        raise BadOption(_ENABLE_IPV6, "this Docker Engine does not read it; give --ipv6, or leave that out, instead")
+    for option in sorted(_ANNOUNCEMENTS & options.keys()):
+        raise BadOption(option, "this Docker Engine does not read it, being older than 28: it announces no addresses")
+
+
+def parse_sysctls(text: str) -> tuple[LinkSetting, ...]:
+    """Return settings of the link, e.g. of `net.ipv4.conf.IFNAME.log_martians=1,net.ipv4.neigh.IFNAME.app_solicit=3`.
+
+    Raises:
+        BadOption: One is not of that form.
+    """
+    found = []
+    for part in map(str.strip, text.split(",")):
+        match = _SYSCTL.fullmatch(part)
+        if match is None:
+            raise BadOption(
+                SYSCTLS,
+                f"{part!r} is not of the form net.ipv4.conf.IFNAME.NAME=VALUE, with IFNAME as it stands here; net.ipv6 "
+                "and neigh are possible too",
+            )
+        family = match[1].lower().replace(".", "/")
+        found.append(LinkSetting(family=family, name=match[2].lower(), value=match[3].strip()))
+    return tuple(found)
