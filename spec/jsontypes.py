@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from json.encoder import encode_basestring_ascii
 from typing import Final, Never, TypeVar
 
@@ -40,8 +41,8 @@ __all__ = [
 class JsonNumber:
     """A number as it was written, where Python would write it differently.
 
-    Such as `1.10`, `1e3`, `-0`, or one with more digits than a float holds: it belongs to somebody else's document, and
-    goes on as it came.
+    Such as `1.10`, `1E-7`, `-0`, or one with more digits than a float holds: it belongs to somebody else's document,
+    and goes on as it came.
 
     Attributes:
         text: The number.
@@ -67,6 +68,9 @@ _TYPE_NAMES: Final = {
     list: "an array",
     dict: "an object",
 }
+
+_WHOLE: Final = 1 << 63
+"""Whole numbers from here on fit no integer of a plugin's."""
 
 _LEVELS: Final = 200
 """How deeply a document may be nested: no real one is, and writing one takes some of Python's stack per level."""
@@ -94,6 +98,9 @@ class JsonSyntaxError(JsonError):
 
 def parse_json(data: bytes) -> JsonValue:
     """Return the value that a JSON text (UTF-8) stands for; `render_json` writes it again with nothing lost.
+
+    A whole number of 64 bits is an integer however it is written, `1500.0` and `1.5e3` too: plugins in Go read nothing
+    else where they need an integer, and libcni, which writes configurations anew, gives them one.
 
     `NaN` and `Infinity`, which Python would let through, are no JSON. A number too large to be held, and a document
     nested too deeply to be read, are refused as well: they could not be written again.
@@ -125,11 +132,24 @@ def _refuse_constant(name: str) -> Never:
     raise JsonSyntaxError(f"{name} is not JSON", 1, 1)
 
 
-def _parse_float(text: str) -> float | JsonNumber:
+def _parse_float(text: str) -> int | float | JsonNumber:
     number = float(text)
     if math.isinf(number):
         raise JsonSyntaxError(f"the number {text} is too large", 1, 1)
+    whole = _find_whole(number, text)
+    if whole is not None:
+        return whole
     return number if repr(number) == text else JsonNumber(text)
+
+
+def _find_whole(number: float, text: str) -> int | None:
+    """Return the whole number of 64 bits that a text stands for, exactly; None if it stands for another one."""
+    if not number.is_integer() or abs(number) > _WHOLE or (number == 0 and text.startswith("-")):
+        return None
+    exact = Decimal(text)  # a float rounds off a fraction behind many digits
+    if exact != exact.to_integral_value() or not -_WHOLE <= exact < _WHOLE:
+        return None
+    return int(exact)
 
 
 def _parse_int(text: str) -> int | JsonNumber:
@@ -279,6 +299,8 @@ def _check(value: JsonValue, wanted: type[T], what: str) -> T:
     # bool is a subclass of int in Python, but not in JSON
     if isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
         return value
+    if wanted is int and isinstance(value, float | JsonNumber):
+        raise JsonError(f"{what} must be a whole number, not {value}")
     raise JsonError(f"{what} must be {_TYPE_NAMES[wanted]}, not {_type_name(value)}")
 
 
