@@ -38,6 +38,8 @@ _ERROR_BYTES: Final = 1 << 16
 """An error is looked for in so much of the end of the standard output."""
 _ERROR_STARTS: Final = 50
 """And at so many of the first and of the last `{` in there: the event loop waits meanwhile."""
+_OF_A_LOG: Final = frozenset({"level", "lvl", "severity", "ts", "time", "timestamp", "logger"})
+"""Keys of a line of a log that is written as JSON, which has a `msg` as an error has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +173,7 @@ def _signal_name(number: int) -> str:
 def _find_error(stdout: bytes) -> JsonObject | None:
     """Return the last CNI error that a plugin printed.
 
-    It should be all there is; but some plugins print a result first (cni#571), or lines of a log.
+    It should be all there is; but some plugins print a result first (cni#571), or lines of a log, before or after it.
     """
     text = stdout[-_ERROR_BYTES:].decode("utf-8", "replace")
     starts = [brace.start() for brace in re.finditer("{", text)]
@@ -184,8 +186,15 @@ def _find_error(stdout: bytes) -> JsonObject | None:
             continue
         with suppress(ValueError, RecursionError):  # it is no JSON, or no error
             value, end = decoder.raw_decode(text, start)
-            found = load_validator("cni/error")(value)
+            error = load_validator("cni/error")(value)
+            if found is None or _likeness(error) >= _likeness(found):
+                found = error
     return found
+
+
+def _likeness(error: JsonObject) -> tuple[bool, bool]:
+    """Return a sort key: what is no line of a log is more of an error, and then what has a code."""
+    return _OF_A_LOG.isdisjoint(error), bool(error.get("code"))
 
 
 def _last_lines(stderr: bytes, lines: int) -> tuple[str, ...]:

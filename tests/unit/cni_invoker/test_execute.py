@@ -96,6 +96,25 @@ async def test_an_error_after_a_result(plugins: FakePlugins) -> None:
     assert (error.code, error.msg, error.exit_status) == (5, "second", 2)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"level":"info","msg":"closing"}',
+        '{"level":"error","ts":1.5,"code":3,"msg":"closing"}',
+        '{"msg":"closing"}',
+        '{"level":"info","msg":"a"}\n{"time":"now","msg":"b"}',
+    ],
+)
+async def test_a_log_around_the_error(plugins: FakePlugins, line: str) -> None:
+    """A line of a log in JSON has a message too; it hides no error, whether it comes before or after."""
+    error = '{"code": 7, "msg": "banana", "details": "peel"}'
+    for printed in (f"{line}\n{error}\n", f"{error}\n{line}\n", f"{line}\n{error}\n{line}\n"):
+        told = await failure(plugins, stdout=printed, exit=1)
+        assert (told.code, told.msg, told.details) == (7, "banana", "peel")
+    alone = await failure(plugins, stdout=f"{line}\n", exit=1)
+    assert alone.msg in {"closing", "b"}
+
+
 async def test_an_error_among_many_braces(plugins: FakePlugins) -> None:
     """Braces in its own words, or in the log before it, hide no error."""
     told = await failure(plugins, error={"code": 7, "msg": "banana", "details": "{" * 300})
