@@ -3,28 +3,38 @@
 """The Docker Engine API, as far as it is asked: networks and the endpoints on them, and whether the engine is up.
 
 While dockerd boots its socket accepts and does not answer, and it starts containers in that time: nothing that a plugin
-call needs may come from here. What a call asks all the same it can do without, and does not wait for long.
+call needs may come from here. What a call asks all the same it can do without, and does not wait for long: calls have
+an `Engine` of their own, with less time.
+
+What answers need not be an engine: a proxy in front of one may answer anything. Shapes are checked here.
 """
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from aiodocker import Docker, DockerError
+from aiodocker.containers import DockerContainer
 from aiodocker.networks import DockerNetwork
 
 from cnm_bridge.engine.container import has_name, has_other_network
 from cnm_bridge.engine.network import EngineNetwork
 from cnm_bridge.errors import EngineUnavailable
+from spec import JsonError, JsonObject, get_str
 
 __all__ = ["Engine"]
 
 _NOT_FOUND: Final = 404
-_NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError)
+_NOT_CONNECTED: Final = 900
+"""What aiodocker has for a status where it has got none."""
+_NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
+_MISSHAPEN: Final = (ValueError, LookupError, TypeError, AttributeError)
+"""What aiodocker raises at answers of another shape than it expects."""
 _NETWORKS_ONLY: Final = '{"type": ["network"]}'
 
 
@@ -43,13 +53,16 @@ class Engine:
     async def identity(self) -> str:
         """Return the engine's own ID, which it keeps as long as its data directory."""
         async with self._asked() as docker:
-            return str((await docker.system.info())["ID"])
+            answer: object = await docker.system.info()
+        with self._read():
+            return get_str(_json_object(answer, "the answer to GET /info"), "ID")
 
     async def network_ids(self, driver: str) -> tuple[str, ...]:
         """Return the IDs of the networks made by the driver of this name."""
         async with self._asked() as docker:
-            networks: list[dict[str, Any]] = await docker.networks.list(filters={"driver": driver})
-            return tuple(str(network["Id"]) for network in networks)
+            answer: object = await docker.networks.list(filters={"driver": driver})
+        with self._read():
+            return tuple(get_str(network, "Id") for network in _json_objects(answer, "the answer to GET /networks"))
 
     async def find_network(self, network_id: str) -> EngineNetwork | None:
         """Return a network with its endpoints, None if the engine does not know it.
@@ -59,12 +72,14 @@ class Engine:
         """
         async with self._asked() as docker:
             try:
-                found = await DockerNetwork(docker, network_id).show()  # type: ignore[no-untyped-call]
-                return await asyncio.to_thread(EngineNetwork.from_json, found)  # of thousands of endpoints, maybe
+                answer: object = await DockerNetwork(docker, network_id).show()  # type: ignore[no-untyped-call]
             except DockerError as exc:
                 if exc.status == _NOT_FOUND:
                     return None
                 raise
+        with self._read():
+            found = _json_object(answer, "the answer to GET /networks/ID")
+            return await asyncio.to_thread(EngineNetwork.from_json, found)  # of thousands of endpoints, maybe
 
     async def network_name(self, network_id: str) -> str | None:
         """Return the name of a network, None if the engine does not know it; see `find_network`."""
@@ -82,8 +97,11 @@ class Engine:
             return False
         filters = json.dumps({"name": [f"^/{re.escape(endpoint.name)}$"]})
         async with self._asked() as docker:
-            found = await docker.containers.list(all="true", filters=filters)
-            shown = [{key: one[key] for key in ("Names", "NetworkSettings")} for one in found]
+            answer: object = [
+                _shown(container) for container in await docker.containers.list(all="true", filters=filters)
+            ]
+        with self._read():
+            shown = _json_objects(answer, "the answer to GET /containers/json")
             return [has_other_network(one, network) for one in shown if has_name(one, endpoint.name)] == [False]
 
     async def follow(self, on_up: Callable[[], None]) -> None:
@@ -93,29 +111,83 @@ class Engine:
         """
 
         async def announce(docker: Docker) -> None:
-            with suppress(*_NO_ANSWER):
+            with suppress(*_NO_ANSWER, *_MISSHAPEN):
                 await docker.system.info()
                 on_up()
 
-        with self._translated():
+        with self._answered():
             async with Docker(url=self._host) as docker, asyncio.TaskGroup() as tasks:
                 # asked at the same time: what ends the stream later is the end of the engine that answers now
                 up = tasks.create_task(announce(docker))
-                with suppress(*_NO_ANSWER):
+                with suppress(*_NO_ANSWER, *_MISSHAPEN):
                     await docker.events.run(filters=_NETWORKS_ONLY)
                 up.cancel()
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[Docker]:
         """Give a connection for one question."""
-        with self._translated():
+        with self._answered():
             async with asyncio.timeout(self._timeout_s), Docker(url=self._host) as docker:
                 yield docker
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Make one kind of error of all that can go wrong with a question."""
+    def _answered(self) -> Iterator[None]:
+        """Make one kind of error of all that can go wrong on the way to an answer."""
         try:
             yield
+        except TimeoutError as exc:
+            raise EngineUnavailable(f"{self._name} did not answer within {self._timeout_s:g} s") from exc
         except _NO_ANSWER as exc:
-            raise EngineUnavailable(f"Docker Engine at {self._host}: {str(exc) or type(exc).__name__}") from exc
+            raise EngineUnavailable(f"{self._name} {_describe(exc)}") from exc
+        except _MISSHAPEN as exc:
+            raise EngineUnavailable(f"{self._name}: {exc}") from exc
+
+    @contextmanager
+    def _read(self) -> Iterator[None]:
+        """Make the same of an answer that is none."""
+        try:
+            yield
+        except ValueError as exc:
+            raise EngineUnavailable(f"{self._name} answered what no engine does: {exc}") from exc
+
+    @property
+    def _name(self) -> str:
+        return f"Docker Engine at {self._host}"
+
+
+def _shown(container: DockerContainer) -> dict[str, object]:
+    """Return what is read of a container that aiodocker has listed."""
+    return {key: container[key] for key in ("Names", "NetworkSettings")}
+
+
+def _json_object(value: object, what: str) -> JsonObject:
+    """Return an object of JSON, which the standard library has parsed.
+
+    Raises:
+        JsonError: It is none; `what` names it.
+    """
+    if isinstance(value, dict):
+        return value
+    raise JsonError(f"{what} must be an object")
+
+
+def _json_objects(value: object, what: str) -> tuple[JsonObject, ...]:
+    """Return the objects of an array of JSON; as `_json_object`."""
+    if isinstance(value, list):
+        return tuple(_json_object(item, f"each item of {what}") for item in value)
+    raise JsonError(f"{what} must be an array")
+
+
+def _describe(exc: BaseException) -> str:
+    """Return what kept an engine from answering; the kernel's own words where there are any."""
+    cause: BaseException | None = exc
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            why = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror  # those of names are negative
+            return f"cannot be reached: {why}"
+        cause = cause.__cause__ or cause.__context__
+    if not isinstance(exc, DockerError):
+        return f"did not answer: {str(exc) or type(exc).__name__}"
+    if exc.status == _NOT_CONNECTED:
+        return "broke the connection without an answer"
+    return f"answered with status {exc.status}: {exc.message}"
