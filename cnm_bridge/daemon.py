@@ -184,10 +184,11 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     )
     kernel = Kernel(reply_limit_s=settings.netlink_timeout_s)
     network_locks: KeyedLocks[NetworkId] = KeyedLocks()
-    engine = Engine(settings.docker_host, settings.engine_timeout_s)
+    asked_by_calls = Engine(settings.docker_host, settings.engine_timeout_s)
+    engine = Engine(settings.docker_host, settings.engine_background_timeout_s)
     binder = Binder(store, engine, network_locks, settings.binding_timeout_s)
     directories = ConfigurationDirectories(settings.cni_conf_dirs)
-    lost = LostNetworks(store, engine, network_locks)
+    lost = LostNetworks(store, asked_by_calls, network_locks)
     networks = Networks(
         store=store, directories=directories, runtime=runtime, binder=binder, lost=lost, locks=network_locks
     )
@@ -248,7 +249,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         run_dir=settings.run_dir,
         boot_id=boot_id,
     )
-    unpublished = Unpublished(engine)
+    unpublished = Unpublished(asked_by_calls)
     publishing = Publishing(store, runtime, HostPorts(), PortClaims())
     outside = ExternalConnectivity(
         store=store,

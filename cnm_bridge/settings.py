@@ -42,7 +42,8 @@ class Settings:
         run_dir: What must not: the staging namespaces.
         docker_host: The engine's API, `unix:///path` or `tcp://host:port`.
         plugin_timeout_s: How long one execution of a plugin may take.
-        engine_timeout_s: How long one question to the engine may take.
+        engine_timeout_s: How long one question to the engine may take for which a call waits, two at most.
+        engine_background_timeout_s: How long one may take in the background.
         binding_timeout_s: How long CreateEndpoint waits for the name of a network that was made a moment ago.
         recovery_timeout_s: How long the first answer waits for what an earlier life left half done.
         reconcile_interval_s: How long it rests between two rounds of holding its records against engine and kernel.
@@ -62,7 +63,8 @@ class Settings:
     run_dir: Path = Path("/run/cni-bridge")
     docker_host: str = "unix:///var/run/docker.sock"
     plugin_timeout_s: float = 60.0
-    engine_timeout_s: float = 2.0
+    engine_timeout_s: float = 1.0
+    engine_background_timeout_s: float = 30.0
     binding_timeout_s: float = 2.0
     recovery_timeout_s: float = 10.0
     reconcile_interval_s: float = 300.0

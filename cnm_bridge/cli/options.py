@@ -135,6 +135,20 @@ SETTINGS: Final = (
     ),
     DOCKER_HOST,
     Setting(
+        name="engine-timeout",
+        parameter="engine_timeout_s",
+        type=_SECONDS,
+        default=_DEFAULTS.engine_timeout_s,
+        help="Seconds that a question to the Docker Engine may take while a call waits for it.",
+    ),
+    Setting(
+        name="engine-background-timeout",
+        parameter="engine_background_timeout_s",
+        type=_SECONDS,
+        default=_DEFAULTS.engine_background_timeout_s,
+        help="Seconds that a question to the Docker Engine may take in the background.",
+    ),
+    Setting(
         name="plugin-timeout",
         parameter="plugin_timeout_s",
         type=_SECONDS,
