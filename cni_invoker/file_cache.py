@@ -10,6 +10,8 @@ What is different from libcni does not disturb it:
 * The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. The second to
   come gets a name of its own, the shared one with a hash at its end. libcni lists it all the same, as it lists by
   content.
+* A name that is too long for a file (255 bytes) is cut off, with a hash at its end. libcni cannot keep such an
+  attachment; it lists ours, and does not find them by name.
 * Processes are kept apart (`locks`); libcni takes no locks, so that cnitool does not wait.
 """
 
@@ -163,7 +165,7 @@ class FileCache:
                 if cached is not None and not isinstance(cached, CachedAttachment):
                     raise CacheDamaged(file, "a result alone, of before libcni 0.8, which does not tell whose it is")
             except CacheError as exc:
-                if whole and (network is None or file.name.startswith(f"{network}-")):
+                if whole and (network is None or file.name.startswith(_beginning(f"{network}-"))):
                     raise
                 log.warning("cache.unreadable", extra={"file": str(file), "reason": exc.reason})
                 continue
@@ -172,12 +174,20 @@ class FileCache:
         return tuple(found.values())
 
     def _files(self, network: str, key: AttachmentKey) -> tuple[Path, Path]:
-        """Return the file that can only be this attachment's, and the one that libcni would use."""
+        """Return the file that can only be this attachment's, and the one that libcni would use.
+
+        A name that is too long for a file libcni cannot use either; then it is the same one.
+        """
         check_network_name(network)
         name = f"{network}-{key.container_id}-{key.ifname}"
         digest = hashlib.sha256(f"{network}/{key.container_id}/{key.ifname}".encode()).hexdigest()[:_DIGEST_CHARS]
-        beginning = name.encode()[: _NAME_BYTES - _DIGEST_CHARS - 1].decode(errors="ignore")
-        return self._results / f"{beginning}-{digest}", self._results / name
+        own = self._results / f"{_beginning(name)}-{digest}"
+        return own, self._results / name if len(name.encode()) <= _NAME_BYTES else own
+
+
+def _beginning(name: str) -> str:
+    """Return so much of a file's name that a digest has room behind it."""
+    return name.encode()[: _NAME_BYTES - _DIGEST_CHARS - 1].decode(errors="ignore")
 
 
 def _read(file: Path) -> CachedAttachment | JsonObject | None:

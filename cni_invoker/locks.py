@@ -31,6 +31,7 @@ __all__ = ["Locks"]
 log = logging.getLogger(__name__)
 
 _FILE_MODE: Final = 0o600
+_NAME_BYTES: Final = 255
 
 _PAUSE_S: Final = 0.05
 """Between two attempts to get a lock; plugins take some tens of milliseconds."""
@@ -54,6 +55,11 @@ class Locks:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._files = directory / "locks"
+
+    def _network_file(self, network: str) -> Path:
+        # No network can have such a name, and it is never too long.
+        too_long = len(network.encode()) > _NAME_BYTES
+        return self._files / (f"@@{hashlib.sha256(network.encode()).hexdigest()}" if too_long else network)
 
     @asynccontextmanager
     async def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AsyncIterator[None]:
@@ -100,7 +106,7 @@ class Locks:
             held.callback(os.close, (await take(self._directory, fcntl.LOCK_SH))[0])
             make_durably(self._files)
             how = fcntl.LOCK_EX if container is None else fcntl.LOCK_SH
-            held.callback(os.close, (await take(self._files / network, how))[0])
+            held.callback(os.close, (await take(self._network_file(network), how))[0])
             if container is not None:
                 descriptor, made = await take(container, fcntl.LOCK_EX)
                 held.callback(os.close, descriptor)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import (
+    AttachmentExists,
     AttachmentKey,
     CacheDamaged,
     CacheError,
@@ -208,3 +209,36 @@ async def test_an_argument_with_an_equals_sign(files: FileCache, tmp_path: Path)
     found = await files.find("blue", KEY)
     assert found is not None
     assert found.attachment.args == (("FOO", "a=b="),)
+
+
+@pytest.mark.parametrize(
+    ("network", "container_id"),
+    [("a", "c" * 251), ("a", "c" * 5000), ("n" * 300, "c1"), ("n" * 300, "c" * 300)],
+)
+async def test_names_that_are_too_long_for_a_file(
+    files: FileCache, tmp_path: Path, network: str, container_id: str
+) -> None:
+    """CNI sets no limit, a file system does: 255 bytes. libcni cannot keep such an attachment, but lists ours."""
+    one, other = cached(network, container_id), cached(network, f"{container_id}x")
+    for attachment in (one, other):
+        async with files.hold(network, attachment.attachment.container_id, wait_s=5):
+            await files.put(attachment, new=True)
+            with pytest.raises(AttachmentExists):
+                await files.put(attachment, new=True)
+            await files.put(attachment)
+    assert set(await files.list(network)) == {one, other}
+    assert await files.find(network, one.attachment.key) == one
+    assert all(len(name) <= 255 for name in names(tmp_path / "results"))
+    async with files.hold(network, None, wait_s=5):
+        await files.remove(network, one.attachment.key)
+    assert await files.list() == (other,)
+
+
+async def test_a_damaged_file_of_a_long_name(files: FileCache, tmp_path: Path) -> None:
+    """It may be of the network, so that the plugins' GC must not run."""
+    network = "n" * 300
+    await files.put(cached(network, "c1"))
+    (name,) = names(tmp_path / "results")
+    (tmp_path / "results" / name).write_bytes(b"garbage")
+    with pytest.raises(CacheDamaged):
+        await files.list(network, whole=True)
