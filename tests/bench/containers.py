@@ -64,7 +64,7 @@ class Spending:
 def main(arguments: Sequence[str]) -> None:
     """Measure on each engine."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.containers")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=_rounds, default=20)
     parser.add_argument("--engine", action="append", metavar="VERSION", help="may be repeated; default: all there are")
     parser.add_argument("--plugins", metavar="VERSION", help="other CNI plugins than the machine's")
     options = parser.parse_args(arguments)
@@ -78,6 +78,13 @@ def main(arguments: Sequence[str]) -> None:
             _measure_several(lab, title, AT_ONCE, SEVERAL, rounds)
             title = f"{MANY} times docker run --rm in a row, engine {engine.name}"
             _measure_several(lab, title, IN_A_ROW, MANY, max(rounds // 2, 1))
+
+
+def _rounds(text: str) -> int:
+    rounds = int(text)
+    if rounds < 1:
+        raise ValueError(text)
+    return rounds
 
 
 def _make_networks(lab: Lab) -> None:
@@ -161,8 +168,12 @@ def _over_none(series: Mapping[str, Series]) -> dict[str, Series]:
 
 def _print_ratios(over: Mapping[str, Series]) -> None:
     for name in OURS:
-        ratio = over[name].median_ms / over[USER_BRIDGE].median_ms
-        print(f"over none, {name} costs {ratio:.2f} times what a user bridge does", flush=True)
+        builtin = over[USER_BRIDGE].median_ms
+        if builtin <= 0:  # of few rounds, on a busy machine
+            print(f"a user bridge took no longer than none: too few rounds to compare {name} with it", flush=True)
+        else:
+            ratio = over[name].median_ms / builtin
+            print(f"over none, {name} costs {ratio:.2f} times what a user bridge does", flush=True)
     print()
 
 
