@@ -49,6 +49,14 @@ _OWN_WAY: Final[Mapping[str, str]] = {
 _SHOWN: Final = 60
 """Characters of a value that an error repeats."""
 _IGNORE_UNKNOWN: Final = "IgnoreUnknown"
+_KNOWN_ARGS: Final = {
+    key.lower(): key
+    for key in (
+        *("K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID"),
+        *("IP", "MAC", "GATEWAY", _IGNORE_UNKNOWN),
+    )
+}
+"""Arguments that plugins read, by their names in lower case: those of Kubernetes, and of CNI's CONVENTIONS.md."""
 _SLASH: Final = "/"
 _ALL: Final = IPv4Address("255.255.255.255")
 _SMALLEST: Final = 31
@@ -85,9 +93,13 @@ def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> di
 
     `docker run --network name=N,driver-opt=…` makes lower case of all it is given: an endpoint's option stands for its
     network's that is the same but for that.
+
+    Raises:
+        BadOption: One is given twice.
     """
-    spelt = {name.lower(): name for name in network}
-    return {**network, **{spelt.get(name, name) if name not in network else name: endpoint[name] for name in endpoint}}
+    defaults, own = _with_known_spelling(network), _with_known_spelling(endpoint)
+    spelt = {name.lower(): name for name in defaults}
+    return {**defaults, **{spelt.get(name, name) if name not in defaults else name: own[name] for name in own}}
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
@@ -96,6 +108,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
     Raises:
         BadOption: One is unknown, or its value cannot be.
     """
+    options = _with_known_spelling(options)
     _refuse_unknown(options)
     configuration = options.get(CONFIGURATION)
     if configuration == "":
@@ -110,6 +123,18 @@ def parse_options(options: Mapping[str, str]) -> Options:
         ifname_prefix=_parse_prefix(options.get(_IFNAME_PREFIX, _DEFAULT_PREFIX)),
         sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
     )
+
+
+def _with_known_spelling(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options with the arguments that plugins are known to read under the names that they know."""
+    found: dict[str, str] = {}
+    for option, value in options.items():
+        key = option.removeprefix(_ARGS)
+        name = f"{_ARGS}{_KNOWN_ARGS.get(key.lower(), key)}" if option.startswith(_ARGS) else option
+        if name in found:
+            raise BadOption(name, "is given twice, in two spellings; leave one out")
+        found[name] = value
+    return found
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:

@@ -128,6 +128,13 @@ def test_arguments(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
+def test_well_known_arguments(scene: Scene) -> None:
+    """Docker's command line makes lower case of them on 20.10; plugins know them in one spelling only."""
+    network = scene.network(witness(scene), "-o", "cni.args.k8s_pod_namespace=shop")
+    scene.run(f"name={network},driver-opt=cni.args.K8S_POD_NAME=web")
+    assert scene.lab.read("/run/witnessed-args") == "IgnoreUnknown=1;K8S_POD_NAME=web;K8S_POD_NAMESPACE=shop"
+
+
 def test_no_arguments(scene: Scene) -> None:
     """Without a wish there are no CNI_ARGS, and the list is as it was written."""
     scene.run(scene.network(witness(scene)))

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Options are known or refused, and the refusal helps."""
 
+from collections.abc import Callable
 from ipaddress import ip_address, ip_interface
 
 import pytest
@@ -78,6 +79,34 @@ def test_values() -> None:
         },
         ifname_prefix="lan",
     )
+
+
+WELL_KNOWN = ("K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID", "IP", "MAC", "GATEWAY")
+
+
+@pytest.mark.parametrize("key", WELL_KNOWN)
+@pytest.mark.parametrize("spell", [str, str.lower, str.title])
+def test_well_known_arguments(key: str, spell: Callable[[str], str]) -> None:
+    """Plugins know them in one spelling only; they are meant however they are spelt."""
+    assert parse_options({f"cni.args.{spell(key)}": "x"}).args == ((key, "x"),)
+
+
+def test_other_arguments_stay_as_they_are() -> None:
+    """Nobody knows how they are spelt."""
+    assert parse_options({"cni.args.K8s_Pod": "x", "cni.args.k8s_pod": "y"}).args == (
+        ("K8s_Pod", "x"),
+        ("k8s_pod", "y"),
+    )
+
+
+def test_a_well_known_argument_in_two_spellings() -> None:
+    """Of a network and an endpoint, the latter's wins; two of one kind are one too many."""
+    merged = merge_options({"cni.args.k8s_pod_name": "net"}, {"cni.args.K8S_Pod_Name": "web"})
+    assert parse_options(merged).args == (("K8S_POD_NAME", "web"),)
+    with pytest.raises(BadOption, match=r"cni\.args\.IP: is given twice"):
+        parse_options({"cni.args.ip": "10.1.0.9", "cni.args.IP": "10.1.0.8"})
+    with pytest.raises(BadOption, match="is always 1"):
+        parse_options({"cni.args.ignoreunknown": "0"})
 
 
 def test_an_endpoints_options_win() -> None:
