@@ -76,6 +76,7 @@ class ExternalConnectivity:
             CniError: A plugin failed twice.
         """
         self._unpublished.forget(request.endpoint_id)
+        self._settling.stop_being_gateway(request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase.is_attached:

@@ -92,6 +92,13 @@ class Settling:
         if endpoint_id in self._needy:
             self._gateways.add(endpoint_id)
 
+    def stop_being_gateway(self, endpoint_id: EndpointId) -> None:
+        """Take note that libnetwork makes the default routes of another endpoint; returns at once.
+
+        So it is when a container starts on several networks: each that is joined may take the place of the one before.
+        """
+        self._gateways.discard(endpoint_id)
+
     def forget(self, endpoint_id: EndpointId) -> None:
         """Settle an endpoint no more; returns at once."""
         self._needy.discard(endpoint_id)

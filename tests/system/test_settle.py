@@ -2,10 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What Docker cannot be told is brought into the container whenever it joins, and again; what cannot be is refused."""
 
+from functools import partial
+
 import pytest
 
+from tests.lab import Container, wait_until
 from tests.system.equivalence import assert_settled, straight
-from tests.system.plugin_lists import TUNING, commands, dual, main, simple, static, v4, v6, write_wrapper
+from tests.system.plugin_lists import TUNING, commands, defaults, dual, main, simple, static, v4, v6, write_wrapper
 from tests.system.scene import Scene
 
 
@@ -55,3 +58,27 @@ def test_what_cannot_be_carried_is_refused(scene: Scene, script: str, words: str
     said = scene.run_refusal(scene.network(scene.configure([simple(scene.subnet(), kind="wrapper")])))
     assert "plugin wrapper made" in said
     assert words in said
+
+
+def test_several_networks_at_start(scene: Scene) -> None:
+    """Libnetwork joins them in any order, so the way out may change before the links are placed."""
+    lab = scene.lab
+    networks = []
+    for _ in range(2):
+        subnet = scene.subnet()
+        ipam = static(v4(subnet), routes=defaults(4))
+        networks.append(scene.network(scene.configure([main("bridge", subnet, ipam), TUNING])))
+    for _ in range(6):
+        name = scene.create(networks[1])
+        lab.docker("network", "connect", networks[0], name)
+        lab.docker("start", name)
+        container = lab.container(name)
+        for link in container.links():
+            wait_until(partial(_has_setting, container, link.name), f"{link.name} settled")
+        lab.docker("rm", "--force", name)
+    assert lab.daemon is not None
+    assert "endpoint.not_placed" not in lab.daemon.log()
+
+
+def _has_setting(container: Container, link: str) -> bool:
+    return container.in_network("cat", f"/proc/sys/net/ipv4/conf/{link}/arp_filter").stdout == "1\n"
