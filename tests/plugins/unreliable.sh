@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+#
+# Stands before a real CNI plugin of the same name and makes the first DEL of each container ID go wrong, if the
+# configuration says so (tests/plugins/unreliable.py). Everything else is the real plugin's.
+
+name=${0##*/}
+real=@REAL@/$name
+[ "$CNI_COMMAND" = DEL ] || exec "$real"
+
+input=$(cat)
+fail() {
+    printf '{"cniVersion": "1.0.0", "code": 100, "msg": "%s", "details": "the first DEL of this container ID"}\n' "$1"
+    exit 1
+}
+case $input in
+*"\"$name fails before its work\""*) how=before ;;
+*"\"$name fails after its work\""*) how=after ;;
+*"\"$name hangs\""*) how=hang ;;
+*) how= ;;
+esac
+if [ -n "$how" ]; then
+    mkdir -p @SEEN@
+    mkdir "@SEEN@/$name-$CNI_CONTAINERID" 2>/dev/null || how= # it was there: not the first DEL
+fi
+case $how in
+before) fail "fails before its work" ;;
+hang) sleep 600 ;; # until it is killed
+esac
+if [ "$how" = after ]; then
+    printf '%s' "$input" | "$real" >/dev/null || exit
+    fail "fails after its work"
+fi
+printf '%s' "$input" | "$real"
