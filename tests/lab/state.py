@@ -12,7 +12,7 @@ from tests.lab import unix_http
 from tests.lab.namespaces import Namespaces
 from tests.lab.programs import CNI_BIN_DIRS
 
-__all__ = ["DOCKER_SOCKET", "LabState", "observe"]
+__all__ = ["DOCKER_SOCKET", "LabState", "observe", "parse_rules"]
 
 DOCKER_SOCKET: Final = "/run/docker.sock"
 _RESERVATIONS: Final = "/var/lib/cni/networks"
@@ -54,7 +54,7 @@ def observe(namespaces: Namespaces) -> LabState:
     return LabState(
         namespaces=tuple(sorted(_network_namespaces(namespaces) - set(_sandboxes(namespaces, containers)))),
         links=tuple(sorted(_parse_links(links))),
-        rules=tuple(sorted(_parse_rules(rules))),
+        rules=tuple(sorted(parse_rules(rules))),
         reservations=tuple(sorted(_find_reservations(namespaces))),
         files=tuple(sorted(path for top in _RUN_DIRS for path in _find_files(namespaces, top))),
         plugins=tuple(sorted(_running_plugins(namespaces))),
@@ -90,8 +90,12 @@ def _parse_links(text: str) -> Iterator[str]:
             yield f"{get_str(link, 'ifname')} ({kind}{f', master {master}' if master else ''})"
 
 
-def _parse_rules(text: str) -> Iterator[str]:
-    """Give the chains and rules of iptables-save, without policies and counters; see `_LOOK` for the text."""
+def parse_rules(text: str) -> Iterator[str]:
+    """Give the chains and rules of iptables-save, without policies and counters.
+
+    Args:
+        text: Its output, then a line `# ip6`, then that of ip6tables-save.
+    """
     family = table = ""
     for line in text.splitlines():
         match line[:1]:

@@ -11,7 +11,7 @@ from tests.soak.docker_view import DockerContainer, DockerView
 from tests.soak.model import Container, World
 from tests.soak.traces import Attachment, Traces, parse_addresses
 
-__all__ = ["MachineView", "Reservation", "Sandbox", "compare", "compare_docker"]
+__all__ = ["MachineView", "Reservation", "Sandbox", "attachments_of", "compare", "compare_docker"]
 
 JOINED: Final = "joined"
 
@@ -55,7 +55,8 @@ class MachineView:
         rules: Of iptables, without what plugins share and never remove.
         links: In the host namespace, by kind, as far as attachments make them.
         staging: The endpoints' IDs whose staging namespace is there.
-        leftovers: What nobody may leave, whatever exists: other namespaces, files, plugins at work.
+        files: Below the plugins' run-time directory.
+        leftovers: What nobody may leave, whatever exists: other namespaces, plugins at work.
         network_records: The IDs of the daemon's networks.
         endpoint_records: The phases of the daemon's endpoints, by ID.
     """
@@ -65,6 +66,7 @@ class MachineView:
     rules: Counter[str]
     links: Counter[str]
     staging: frozenset[str]
+    files: tuple[str, ...]
     leftovers: tuple[str, ...]
     network_records: frozenset[str]
     endpoint_records: Mapping[str, str]
@@ -95,7 +97,7 @@ def compare(world: World, docker: DockerView, machine: MachineView, traces: Mapp
         if sandbox is None:
             lines.append(f"container {name}: has no sandbox")
             continue
-        found = tuple(_attachments(world, name, container, machine.reservations))
+        found = tuple(attachments_of(world, name, container, machine.reservations))
         lines += _compare_sandbox(name, wanted, container, sandbox, found)
         attachments += found
     wanted_ids = docker.endpoints
@@ -116,6 +118,7 @@ def compare(world: World, docker: DockerView, machine: MachineView, traces: Mapp
     links = Counter(link for found in attachments for link in traces[found.list].links)
     lines += _differing("rule", rules, machine.rules)
     lines += _differing("link", links, machine.links)
+    lines += _missing("file", {path for of in attachments for path in traces[of.list].files_of(of)}, machine.files)
     lines += [f"left: {line}" for line in machine.leftovers]
     return tuple(lines)
 
@@ -143,9 +146,10 @@ def _compare_sandbox(
         yield f"container {name}: at its port {wanted.port} answers {sandbox.answer or 'nobody'}"
 
 
-def _attachments(
+def attachments_of(
     world: World, name: str, container: DockerContainer, reservations: Iterable[Reservation]
 ) -> Iterator[Attachment]:
+    """Give the endpoints that a running container has, with the addresses that are reserved for them."""
     gateway = world.gateway_of(name)
     for network, endpoint in container.endpoints.items():
         if endpoint and network in world.networks:

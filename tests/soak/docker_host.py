@@ -15,22 +15,18 @@ from urllib.parse import quote
 from spec import JsonObject, JsonValue, as_object, find_str, get_object, get_objects, get_str
 from spec.jsontypes import get_int
 from tests.lab import unix_http
+from tests.soak.docker_calls import DRIVER, call_of
 from tests.soak.docker_view import DockerView
 from tests.soak.operations import Kind, Operation
+from tests.soak.shortage import Taken
 
-__all__ = ["SERVER", "DockerHost", "Outcome"]
+__all__ = ["DockerHost", "Outcome"]
 
-DRIVER: Final = "cni-bridge"
 _LIMIT_S: Final = 120.0
 """dockerd looks for a plugin that is away for some fifteen seconds, and several times in one operation."""
 
 _CRASH_S: Final = 3.0
 """How long a container with a restart policy may be down before it counts as not started again; Docker waits 100 ms."""
-
-SERVER: Final = (b"httpd", b"-f", b"-p", b"80", b"-h", b"/tmp")
-"""What containers run: who asks their port 80 for /name is told it."""
-
-_SERVE: Final = f'echo "$0" > /tmp/name; exec {b" ".join(SERVER).decode()}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +36,12 @@ class Outcome:
     Attributes:
         status: What Docker answered, None where the connection broke.
         text: Docker's message, or the error.
+        taken: Where it failed and needed one of few addresses: those that were taken (`Machine.perform`).
     """
 
     status: int | None
     text: str = ""
+    taken: frozenset[Taken] = frozenset()
 
     @property
     def is_done(self) -> bool:
@@ -113,9 +111,20 @@ class DockerHost:
             case Kind.CRASH:
                 return self._crash(operation.writes)
             case Kind.RUN:
-                outcome = self._request(*_call(replace(operation, kind=Kind.CREATE)))
-                return self._request(*_call(replace(operation, kind=Kind.START))) if outcome.is_done else outcome
-        return self._request(*_call(operation))
+                outcome = self._create(operation)
+                return self._request(*call_of(replace(operation, kind=Kind.START))) if outcome.is_done else outcome
+            case Kind.CREATE:
+                return self._create(operation)
+        return self._request(*call_of(operation))
+
+    def _create(self, operation: Operation) -> Outcome:
+        """Make a container, and connect it to its other networks; engines before 25 take no more than one at once."""
+        outcome = self._request(*call_of(replace(operation, kind=Kind.CREATE)))
+        for network in operation.others:
+            if outcome.is_done:
+                connect = Operation(kind=Kind.CONNECT, container=operation.container, network=network)
+                outcome = self._request(*call_of(connect))
+        return outcome
 
     def _crash(self, container: str) -> Outcome:
         """Let a container's process end, and wait until Docker has drawn its conclusions."""
@@ -173,44 +182,3 @@ class _Process:
     state: str
     process: int
     restarts: bool
-
-
-def _call(operation: Operation) -> tuple[str, str, JsonValue]:
-    """Give method, path and body of the one request that an operation is."""
-    subject, network = operation.writes, operation.network
-    match operation.kind:
-        case Kind.CREATE:
-            return "POST", f"/containers/create?name={subject}", _new_container(operation)
-        case Kind.REMOVE:
-            return "DELETE", f"/containers/{subject}?force=1&v=1", None
-        case Kind.CONNECT | Kind.DISCONNECT:
-            return "POST", f"/networks/{network}/{operation.kind.value}", {"Container": subject}
-        case Kind.CREATE_NETWORK:
-            body: JsonObject = {
-                "Name": subject,
-                "CheckDuplicate": True,
-                "Driver": DRIVER,
-                "IPAM": {"Driver": "null"},
-                "Options": {"cni.network": operation.list},
-            }
-            return "POST", "/networks/create", body
-        case Kind.REMOVE_NETWORK:
-            return "DELETE", f"/networks/{subject}", None
-    query = "" if operation.kind in (Kind.START, Kind.KILL) else "?t=5"
-    return "POST", f"/containers/{subject}/{operation.kind.value}{query}", None
-
-
-def _new_container(operation: Operation) -> JsonObject:
-    # not `unless-stopped`: what 20.10 ends because its former life was killed counts as stopped by the user
-    policy = "always" if operation.restarts else "no"
-    return {
-        "Image": "busybox",
-        "Cmd": ["sh", "-c", _SERVE, operation.writes],
-        "StopSignal": "SIGKILL",  # process 1 ignores others, and dockerd would wait
-        "ExposedPorts": {"80/tcp": {}},
-        "HostConfig": {
-            "NetworkMode": operation.network,
-            "RestartPolicy": {"Name": policy},
-            "PortBindings": {"80/tcp": [{"HostPort": str(operation.port)}]} if operation.port else {},
-        },
-    }

@@ -19,6 +19,7 @@ removed as an operator would remove it, and counted (`Figures.helped`):
 import http.client
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
@@ -31,6 +32,7 @@ from tests.soak.figures import Figures
 from tests.soak.machine import Machine
 from tests.soak.model import World
 from tests.soak.operations import Kill, Kind, Operation
+from tests.soak.shortage import is_short
 
 __all__ = ["CONVERGENCE_S", "Following"]
 
@@ -69,9 +71,11 @@ class Following:
 
     def follow(self, outcomes: Mapping[Operation, Outcome], kill: Kill | None) -> None:
         """Bring the model up to date after a round, and wait until Docker agrees with it."""
+        short = self._find_short(outcomes)
         spoiled = {operation for operation, outcome in outcomes.items() if self._is_spoiled(outcome)}
         if kill is None:
-            self.expect({operation: outcome for operation, outcome in outcomes.items() if operation not in spoiled})
+            excused = spoiled | short
+            self.expect({operation: outcome for operation, outcome in outcomes.items() if operation not in excused})
         before = self.world
         certain = [
             operation
@@ -84,8 +88,9 @@ class Following:
         if kill in (Kill.DOCKERD, Kill.BOTH):
             self.world = self.world.after_restart_of_docker()
         docker = self._wait(frozenset(operation.writes for operation in broken_off))
+        patience_s = 0.0 if kill in _CERTAIN else _HALF_S
         for operation in broken_off:
-            docker = self._adopt(operation, before, docker)
+            docker = self._adopt(operation, before, docker, patience_s)
         if kill in (Kill.DOCKERD, Kill.BOTH):
             self._help_networks()
             self._end_lost_containers()
@@ -93,6 +98,20 @@ class Following:
             self._wait(frozenset())
         for operation in spoiled:
             self._remove_spoiled(operation.writes)
+
+    def _find_short(self, outcomes: Mapping[Operation, Outcome]) -> frozenset[Operation]:
+        """Give the operations that were refused because there was no address left for them; Docker says what became."""
+        wants = {operation: self.world.wants(operation) for operation in outcomes}
+        rivals = Counter(name for of in wants.values() for name in of)
+        short = frozenset(
+            operation
+            for operation, outcome in outcomes.items()
+            if not outcome.is_done
+            and outcome.status is not None
+            and is_short(outcome.text, wants[operation], outcome.taken, rivals - Counter(wants[operation].keys()))
+        )
+        self._figures.outcomes["no address left"] += len(short)
+        return short
 
     def expect(self, outcomes: Mapping[Operation, Outcome]) -> None:
         """Nothing was killed: each operation must have ended as the model says."""
@@ -124,11 +143,18 @@ class Following:
                 return docker
             time.sleep(_PAUSE_S)
 
-    def _adopt(self, operation: Operation, before: World, docker: DockerView) -> DockerView:
-        """Take over what Docker has, if it can have come of the operation; return what Docker has then."""
+    def _adopt(self, operation: Operation, before: World, docker: DockerView, patience_s: float) -> DockerView:
+        """Take over what Docker has, if it can have come of the operation; return what Docker has then.
+
+        Args:
+            operation: It was broken off, or has failed.
+            before: The world before the round.
+            docker: What Docker has.
+            patience_s: How long Docker may go on with it by itself.
+        """
         name, after = operation.writes, before.after(operation)
         known = before.containers.get(name) or after.containers.get(name)
-        deadline = time.monotonic() + _HALF_S
+        deadline = time.monotonic() + patience_s
         while known and docker.is_half_of_something(name, restarts=known.restarts) and time.monotonic() < deadline:
             time.sleep(_PAUSE_S)
             docker = self.look()
@@ -178,11 +204,11 @@ class Following:
     def _end_lost_containers(self) -> None:
         """End containers that run on and that Docker has lost, if it does not find them after a while."""
         deadline = time.monotonic() + _HALF_S
-        while lost := self._machine.lost_containers(self.look()):
+        while lost := self._machine.killing.lost_containers(self.look()):
             if time.monotonic() > deadline:
                 self._figures.helped["lost container"] += len(lost)
                 self._say(f"lost: processes {sorted(lost)} of containers")
-                self._machine.end(lost)
+                self._machine.killing.kill_all(lost)
                 return
             time.sleep(_PAUSE_S)
 

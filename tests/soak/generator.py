@@ -3,18 +3,23 @@
 """Random rounds from a seed; pure. What a round may do depends on the world, and on nothing else."""
 
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
+from tests.soak.lists import CANDIDATES, CHOSEN, docker_pool
 from tests.soak.model import Container, World
 from tests.soak.operations import Kill, Kind, Operation, Round
 
 __all__ = ["Generator"]
 
-_MOST_CONTAINERS: Final = 8
-_MOST_NETWORKS: Final = 7
+_MOST_CONTAINERS: Final = 9
+_MOST_NETWORKS: Final = 9
 _MOST_AT_ONCE: Final = 4
+_MOST_AT_START: Final = 3
+"""How many networks a container is made on."""
+
 _LONGEST_DELAY_S: Final = 0.6
 _MOST_PLUGINS: Final = 8
 """Which plugin of a round is killed is chosen among so many; the first ones more often, for many rounds have few."""
@@ -63,12 +68,10 @@ class Generator:
         """Give the round of this number, for a world as it is before it."""
         rng = random.Random(f"{self._seed}/{number}")  # noqa: S311  # to be repeated, not to be secret
         operations: list[Operation] = []
-        names: set[str] = set()
         for position in range(rng.choice((1, 1, 2, 2, 3, _MOST_AT_ONCE))):
-            operation = _choose(rng, self._scope(world, names, number, position))
+            operation = _choose(rng, self._scope(world, operations, number, position))
             if operation is not None:
                 operations.append(operation)
-                names.add(operation.writes)
         kill = rng.choices(list(_KILLS), list(_KILLS.values()))[0] if rng.random() < self._kill_share else None
         return Round(
             operations=tuple(operations),
@@ -77,12 +80,14 @@ class Generator:
             plugin=min(rng.randrange(_MOST_PLUGINS), rng.randrange(_MOST_PLUGINS)),
         )
 
-    def _scope(self, world: World, taken: set[str], number: int, position: int) -> "_Scope":
+    def _scope(self, world: World, before: Sequence[Operation], number: int, position: int) -> "_Scope":
+        taken = frozenset(operation.writes for operation in before)
         return _Scope(
             world=world,
             containers={name: found for name, found in sorted(world.containers.items()) if name not in taken},
             networks={name: found for name, found in sorted(world.networks.items()) if name not in taken},
-            taken=frozenset(taken),
+            taken=taken,
+            closed=frozenset(name for name in (*world.networks.values(), *_lists(before)) if docker_pool(name)),
             lists=self._lists,
             publishing=self._publishing,
             new=f"{number}{'abcd'[position]}",
@@ -99,6 +104,7 @@ class _Scope:
         containers: Those that no other operation changes.
         networks: Likewise, the list of each.
         taken: What other operations change.
+        closed: The lists of which there may be one network, and is or will be one: Docker's pools may not overlap.
         lists: The lists there are.
         publishing: Those of them that can publish ports.
         new: What a new container or network may be called, after one letter.
@@ -109,6 +115,7 @@ class _Scope:
     containers: Mapping[str, Container]
     networks: Mapping[str, str]
     taken: frozenset[str]
+    closed: frozenset[str]
     lists: Sequence[str]
     publishing: Collection[str]
     new: str
@@ -116,6 +123,11 @@ class _Scope:
 
 
 _Found = Iterator[Operation]
+
+
+def _lists(operations: Iterable[Operation]) -> Iterator[str]:
+    """Give the lists of the networks that operations make."""
+    return (operation.list for operation in operations if operation.list is not None)
 
 
 def _choose(rng: random.Random, scope: _Scope) -> Operation | None:
@@ -135,11 +147,43 @@ def _run(kind: Kind) -> Callable[[_Scope], _Found]:
             return
         for network, list_name in scope.networks.items():
             ports = (None, scope.port) if list_name in scope.publishing else (None,)
-            for port in ports:
-                for restarts in (False, True) if kind is Kind.RUN else (False,):
-                    yield Operation(kind=kind, container=f"c{scope.new}", network=network, restarts=restarts, port=port)
+            policies = (False, True) if kind is Kind.RUN and list_name not in CANDIDATES else (False,)
+            addresses = CANDIDATES[list_name] if list_name in CHOSEN else (None,)
+            for port, restarts, address in product(ports, policies, addresses):
+                first = Operation(
+                    kind=kind,
+                    container=f"c{scope.new}",
+                    network=network,
+                    restarts=restarts,
+                    port=port,
+                    address=address,
+                )
+                others = _others(scope, first)
+                yield first
+                if others:
+                    yield replace(first, others=others)
 
     return find
+
+
+def _others(scope: _Scope, first: Operation) -> tuple[str, ...]:
+    """Give at most two networks that a new container may be on as well, each of another list."""
+    assert first.network is not None
+    found = {scope.networks[first.network]: first.network}
+    for network, list_name in scope.networks.items():
+        if len(found) < _MOST_AT_START and _joins(scope, list_name, restarts=first.restarts, port=first.port):
+            found.setdefault(list_name, network)
+    return tuple(network for network in found.values() if network != first.network)
+
+
+def _joins(scope: _Scope, list_name: str, *, restarts: bool, port: int | None) -> bool:
+    """Tell whether a container may be on a network of a list, which was not made on it.
+
+    One with a restart policy needs no address that may be another's: Docker tries once, and nobody knows when.
+    """
+    if list_name in CHOSEN or (restarts and list_name in CANDIDATES):
+        return False
+    return port is None or list_name in scope.publishing
 
 
 def _of_containers(kind: Kind, *, running: bool | None) -> Callable[[_Scope], _Found]:
@@ -156,7 +200,7 @@ def _connect(scope: _Scope) -> _Found:
     for name, found in scope.containers.items():
         lists = scope.world.lists_of(name)  # twice on a list, a container has two links in one subnet
         for network, list_name in scope.networks.items():
-            if list_name not in lists and (found.port is None or list_name in scope.publishing):
+            if list_name not in lists and _joins(scope, list_name, restarts=found.restarts, port=found.port):
                 yield Operation(kind=Kind.CONNECT, container=name, network=network)
 
 
@@ -170,6 +214,8 @@ def _disconnect(scope: _Scope) -> _Found:
 def _create_network(scope: _Scope) -> _Found:
     if len(scope.world.networks) < _MOST_NETWORKS:
         for list_name in scope.lists:
+            if list_name in scope.closed:
+                continue
             yield Operation(kind=Kind.CREATE_NETWORK, network=f"n{scope.new}", list=list_name)
 
 

@@ -3,38 +3,75 @@
 """The network configuration lists of the soak: what leaves most behind, each with its own subnets."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from typing import Final
 
-from spec import JsonObject
+from spec import JsonObject, JsonValue
+from tests.plugins.unreliable import Fault, goes_wrong
 
-__all__ = ["LISTS", "PUBLISHING", "SETUP", "families", "gateways"]
+__all__ = [
+    "CANDIDATES",
+    "CHOSEN",
+    "LISTS",
+    "PUBLISHING",
+    "SETUP",
+    "WRAPPED",
+    "Pool",
+    "docker_pool",
+    "families",
+    "gateways",
+    "is_docker_choice",
+]
 
 _UPLINK: Final = "uplink0"
 
 
-def _ipam(number: int, *, ipv6: bool) -> JsonObject:
-    ranges = [[{"subnet": f"10.82.{number}.0/24"}], *([[{"subnet": f"fd82:{number}::/64"}]] if ipv6 else [])]
-    routes = [{"dst": "0.0.0.0/0"}, *([{"dst": "::/0"}] if ipv6 else [])]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """What Docker's own IPAM is given for a network."""
+
+    subnet: str
+    gateway: str
+
+
+def _ipam(number: int, *, ipv6: bool = False, small: bool = False) -> JsonObject:
+    ipv4: dict[str, JsonValue] = {"subnet": f"10.82.{number}.0/24"}
+    if small:
+        first, *_, last = _few(number)
+        ipv4 |= {"rangeStart": first, "rangeEnd": last}
+    ranges: list[JsonValue] = [[ipv4], *([[{"subnet": f"fd82:{number}::/64"}]] if ipv6 else [])]
+    routes: list[JsonValue] = [{"dst": "0.0.0.0/0"}, *([{"dst": "::/0"}] if ipv6 else [])]
     return {"type": "host-local", "ranges": ranges, "routes": routes}
 
 
-def _bridge(number: int, *, ipv6: bool) -> JsonObject:
+def _few(number: int) -> tuple[str, ...]:
+    """Give the addresses of a small range, or those that containers may choose."""
+    return tuple(f"10.82.{number}.{host}" for host in (10, 11, 12))
+
+
+def _bridge(number: int, *, ipv6: bool = False, small: bool = False) -> JsonObject:
     return {
         "type": "bridge",
         "bridge": f"cni-soak{number}",
         "isGateway": True,
         "ipMasq": True,
         "hairpinMode": True,
-        "ipam": _ipam(number, ipv6=ipv6),
+        "ipam": _ipam(number, ipv6=ipv6, small=small),
     }
 
 
-def _ptp(number: int, *, ipv6: bool) -> JsonObject:
+def _ptp(number: int, *, ipv6: bool = False) -> JsonObject:
     return {"type": "ptp", "ipMasq": True, "ipam": _ipam(number, ipv6=ipv6)}
 
 
 _PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True}
 _FIREWALL: Final[JsonObject] = {"type": "firewall"}
+_TUNING: Final[JsonObject] = {
+    "type": "tuning",
+    "mtu": 1400,
+    "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "500"},
+}
 _BANDWIDTH: Final[JsonObject] = {
     "type": "bandwidth",
     "ingressRate": 100_000_000,
@@ -44,17 +81,33 @@ _BANDWIDTH: Final[JsonObject] = {
 }
 
 LISTS: Final[Mapping[str, Sequence[JsonObject]]] = {
-    "lan": (_bridge(1, ipv6=False), _PORTMAP, _FIREWALL),
+    "lan": (_bridge(1), _PORTMAP, _FIREWALL),
     "lan6": (_bridge(2, ipv6=True), _PORTMAP, _FIREWALL, _BANDWIDTH),
-    "wire": (_ptp(3, ipv6=False), _PORTMAP, _FIREWALL),
+    "wire": (_ptp(3), _TUNING, _PORTMAP, _FIREWALL),
     "wire6": (_ptp(4, ipv6=True), _FIREWALL),
     "air6": ({"type": "macvlan", "master": _UPLINK, "mode": "bridge", "ipam": _ipam(5, ipv6=True)},),
+    "again": ({**_bridge(6, small=True), **goes_wrong("bridge", Fault.FAILS_AFTER)}, _PORTMAP, _FIREWALL),
+    "stuck": (_bridge(7, small=True), {**_FIREWALL, **goes_wrong("firewall", Fault.HANGS)}),
+    "static": ({**_bridge(8), **goes_wrong("host-local", Fault.FAILS_BEFORE)}, {"type": "sbr"}, _FIREWALL),
+    "docker": (_bridge(9), _PORTMAP, {**_FIREWALL, **goes_wrong("firewall", Fault.FAILS_BEFORE)}),
 }
-"""Bridges and point to point links with masquerading and firewall rules, a bandwidth limit with its ifb device, and
-macvlan, by name."""
+"""Bridges and point to point links with masquerading and firewall rules, settings, a bandwidth limit with its ifb
+device, and macvlan, by name. Then those whose first DEL of each container goes wrong and whose addresses are used again
+soon: small ranges, and addresses that containers choose, by `cni.ips` (`static`) or of Docker's IPAM (`docker`)."""
+
+WRAPPED: Final = ("bridge", "firewall", "host-local")
+"""The plugins of them that may go wrong."""
 
 PUBLISHING: Final = frozenset(name for name, plugins in LISTS.items() if _PORTMAP in plugins)
 """The lists that can publish ports; a container that publishes some must have none but these."""
+
+CANDIDATES: Final[Mapping[str, tuple[str, ...]]] = {
+    name: _few(list(LISTS).index(name) + 1) for name in ("again", "stuck", "static", "docker")
+}
+"""All addresses of the lists that have few."""
+
+CHOSEN: Final = frozenset({"static", "docker"})
+"""Those of them of which each container chooses one for itself when it is made."""
 
 SETUP: Final = f"""set -e
 ip link add {_UPLINK} type veth peer name {_UPLINK}-end
@@ -75,3 +128,15 @@ def gateways(name: str) -> tuple[str, ...]:
     """Give the gateways of a list, which every container on it must reach."""
     number = list(LISTS).index(name) + 1
     return (f"10.82.{number}.1", f"fd82:{number}::1")[: families(name)]
+
+
+def docker_pool(name: str) -> Pool | None:
+    """Give the pool that a network of this list is made with; None: addresses are left to the plugins."""
+    number = list(LISTS).index(name) + 1
+    return Pool(subnet=f"10.82.{number}.0/24", gateway=f"10.82.{number}.1") if name == "docker" else None
+
+
+def is_docker_choice(address: str) -> bool:
+    """Tell whether an address is one that Docker's IPAM gives."""
+    pool = docker_pool("docker")
+    return pool is not None and ip_address(address) in ip_network(pool.subnet)

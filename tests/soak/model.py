@@ -8,8 +8,9 @@ its end or not. What it was to change is then read from Docker (`World.with_cont
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
-from tests.soak.lists import families
+from tests.soak.lists import CANDIDATES, families
 from tests.soak.operations import Kind, Operation
 
 __all__ = ["Container", "World"]
@@ -25,6 +26,7 @@ class Container:
         running: Whether it runs.
         restarts: Whether Docker starts it again when it ends by itself, and whenever Docker itself starts.
         port: The port of the host that it publishes, if any.
+        address: The address that it was made with, on its first network, if any.
     """
 
     home: str
@@ -32,6 +34,7 @@ class Container:
     running: bool
     restarts: bool = False
     port: int | None = None
+    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,21 @@ class World:
     def lists_of(self, container: str) -> frozenset[str]:
         """Give the lists of the networks that a container is connected to."""
         return frozenset(self.networks[network] for network in self.containers[container].networks)
+
+    def wants(self, operation: Operation) -> Mapping[str, frozenset[str]]:
+        """Give, for each list with few addresses that an operation needs one of, those that would do."""
+        found = self.containers.get(operation.writes)
+        lists: frozenset[str] = frozenset()
+        match operation.kind:
+            case Kind.RUN:
+                lists = frozenset(self.networks[name] for name in (operation.network, *operation.others) if name)
+            case Kind.START | Kind.RESTART:
+                lists = self.lists_of(operation.writes)
+            case Kind.CONNECT if found and found.running and operation.network:
+                lists = frozenset({self.networks[operation.network]})
+        address = operation.address or (found.address if found else None)
+        few = {name: frozenset(CANDIDATES[name]) for name in lists if name in CANDIDATES}
+        return {name: all_ & {address} or all_ for name, all_ in few.items()}
 
     def gateway_of(self, container: str) -> str | None:
         """Give the network through which a container's answers leave, where its ports are published.
@@ -89,6 +107,9 @@ class World:
             shape: The networks of the container that it was about, or the network itself; None where Docker has it not.
         """
         possible = [world._shape(operation.writes) for world in (self, self.after(operation))]
+        if operation.container and operation.kind in (Kind.RUN, Kind.CREATE):  # connected one after the other
+            *fewer, _ = accumulate(({name} for name in (operation.network or "", *operation.others)), set[str].union)
+            possible += map(frozenset, fewer)
         if shape in possible:
             return None
         wanted = " or ".join("nothing" if one is None else f"{sorted(one)}" for one in possible)
@@ -123,10 +144,11 @@ class World:
             assert network is not None
             return Container(
                 home=network,
-                networks=frozenset({network}),
+                networks=frozenset({network, *operation.others}),
                 running=operation.kind is Kind.RUN,
                 restarts=operation.restarts,
                 port=operation.port,
+                address=operation.address,
             )
         found = self.containers[operation.writes]
         running, networks = found.running, found.networks

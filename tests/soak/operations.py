@@ -45,6 +45,8 @@ class Operation:
         list: The network configuration list that a network is made with.
         restarts: Whether a container is made with a restart policy (`always`).
         port: The port of the host that a container is made with, for its own port 80; None: it publishes none.
+        address: The address that a container is made with, on its first network; None: any.
+        others: Further networks that a container is made on.
     """
 
     kind: Kind
@@ -53,6 +55,8 @@ class Operation:
     list: str | None = None
     restarts: bool = False
     port: int | None = None
+    address: str | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def writes(self) -> str:
@@ -64,13 +68,15 @@ class Operation:
     @property
     def names(self) -> frozenset[str]:
         """All that it speaks of."""
-        return frozenset(name for name in (self.container, self.network) if name)
+        return frozenset(name for name in (self.container, self.network, *self.others) if name)
 
     def __str__(self) -> str:
         made_with = f"({self.list})" if self.list else ""
         policy = "--restart" if self.restarts else ""
         port = f"-p {self.port}:80" if self.port else ""
-        words = (self.kind.value, self.container, self.network and f"{self.network}{made_with}", policy, port)
+        address = f"--ip {self.address}" if self.address else ""
+        first = self.network and f"{self.network}{made_with}"
+        words = (self.kind.value, self.container, first, *self.others, policy, port, address)
         return " ".join(word for word in words if word)
 
 

@@ -13,6 +13,7 @@ from tests.soak.docker_host import Outcome
 from tests.soak.figures import Figures
 from tests.soak.following import CONVERGENCE_S, Following
 from tests.soak.generator import Generator
+from tests.soak.keeping import Keeping
 from tests.soak.machine import Machine
 from tests.soak.operations import Kind, Operation, Round
 
@@ -40,6 +41,7 @@ class Soak:
         self._started = time.monotonic()
         self.figures = Figures()
         self._following = Following(machine, self.figures, self._log)
+        self._keeping = Keeping(machine, self.figures, self._log)
 
     def run(self, operations: int) -> Figures:
         """Do at least so many operations, remove all, and compare; ends early at the first difference."""
@@ -62,12 +64,13 @@ class Soak:
         for operation in round_.operations:
             self._log(f"{number}: {operation}")
         running = {
-            operation: threads.submit(self._machine.docker.perform, operation) for operation in round_.operations
+            operation: threads.submit(self._machine.perform, operation, self._following.world)
+            for operation in round_.operations
         }
         kill = round_.kill
         if kill is not None:
             time.sleep(round_.delay_s)
-            if self._machine.kill(round_, lambda: all(done.done() for done in running.values())):
+            if self._machine.killing.carry_out(round_, lambda: all(done.done() for done in running.values())):
                 self.figures.kills[kill] += 1
                 self._log(f"{number}: killed: {kill}, {round_.delay_s:.2f} s after the beginning")
             else:
@@ -77,6 +80,11 @@ class Soak:
             self._log(f"{number}: {operation}: {outcome}")
         self._count(outcomes)
         self._following.follow(outcomes, kill)
+        if not self.figures.differences:
+            touched = [operation.writes for operation in outcomes]
+            operations = "; ".join(map(str, outcomes))
+            after = f"round {number} ({operations}{f'; killed: {kill}' if kill else ''})"
+            self._keeping.check(self._following.world, self._following.look(), touched, after)
 
     def _count(self, outcomes: Mapping[Operation, Outcome]) -> None:
         for operation, outcome in outcomes.items():

@@ -52,6 +52,11 @@ class Attachment:
         return f"CNI-DN-{self._hash[:21]}"
 
     @property
+    def ifb(self) -> str:
+        """The name of the device of its bandwidth limit, if it has one (plugins `meta/bandwidth`, getIfbDeviceName)."""
+        return f"bwp{self._hash[:12]}"
+
+    @property
     def _hash(self) -> str:
         return hashlib.sha512(f"{self.list}{self.endpoint}".encode()).hexdigest()
 
@@ -65,12 +70,20 @@ class Traces:
         published: The rules of one that publishes a port, all of them; none for a list that cannot.
         links: In the host namespace, without their names.
         families: How many addresses it gives.
+        files: Below the plugins' run-time directory, with placeholders.
+        link: What is there for its link in a container that has no other, inside and on the host (`Link.general`).
     """
 
     rules: tuple[str, ...]
     published: tuple[str, ...] = ()
     links: tuple[str, ...]
     families: int
+    files: tuple[str, ...] = ()
+    link: frozenset[str] = frozenset()
+
+    def files_of(self, attachment: Attachment) -> frozenset[str]:
+        """Give the files that an attachment must have."""
+        return frozenset(path.replace(_ID, attachment.endpoint) for path in self.files)
 
     def rules_of(self, attachment: Attachment) -> Counter[str]:
         """Give the rules that an attachment must have."""
@@ -82,7 +95,7 @@ class Traces:
         return Counter(_replace(rule, words) for rule in self.published)
 
 
-def generalise(attachment: Attachment, rules: Iterable[str], links: Sequence[str]) -> Traces:
+def generalise(attachment: Attachment, rules: Iterable[str], links: Sequence[str], files: Iterable[str] = ()) -> Traces:
     """Give the general form of what an attachment has left.
 
     Raises:
@@ -98,7 +111,12 @@ def generalise(attachment: Attachment, rules: Iterable[str], links: Sequence[str
     for rule in general:
         if _UNKNOWN_CHAIN.search(rule):
             raise ValueError(f"a rule of list {attachment.list} with a chain of unknown origin: {rule}")
-    return Traces(rules=general, links=tuple(sorted(links)), families=len(attachment.addresses))
+    return Traces(
+        rules=general,
+        links=tuple(sorted(links)),
+        families=len(attachment.addresses),
+        files=tuple(sorted(path.replace(attachment.endpoint, _ID) for path in files)),
+    )
 
 
 def kind_of_link(line: str) -> str | None:

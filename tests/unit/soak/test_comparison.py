@@ -21,6 +21,7 @@ TRACES = {
         published=("ip nat :CNI-OF-ENDPOINT", "ip nat -A CNI-DN-OF-ENDPOINT --dport PORT -j DNAT"),
         links=("veth, master cni0",),
         families=2,
+        files=("/run/cni/tuning/ENDPOINT_eth0.json",),
     )
 }
 WORLD = World(
@@ -45,6 +46,7 @@ MACHINE = MachineView(
     rules=TRACES["lan6"].rules_of(_ATTACHMENT),
     links=Counter(TRACES["lan6"].links),
     staging=frozenset({ENDPOINT}),
+    files=(f"/run/cni/tuning/{ENDPOINT}_eth0.json",),
     leftovers=(),
     network_records=frozenset({"1" * 64}),
     endpoint_records={ENDPOINT: "joined"},
@@ -81,7 +83,9 @@ DIFFERENCES: dict[str, tuple[Callable[[MachineView], MachineView], str]] = {
         lambda view: replace(view, staging=view.staging | {"9" * 64}),
         "too much: staging namespace",
     ),
-    "a file is left": (lambda view: replace(view, leftovers=("/run/cni/x",)), "left: /run/cni/x"),
+    "a file is left": (lambda view: replace(view, files=(*view.files, "/run/cni/x")), "too much: file /run/cni/x"),
+    "a file is missing": (lambda view: replace(view, files=()), f"missing: file /run/cni/tuning/{ENDPOINT}_eth0.json"),
+    "a plugin is left": (lambda view: replace(view, leftovers=("/usr/lib/cni/x",)), "left: /usr/lib/cni/x"),
     "a record of a network is missing": (
         lambda view: replace(view, network_records=frozenset()),
         "missing: record of network",

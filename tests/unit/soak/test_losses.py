@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What a running container lacks: each kind of thing is missed when it is gone, and only then."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.soak.comparison import Reservation
+from tests.soak.docker_view import DockerContainer
+from tests.soak.holdings import Holdings, Link
+from tests.soak.losses import Survey, find_changes, find_gaps
+from tests.soak.model import Container, World
+from tests.soak.traces import Attachment, Traces, parse_addresses
+
+ENDPOINT = "e" * 64
+DEFAULT = "unicast default via 10.82.1.1 dev LINK table main proto static"
+TRACES = {
+    "lan": Traces(
+        rules=("ip filter -A CNI-FORWARD -s ADDRESS-4/32 -j ACCEPT",),
+        published=("ip filter -A CNI-FORWARD -s ADDRESS-4/32 -j ACCEPT", "ip nat -A CNI-DN-OF-ENDPOINT --dport PORT "),
+        links=("ifb", "veth, master cni1"),
+        families=1,
+        link=frozenset({"link LINK: UP", DEFAULT, "on the host: veth, master cni1"}),
+    )
+}
+ATTACHMENT = Attachment(endpoint=ENDPOINT, list="lan", addresses=parse_addresses(["10.82.1.2"]), port=20_001)
+WORLD = World(
+    containers={"c1": Container(home="n1", networks=frozenset({"n1"}), running=True, port=20_001)},
+    networks={"n1": "lan"},
+)
+DOCKER = DockerContainer(state="running", endpoints={"n1": ENDPOINT}, process=7)
+ETH0 = Link(addresses=frozenset({"10.82.1.2"}), general=TRACES["lan"].link | {"more, which is nobody's business"})
+HOLDINGS = Holdings(lines=frozenset({"link eth0: UP"}), links={"eth0": ETH0}, silent=frozenset())
+SURVEY = Survey(
+    holdings={"c1": HOLDINGS},
+    rules=TRACES["lan"].rules_of(ATTACHMENT) + Counter(["ip nat -A of somebody else"]),
+    host_links=frozenset({ATTACHMENT.ifb, "cni1"}),
+    reservations=(Reservation(list="lan", address="10.82.1.2", endpoint=ENDPOINT),),
+    answers={"c1": "c1"},
+)
+
+
+def test_nothing_is_missing() -> None:
+    """What else there is does not matter: it may be of one whose DEL is pending."""
+    assert find_gaps(WORLD, "c1", DOCKER, SURVEY, TRACES) == ((), ())
+
+
+def with_link(link: Link | None) -> Survey:
+    """Give the survey with another link in the container."""
+    links = {} if link is None else {"eth0": link}
+    return replace(SURVEY, holdings={"c1": replace(HOLDINGS, links=links)})
+
+
+LOSSES: dict[str, tuple[Callable[[], Survey], str]] = {
+    "its firewall rule": (
+        lambda: replace(SURVEY, rules=SURVEY.rules - Counter(["ip filter -A CNI-FORWARD -s 10.82.1.2/32 -j ACCEPT"])),
+        "lan: rule ip filter -A CNI-FORWARD -s 10.82.1.2/32 -j ACCEPT",
+    ),
+    "its port's rule": (
+        lambda: replace(
+            SURVEY, rules=Counter(rule for rule in SURVEY.rules.elements() if not rule.startswith("ip nat -A CNI-DN"))
+        ),
+        f"lan: rule ip nat -A {ATTACHMENT.ports_chain} --dport 20001 ",
+    ),
+    "its reservation": (lambda: replace(SURVEY, reservations=()), "lan: reserved addresses are []"),
+    "its reservation is another's": (
+        lambda: replace(SURVEY, reservations=(replace(SURVEY.reservations[0], endpoint="9" * 64),)),
+        "lan: reserved addresses are []",
+    ),
+    "its ifb device": (lambda: replace(SURVEY, host_links=frozenset()), f"lan: device {ATTACHMENT.ifb}"),
+    "its link": (lambda: with_link(None), "lan: a link with the addresses ['10.82.1.2']"),
+    "its address": (
+        lambda: with_link(replace(ETH0, addresses=frozenset())),
+        "lan: a link with the addresses ['10.82.1.2']",
+    ),
+    "its route": (lambda: with_link(replace(ETH0, general=ETH0.general - {DEFAULT})), f"lan: {DEFAULT}"),
+    "its bridge": (
+        lambda: with_link(replace(ETH0, general=ETH0.general - {"on the host: veth, master cni1"})),
+        "lan: on the host: veth, master cni1",
+    ),
+    "its namespace": (lambda: replace(SURVEY, holdings={}), "no namespace that could be looked at"),
+}
+
+
+@pytest.mark.parametrize("what", LOSSES)
+def test_something_is_missing(what: str) -> None:
+    """It is named."""
+    survey, said = LOSSES[what]
+    assert find_gaps(WORLD, "c1", DOCKER, survey(), TRACES) == ((said,), ())
+
+
+def test_nobody_answers() -> None:
+    """Neither its gateway nor, from outside, it."""
+    silent = replace(HOLDINGS, silent=frozenset({"10.82.1.1"}))
+    _, found = find_gaps(WORLD, "c1", DOCKER, replace(SURVEY, holdings={"c1": silent}, answers={"c1": ""}), TRACES)
+    assert found == ("no answer from 10.82.1.1", "at its port 20001 answers nobody")
+
+
+def test_the_default_route_may_lead_through_another_network() -> None:
+    """A container on several networks has that of one of them."""
+    other = Link(addresses=frozenset({"10.82.9.2"}), general=frozenset())
+    holdings = replace(HOLDINGS, links={"eth0": replace(ETH0, general=ETH0.general - {DEFAULT}), "eth1": other})
+    assert find_gaps(WORLD, "c1", DOCKER, replace(SURVEY, holdings={"c1": holdings}), TRACES) == ((), ())
+
+
+def test_changes() -> None:
+    """What is lost and what has come, since a container had everything."""
+    before = replace(HOLDINGS, lines=frozenset({"a", "b"}))
+    assert find_changes(before, replace(before, lines=frozenset({"b", "c"}))) == ("lost: a", "has come: c")
+    assert find_changes(before, before) == ()
