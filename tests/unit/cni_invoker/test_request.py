@@ -158,7 +158,7 @@ def test_prev_result_is_the_document_of_the_result() -> None:
 
 
 def test_the_configuration_arrives_as_it_was_written() -> None:
-    """Numbers, the order of keys, and keys that nobody here knows reach the plugin as they stand in the file."""
+    """Numbers, the order of keys, and unknown keys arrive as they stand in the file; a whole number is an integer."""
     data = (
         b'{"name": "net", "cniVersion": "1.0.0", "plugins": ['
         b'{"z": 1.10, "type": "noop", "a": 9007199254740993, "b": {"y": 1e3, "x": [1.0, -0.0]}}]}'
@@ -166,7 +166,7 @@ def test_the_configuration_arrives_as_it_was_written() -> None:
     network = parse_configuration(data, Path("a.conflist"))
     made = REQUESTS.attachment(Verb.ADD, network, network.plugins[0], ATTACHMENT, None)
     assert made.stdin == (
-        b'{"z":1.10,"type":"noop","a":9007199254740993,"b":{"y":1e3,"x":[1.0,-0.0]},"cniVersion":"1.0.0","name":"net"}'
+        b'{"z":1.10,"type":"noop","a":9007199254740993,"b":{"y":1000,"x":[1,-0.0]},"cniVersion":"1.0.0","name":"net"}'
     )
 
 

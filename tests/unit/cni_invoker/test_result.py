@@ -176,7 +176,7 @@ def test_addresses_of_an_interface() -> None:
         (b'{"ips": [{"address": "10.1.0.9/99"}]}', "10.1.0.9/99"),
         (b'{"ips": [{"address": "10.1.0.9/24", "gateway": "here"}]}', "here"),
         (b'{"routes": [{"dst": "default"}]}', "default"),
-        (b'{"interfaces": [{"mtu": 1400.0}]}', "mtu"),
+        (b'{"interfaces": [{"mtu": 1400.5}]}', "mtu"),
         (b'{"code": 7, "msg": "no such master"}', "code 7: no such master"),
     ],
 )
