@@ -24,6 +24,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--operations", type=int, default=1000, help="how many at least; default: %(default)s")
     parser.add_argument("--seed", type=int, help="of an earlier run, to do the same again; default: a new one")
     parser.add_argument("--kills", type=float, default=0.35, help="share of rounds with a kill; default: %(default)s")
+    parser.add_argument("--lists", nargs="+", choices=LISTS, default=[*LISTS], help="only these; default: all")
     parser.add_argument("--engine", metavar="VERSION", help="another Docker engine than the machine's, e.g. 28.5")
     parser.add_argument("--plugins", metavar="VERSION", help="other CNI plugins than the machine's, e.g. 1.9")
     parser.add_argument("--logs", type=Path, help="a directory for the logs of dockerd and the daemon")
@@ -43,8 +44,9 @@ def main(arguments: Sequence[str]) -> int:
 
     print(f"seed {seed}: {options.operations} operations, a kill in {options.kills:.0%} of the rounds", flush=True)
     with Lab(engine=engine, plugins=plugins) as lab:
-        machine = Machine(lab)
-        figures = Soak(machine, Generator(seed, tuple(LISTS), PUBLISHING, options.kills), say).run(options.operations)
+        machine = Machine(lab, options.lists)
+        generator = Generator(seed, options.lists, PUBLISHING, options.kills)
+        figures = Soak(machine, generator, say).run(options.operations)
         if options.logs is not None:
             machine.save_logs(options.logs)
     if figures.differences:

@@ -23,8 +23,7 @@ tc qdisc show
 grep -rs '' /proc/sys/net/ipv4/conf /proc/sys/net/ipv6/conf /proc/sys/net/core/somaxconn
 for pair; do
     from=${pair%,*} to=${pair#*,}
-    { busybox ping -c 1 -W 1 -I "$from" "$to" || busybox ping -c 1 -W 1 -I "$from" "$to"; } >/dev/null 2>&1 ||
-        echo "silent: $to" &
+    busybox ping -c 1 -W 1 -I "$from" "$to" >/dev/null 2>&1 || echo "silent: $to" &
 done
 wait
 """
