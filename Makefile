@@ -76,6 +76,7 @@ bench: setup ## what we cost beyond the plugins, measured side by side (needs ro
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.records
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.ports
+	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench.lives 4000
 	@$(BIN)/python -m tests.lab.fetch_engines || true # those that can be had are measured
 	$(BIN)/python -m tests.bench.containers
 
