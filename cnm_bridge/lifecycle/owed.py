@@ -140,6 +140,7 @@ class OwedTearDowns:
             log.warning("plugins.ended", pids=strays)
         for endpoint_id in unfinished:
             self.add(endpoint_id)
+            await asyncio.sleep(0)  # there may be ten thousand
         return len(unfinished)
 
     async def _take_up(self, pending: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
