@@ -28,6 +28,7 @@ class Limits:
         port_s: How much longer each of these three may take for each port that the plugin publishes. `portmap` runs
             iptables several times per port, which takes longer the more rules there are (measured with 1.9.1 on two
             processors: 300 ports take 10 s, and 1000 more than a minute).
+        ports_s: The most that is added for ports, however many they are: a plugin that hangs must end some time.
         gc_s: The same for GC.
         status_s: The same for STATUS, which should not do much.
         version_s: The same for VERSION, which should do nothing.
@@ -50,6 +51,7 @@ class Limits:
     delete_s: float = 60.0
     check_s: float = 60.0
     port_s: float = 0.25
+    ports_s: float = 600.0
     gc_s: float = 60.0
     status_s: float = 10.0
     version_s: float = 10.0
@@ -65,13 +67,14 @@ class Limits:
 
     def timeout_s(self, verb: Verb, ports: int = 0) -> float:
         """Return how long one execution for `verb` may take, in seconds, of a plugin that is given so many ports."""
+        ports_s = min(ports * self.port_s, self.ports_s)
         match verb:
             case Verb.ADD:
-                return self.add_s + ports * self.port_s
+                return self.add_s + ports_s
             case Verb.DEL:
-                return self.delete_s + ports * self.port_s
+                return self.delete_s + ports_s
             case Verb.CHECK:
-                return self.check_s + ports * self.port_s
+                return self.check_s + ports_s
             case Verb.GC:
                 return self.gc_s
             case Verb.STATUS:

@@ -247,3 +247,10 @@ def test_limits_of_ports() -> None:
     limits = Limits(add_s=1.0, delete_s=2.0, check_s=3.0, gc_s=4.0, status_s=5.0, version_s=6.0, port_s=0.5)
     assert [limits.timeout_s(verb, 10) for verb in (Verb.ADD, Verb.DEL, Verb.CHECK)] == [6.0, 7.0, 8.0]
     assert [limits.timeout_s(verb, 10) for verb in (Verb.GC, Verb.STATUS, Verb.VERSION)] == [4.0, 5.0, 6.0]
+
+
+def test_the_time_for_ports_is_limited() -> None:
+    """However many ports a plugin that hangs was given, it is ended."""
+    limits = Limits(add_s=1.0, delete_s=2.0, check_s=3.0, port_s=0.5, ports_s=60.0)
+    assert [limits.timeout_s(verb, 10_000) for verb in (Verb.ADD, Verb.DEL, Verb.CHECK)] == [61.0, 62.0, 63.0]
+    assert Limits().timeout_s(Verb.DEL, 10_001) == 660.0
