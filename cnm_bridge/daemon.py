@@ -235,6 +235,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     )
     settling = Settling(store, kernel, endpoint_locks)
     contention = ContentionResolver(store, kernel, usage, owed)
+    publishing = Publishing(store, runtime, HostPorts(), PortClaims())
     endpoints = Endpoints(
         store=store,
         networks=networks,
@@ -245,12 +246,12 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         owners=owners,
         contention=contention,
         rebuild=rebuild,
+        publishing=publishing,
         locks=endpoint_locks,
         run_dir=settings.run_dir,
         boot_id=boot_id,
     )
     unpublished = Unpublished(asked_by_calls)
-    publishing = Publishing(store, runtime, HostPorts(), PortClaims())
     outside = ExternalConnectivity(
         store=store,
         publishing=publishing,

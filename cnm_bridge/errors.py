@@ -8,6 +8,7 @@ BridgeError
 ├── BadOption             an option is unknown or malformed
 ├── Refused               understood, but not possible; the text says why and what to do
 │   └── CannotPublish     the ports of a container, on this network
+├── Interrupted           begun, and not wanted any more
 └── EngineUnavailable     the Docker Engine API does not answer
 ```
 
@@ -18,7 +19,7 @@ plugin's own message. They become an answer to Docker in one place, `cnm_bridge.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["BadOption", "BadRequest", "BridgeError", "CannotPublish", "EngineUnavailable", "Refused"]
+__all__ = ["BadOption", "BadRequest", "BridgeError", "CannotPublish", "EngineUnavailable", "Interrupted", "Refused"]
 
 
 class BridgeError(Exception):
@@ -55,6 +56,10 @@ class Refused(BridgeError):
 
 class CannotPublish(Refused):
     """A network is not made for publishing the ports of a container; another of its networks may be."""
+
+
+class Interrupted(BridgeError):
+    """A call was begun, and a later call has ended it; what it did is undone with the endpoint."""
 
 
 class EngineUnavailable(BridgeError):

@@ -21,6 +21,7 @@ from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.owners import AddressOwners
 from cnm_bridge.lifecycle.plan import Plan, refuse_ignored, with_sysctls
+from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.rebuild import RebuildEndpoint
 from cnm_bridge.lifecycle.settling import Settling
 from cnm_bridge.lifecycle.suitability import choose_observation, describe_uncarriable, has_device
@@ -66,6 +67,7 @@ class Endpoints:
         owners: Knows whose the addresses are.
         contention: Waits for endpoints that are being deleted, and ends dead ones.
         rebuild: Finds endpoints whose records were lost.
+        publishing: Has plugins at work that must not keep an endpoint that leaves.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
         boot_id: The kernel's boot ID.
@@ -83,6 +85,7 @@ class Endpoints:
         owners: AddressOwners,
         contention: ContentionResolver,
         rebuild: RebuildEndpoint,
+        publishing: Publishing,
         locks: KeyedLocks[EndpointId],
         run_dir: Path,
         boot_id: str,
@@ -96,6 +99,7 @@ class Endpoints:
         self._owed = owed
         self._contention = contention
         self._rebuild = rebuild
+        self._publishing = publishing
         self._locks = locks
         self._run_dir = run_dir
         self._boot_id = boot_id
@@ -159,6 +163,7 @@ class Endpoints:
         The link is still inside when this is called; libnetwork moves it back to the host namespace afterwards.
         """
         self._settling.forget(request.endpoint_id)
+        self._publishing.interrupt(request.endpoint_id)
         await self._rebuild.find(request.network_id, request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
@@ -177,6 +182,7 @@ class Endpoints:
             StateError: It is not on disk; it goes on all the same.
         """
         self._settling.forget(request.endpoint_id)
+        self._publishing.interrupt(request.endpoint_id)
         try:
             await self._owed.take_over(request.endpoint_id)
         finally:

@@ -6,17 +6,20 @@ Ports go where the answers leave (docs/decisions, 10). So they are not a part of
 declare `portMappings` are taken back and added again, with the ports, when Docker makes the endpoint the gateway.
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import structlog
 
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
-from cnm_bridge.errors import CannotPublish
+from cnm_bridge.errors import CannotPublish, Interrupted
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from cnm_bridge.lifecycle.choice import choose_ports
+from cnm_bridge.lifecycle.interruptible import Interruptible
 from cnm_bridge.lifecycle.port_claims import PortClaims
 from cnm_bridge.lifecycle.ports import CAPABILITY, FreePorts, PortMapping, parse_mappings, refuse_other_families
 from cnm_bridge.timeslice import TimeSlice
@@ -36,7 +39,7 @@ class Publishing:
     """Knows whose the host's ports are.
 
     The caller holds the endpoint's lock. Each port is claimed as soon as it is chosen, so that no two endpoints can
-    have it: of two that want the same ones at the same time, whoever comes to a port first has it.
+    have it. One endpoint at a time chooses: of two that want the same ports, one receives all of them.
 
     Args:
         store: The records; the ports that an earlier life published are in them.
@@ -50,6 +53,8 @@ class Publishing:
         self._runtime = runtime
         self._free = free
         self._claims = claims
+        self._choosing = asyncio.Lock()
+        self._under_way: Interruptible[EndpointId] = Interruptible()
         store.when_removed(claims.release)
 
     async def load(self) -> None:
@@ -66,12 +71,17 @@ class Publishing:
     async def publish(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> EndpointRecord:
         """Publish ports; return the record as it is stored then. Repeated, the same ports are published again.
 
+        An endpoint keeps its claim to the earlier ports until the record with the new ones is stored: until then there
+        may be rules for them.
+
         Raises:
             CannotPublish: The list has no plugin that publishes. Nothing has been changed.
             Refused: A port belongs to another endpoint or to a program of the host, or is of a family that the
                 container does not have. Nothing has been changed.
-            CniError: A plugin failed; no port is published.
-            StateError: The record cannot be written; nothing has been changed.
+            CniError: A plugin failed. The new ports are not published; the earlier ones are the endpoint's still,
+                unless their DEL has completed.
+            StateError: The record cannot be written; the earlier ports are published again.
+            Interrupted: `interrupt` was called; the tear down, or the next call, takes back what there is.
         """
         publishers = _publishers(record)
         if publishers is None:
@@ -83,17 +93,38 @@ class Publishing:
             )
         result = Result.from_document(record.result)
         refuse_other_families(requests, result.addresses_of(record.attachment.ifname))
-        mappings = await self._claim(record, requests)
-        await self._runtime.delete(publishers, cni_attachment(record), result)
-        record = _with_ports(record, mappings)
-        await self._store.put_endpoint(record)  # from here on a DEL with these ports is owed
-        try:
-            await self._add(record, publishers, result)
-        except BaseException:
-            await self._take_back(record, publishers)
-            raise
-        log.info("endpoint.published", count=len(mappings), ports=[str(mapping) for mapping in mappings[:_LOGGED]])
-        return record
+        with self._under_way.begin(record.id) as work:
+            earlier, chosen = await self._claim(record, requests)
+            new = (mapping for mapping in chosen if mapping not in earlier)
+            try:
+                await work.step(self._runtime.delete(publishers, cni_attachment(record), result))
+            except BaseException:
+                await self._discard(record.id, new)
+                raise
+            changed = _with_ports(record, tuple(chosen))
+            try:
+                await self._store.put_endpoint(changed)  # from here on a DEL with these ports is pending
+            except StateError:
+                await self._discard(record.id, new)
+                await work.step(self._restore(record, publishers, result))
+                raise
+            await self._discard(record.id, (mapping for mapping in earlier if mapping not in chosen))
+            try:
+                await work.step(self._add(changed, publishers, result))
+            except Interrupted:
+                raise
+            except BaseException:
+                await work.step(self._take_back(changed, publishers))
+                raise
+        log.info("endpoint.published", count=len(chosen), ports=[str(mapping) for mapping in islice(chosen, _LOGGED)])
+        return changed
+
+    def interrupt(self, endpoint_id: EndpointId) -> None:
+        """End the publishing of an endpoint's ports that is under way, because it leaves; returns at once.
+
+        A plugin that hangs, or has thousands of ports to publish, must not keep the endpoint for minutes.
+        """
+        self._under_way.interrupt(endpoint_id, f"endpoint {endpoint_id} leaves its container; no port is published")
 
     async def revoke(self, record: EndpointRecord) -> EndpointRecord:
         """Take the ports back, if there are any; they stay reserved for the endpoint, as long as it lives.
@@ -127,8 +158,13 @@ class Publishing:
         owners = (self._store.find_endpoint(other) for other in sorted(found - {endpoint_id}))
         return tuple(owner for owner in owners if owner is not None and not _same_container(owner, record))
 
-    async def _claim(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> tuple[PortMapping, ...]:
-        """Choose ports and make them the endpoint's, in place of those that it had.
+    async def _claim(
+        self, record: EndpointRecord, requests: Sequence[PortRequest]
+    ) -> tuple[Collection[PortMapping], Collection[PortMapping]]:
+        """Choose ports and make them the endpoint's, beside those that it has.
+
+        Returns:
+            Those that it had, and those that were chosen; whether a port is among them costs nothing to ask.
 
         Raises:
             Refused: One cannot be had; the endpoint has what it had.
@@ -140,17 +176,17 @@ class Publishing:
                     return f"it is published for endpoint {endpoint_id} already"
             return None
 
-        earlier = dict.fromkeys(self._claims.of(record.id))
-        chosen: dict[PortMapping, None] = {}
-        try:
-            async for mapping in choose_ports(requests, earlier, find_owner, self._free):
-                chosen[mapping] = None
-                self._claims.add(record.id, mapping)
-        except BaseException:
-            await self._discard(record.id, (mapping for mapping in chosen if mapping not in earlier))
-            raise
-        await self._discard(record.id, (mapping for mapping in earlier if mapping not in chosen))
-        return tuple(chosen)
+        async with self._choosing:
+            earlier = dict.fromkeys(self._claims.of(record.id))
+            chosen: dict[PortMapping, None] = {}
+            try:
+                async for mapping in choose_ports(requests, earlier, find_owner, self._free):
+                    chosen[mapping] = None
+                    self._claims.add(record.id, mapping)
+            except BaseException:
+                await self._discard(record.id, (mapping for mapping in chosen if mapping not in earlier))
+                raise
+        return earlier.keys(), chosen.keys()
 
     async def _discard(self, endpoint_id: EndpointId, mappings: Iterable[PortMapping]) -> None:
         time_slice = TimeSlice()
@@ -184,6 +220,14 @@ class Publishing:
             except CniError as again:
                 log.warning("endpoint.publishing_failed", error=str(again))
                 raise exc from None
+
+    async def _restore(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
+        """Publish again what a record has, because it could not be replaced."""
+        if get_list(record.attachment.capability_args, CAPABILITY):
+            try:
+                await self._add(record, publishers, result)
+            except CniError as exc:  # the first error is what the user must see
+                log.warning("endpoint.ports_not_restored", error=str(exc))
 
     async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:
         """Undo a failed ADD at once; if that fails as well, the endpoint's tear down does it."""
