@@ -251,7 +251,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         run_dir=settings.run_dir,
         boot_id=boot_id,
     )
-    unpublished = Unpublished(asked_by_calls)
+    unpublished = Unpublished(store, asked_by_calls)
     outside = ExternalConnectivity(
         store=store,
         publishing=publishing,

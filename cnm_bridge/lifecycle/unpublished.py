@@ -17,7 +17,7 @@ import structlog
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import CannotPublish, EngineUnavailable
 from cnm_bridge.wire import ProgramExternalConnectivity
-from state import EndpointId
+from state import EndpointId, Store
 
 __all__ = ["Unpublished"]
 
@@ -31,10 +31,12 @@ class Unpublished:
     """Accepts what a network cannot publish, unless it is certain that the container has no other network.
 
     Args:
+        store: The records; nothing is kept of an endpoint without one.
         engine: Knows the networks of containers.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self._store = store
         self._engine = engine
         self._reasons: dict[EndpointId, str] = {}
 
@@ -51,6 +53,8 @@ class Unpublished:
         """
         if await self._is_only_network(request):
             raise error
+        if self._store.find_endpoint(request.endpoint_id) is None:  # removed while the engine was asked
+            return
         self._reasons[request.endpoint_id] = str(error)
         log.warning("endpoint.ports_not_published", error=str(error))
 

@@ -5,6 +5,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from cnm_bridge.errors import CannotPublish
 from cnm_bridge.lifecycle import Unpublished
 from cnm_bridge.wire import ProgramExternalConnectivity
 from spec import JsonValue
-from state import EndpointId, NetworkId
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
 
 ENDPOINT = EndpointId("77" * 32)
 REQUEST = ProgramExternalConnectivity(network_id=NetworkId("6f" * 32), endpoint_id=ENDPOINT, ports=())
@@ -28,9 +29,41 @@ BLUE: JsonValue = {
 }
 
 
+RECORD = EndpointRecord(
+    id=ENDPOINT,
+    network_id=REQUEST.network_id,
+    phase=Phase.PENDING,
+    boot_id="0c1f",
+    internal=False,
+    requested=RequestedInterface(),
+    attachment=AttachmentRecord(
+        ifname="eth0",
+        netns="/run/cni-bridge/netns/e",
+        configuration={"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]},
+        cni_version="1.0.0",
+        args=(),
+        capability_args={},
+    ),
+)
+
+
+@pytest.fixture(name="store")
+async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
+    """A store that has the endpoint."""
+    store = Store.open(tmp_path / "state")
+    await store.put_endpoint(RECORD)
+    yield store
+    store.close()
+
+
 @asynccontextmanager
 async def engine(
-    path: Path, networks: Sequence[str], on_question: Callable[[], Awaitable[None]] | None = None, *, shown: str = "web"
+    store: Store,
+    path: Path,
+    networks: Sequence[str],
+    on_question: Callable[[], Awaitable[None]] | None = None,
+    *,
+    shown: str = "web",
 ) -> AsyncIterator[Unpublished]:
     """Run an engine with one container, called `web`, that is on some networks."""
 
@@ -51,22 +84,22 @@ async def engine(
     await runner.setup()
     try:
         await web.UnixSite(runner, path).start()
-        yield Unpublished(Engine(f"unix://{path}", timeout_s=3600))
+        yield Unpublished(store, Engine(f"unix://{path}", timeout_s=3600))
     finally:
         await runner.cleanup()
 
 
-async def test_the_only_network(tmp_path: Path) -> None:
+async def test_the_only_network(store: Store, tmp_path: Path) -> None:
     """The error is the user's, and nothing is noted."""
-    async with engine(tmp_path / "s", ["blue"]) as unpublished:
+    async with engine(store, tmp_path / "s", ["blue"]) as unpublished:
         with pytest.raises(CannotPublish):
             await unpublished.accept(REQUEST, ERROR)
         assert unpublished.reasons == {}
 
 
-async def test_one_of_several_networks(tmp_path: Path) -> None:
+async def test_one_of_several_networks(store: Store, tmp_path: Path) -> None:
     """It is noted, until the endpoint has published or is gone."""
-    async with engine(tmp_path / "s", ["blue", "red"]) as unpublished:
+    async with engine(store, tmp_path / "s", ["blue", "red"]) as unpublished:
         await unpublished.accept(REQUEST, ERROR)
         assert unpublished.reasons == {ENDPOINT: "ports cannot be published"}
         unpublished.forget(ENDPOINT)
@@ -74,22 +107,35 @@ async def test_one_of_several_networks(tmp_path: Path) -> None:
         assert unpublished.reasons == {}
 
 
-async def test_a_container_that_the_engine_does_not_show(tmp_path: Path) -> None:
+async def test_a_container_that_the_engine_does_not_show(store: Store, tmp_path: Path) -> None:
     """In doubt it starts."""
-    async with engine(tmp_path / "s", ["blue"], shown="web2") as unpublished:
+    async with engine(store, tmp_path / "s", ["blue"], shown="web2") as unpublished:
         await unpublished.accept(REQUEST, ERROR)
 
 
-async def test_an_engine_that_is_away(tmp_path: Path) -> None:
+async def test_an_engine_that_is_away(store: Store, tmp_path: Path) -> None:
     """So too."""
-    await Unpublished(Engine(f"unix://{tmp_path}/none", 5)).accept(REQUEST, ERROR)
+    await Unpublished(store, Engine(f"unix://{tmp_path}/none", 5)).accept(REQUEST, ERROR)
 
 
-async def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
+async def test_an_engine_that_does_not_answer(store: Store, tmp_path: Path) -> None:
     """While dockerd boots its socket accepts; it starts containers in that time, and each would wait."""
 
     async def never() -> None:
         await asyncio.Event().wait()
 
-    async with engine(tmp_path / "s", ["blue"], never) as unpublished:
+    async with engine(store, tmp_path / "s", ["blue"], never) as unpublished:
         await unpublished.accept(REQUEST, ERROR)
+
+
+async def test_an_endpoint_that_is_removed_meanwhile(store: Store, tmp_path: Path) -> None:
+    """Nothing is noted of it: nobody would take that back."""
+
+    async def remove() -> None:
+        if store.find_endpoint(ENDPOINT) is not None:
+            await store.put_endpoint(replace(RECORD, phase=Phase.DELETING))
+            await store.remove_endpoint(ENDPOINT)
+
+    async with engine(store, tmp_path / "s", ["blue", "red"], remove) as unpublished:
+        await unpublished.accept(REQUEST, ERROR)
+        assert unpublished.reasons == {}
