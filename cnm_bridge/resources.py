@@ -7,7 +7,11 @@ import gc
 import resource
 from typing import Final
 
+import structlog
+
 __all__ = ["keep_memory_small", "raise_descriptor_limit", "settle_memory"]
+
+log = structlog.get_logger()
 
 _M_ARENA_MAX: Final = -8  # malloc.h
 _ARENAS: Final = 2
@@ -16,9 +20,15 @@ _libc: Final = ctypes.CDLL(None)
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open descriptors to the hard one; return what it was, which is what plugins get."""
+    """Raise the soft limit of open descriptors to the hard one; return what it was, which is what plugins get.
+
+    Where the kernel refuses, because the hard limit is above `fs.nr_open`, that is logged and nothing changes.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as exc:  # setrlimit(2) EPERM is a ValueError
+        log.warning("daemon.descriptors_limited", limit=soft, wanted=hard, error=str(exc))
     return soft
 
 
