@@ -61,7 +61,7 @@ from cni_invoker.request import Request
 from cni_invoker.result import Dns, Interface, IpAssignment, Result, Route, parse_result
 from cni_invoker.runtime import Collecting, Runtime
 from cni_invoker.shared_chains import DEFAULT_LOCK_DIR
-from cni_invoker.strays import end_strays
+from cni_invoker.strays import end_strays, find_strays
 from cni_invoker.trace import TraceContext
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo
@@ -125,6 +125,7 @@ __all__ = [
     "collect_garbage",
     "convert_result",
     "end_strays",
+    "find_strays",
     "parse_configuration",
     "parse_result",
     "read_configuration",

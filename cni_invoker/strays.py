@@ -18,8 +18,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Collection, Iterator
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -38,10 +38,12 @@ class Stray:
 
     Attributes:
         pid: The process ID.
+        container_id: The container that the plugin is at work for.
         command: Its command line.
     """
 
     pid: int
+    container_id: str
     command: str
 
     def __str__(self) -> str:
@@ -65,50 +67,52 @@ def end_strays(container_ids: Collection[str], *, limit_s: float) -> tuple[int, 
 
     Args:
         container_ids: The containers.
-        limit_s: How long to wait for the end of each plugin, in seconds.
+        limit_s: How long to wait for the end of all of them together, in seconds. Each gets its signal all the same.
 
     Returns:
         The process IDs of all that were killed. `find_strays` tells whether any is still there, because it hangs in
         the kernel.
     """
-    ended: list[int] = []
-    for leader in _leaders(container_ids):
-        deadline = time.monotonic() + limit_s
-        # The leader first: it starts no more then. What it has started may have started something meanwhile.
-        members: tuple[_Process, ...] = (leader,)
-        while members and time.monotonic() < deadline:
-            ended.extend(process.pid for process in members if _kill(process, deadline) and process.pid not in ended)
-            members = _members(leader)
-    return tuple(ended)
+    deadline = time.monotonic() + limit_s
+    leaders = tuple(leader for leader, _ in _leaders(container_ids))
+    killed: dict[_Process, None] = {}
+    # The leaders first: they start no more then. What they have started may have started something meanwhile.
+    running = leaders
+    while running and (time.monotonic() < deadline or not killed.keys() >= set(running)):
+        killed.update(dict.fromkeys(_kill_all(running, deadline)))
+        running = _members(leaders)
+    return tuple(process.pid for process in killed)
 
 
 def find_strays(container_ids: Collection[str]) -> tuple[Stray, ...]:
     """Return what `end_strays` would kill."""
+    leaders = dict(_leaders(container_ids))
+    containers = {leader.pid: container_id for leader, container_id in leaders.items()}
     return tuple(
-        Stray(pid=process.pid, command=_command(process.pid))
-        for leader in _leaders(container_ids)
-        for process in (leader, *(member for member in _members(leader) if member != leader))
+        Stray(pid=process.pid, container_id=containers[process.session], command=_command(process.pid))
+        for process in dict.fromkeys((*leaders, *_members(leaders)))
     )
 
 
-def _leaders(container_ids: Collection[str]) -> Iterator[_Process]:
-    """Give the plugins themselves."""
-    wanted = {_CONTAINER_ID + container_id.encode() for container_id in container_ids}
+def _leaders(container_ids: Collection[str]) -> Iterator[tuple[_Process, str]]:
+    """Give the plugins themselves, with the containers that they are at work for."""
+    wanted = {_CONTAINER_ID + container_id.encode(): container_id for container_id in container_ids}
     spared = set(_own_sessions()) if wanted else set()
     for process in _processes() if wanted else ():
         if process.pid == process.session and not process.ended and process.session not in spared:
             with suppress(OSError):  # it has ended meanwhile, or is none of ours to look at
                 variables = frozenset((_PROC / str(process.pid) / "environ").read_bytes().split(b"\0"))
-                is_at_work = not variables.isdisjoint(wanted) and not variables.isdisjoint(_VERBS)
-                if is_at_work and _writes_to_nobody(process.pid) and _find(process.pid) == process:
-                    yield process
+                at_work_for = wanted.keys() & variables if not variables.isdisjoint(_VERBS) else ()
+                if at_work_for and _writes_to_nobody(process.pid) and _find(process.pid) == process:
+                    yield process, wanted[min(at_work_for)]
 
 
-def _members(leader: _Process) -> tuple[_Process, ...]:
-    """Return the processes in a plugin's session; its number is not given to another one while there are any."""
-    found = tuple(process for process in _processes() if process.session == leader.pid and not process.ended)
-    is_another = any(process.pid == leader.pid and process.started != leader.started for process in found)
-    return () if is_another else found
+def _members(leaders: Collection[_Process]) -> tuple[_Process, ...]:
+    """Return the processes in plugins' sessions; their numbers are not given to others while there are any."""
+    started = {leader.pid: leader.started for leader in leaders}
+    found = tuple(process for process in _processes() if process.session in started and not process.ended)
+    of_others = {process.pid for process in found if process.started != started.get(process.pid, process.started)}
+    return tuple(process for process in found if process.session not in of_others)
 
 
 def _own_sessions() -> Iterator[int]:
@@ -167,18 +171,21 @@ def _is_without_reader(link: Path) -> bool:
         os.close(descriptor)
 
 
-def _kill(process: _Process, deadline: float) -> bool:
-    """Kill a process and wait for its end; return whether it was there to be killed."""
-    with suppress(OSError):
-        pidfd = os.pidfd_open(process.pid)
-        try:
-            if _find(process.pid) != process:  # it has ended, and its number may be another's
-                return False
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            ended = select.poll()
-            ended.register(pidfd, select.POLLIN)
-            ended.poll(max(0.0, deadline - time.monotonic()) * 1000)
-            return True
-        finally:
-            os.close(pidfd)
-    return False
+def _kill_all(processes: Iterable[_Process], deadline: float) -> Iterator[_Process]:
+    """Kill processes, wait for their end, and give those that were there to be killed."""
+    with ExitStack() as stack:
+        ended = select.poll()
+        waited_for = 0
+        for process in processes:
+            with suppress(OSError):
+                pidfd = os.pidfd_open(process.pid)
+                stack.callback(os.close, pidfd)
+                if _find(process.pid) == process:  # else it has ended, and its number may be another's
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                    ended.register(pidfd, select.POLLIN)
+                    waited_for += 1
+                    yield process
+        while waited_for and (left_s := deadline - time.monotonic()) > 0:
+            for pidfd, _ in ended.poll(left_s * 1000):
+                ended.unregister(pidfd)
+                waited_for -= 1

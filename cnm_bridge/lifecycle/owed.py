@@ -10,9 +10,10 @@ from typing import Final
 
 import structlog
 
-from cni_invoker import CniError, end_strays
+from cni_invoker import CniError
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.lifecycle.attempts import Attempts
+from cnm_bridge.lifecycle.left_behind import LeftBehind
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lull import Lull
 from cnm_bridge.lifecycle.retries import Retries
@@ -27,7 +28,6 @@ log = structlog.get_logger()
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
-_STRAY_LIMIT_S = 2.0
 _AT_ONCE: Final = max(16, 4 * (os.cpu_count() or 1))
 """More than plugins are run at once. A thousand threads that begin together would keep calls waiting for seconds."""
 _OUTDATED = "a container runs on it, so its record was not the latest"
@@ -79,6 +79,7 @@ class OwedTearDowns:
         self._turns: Turns[EndpointId] = Turns(_AT_ONCE)
         self._lull: Lull[EndpointId] = Lull(quiet_s)
         self._attempts = Attempts()
+        self._left_behind = LeftBehind()
         self._errors: dict[EndpointId, str] = {}
         self._retries: Retries[EndpointId] = Retries(
             self._attempt,
@@ -121,6 +122,7 @@ class OwedTearDowns:
         Docker makes new endpoints for the containers that it starts again.
 
         A killed daemon leaves the plugins behind that it was waiting for; those at work for such an endpoint are ended.
+        While one cannot be ended, the tear down of its endpoint fails, and is repeated.
 
         An endpoint that was not finished and that a container runs on was finished: its later record was lost. It is
         joined from now on.
@@ -135,9 +137,7 @@ class OwedTearDowns:
         ]
         finished = await self._take_up(record for record in suspects if record.phase is Phase.PENDING)
         unfinished = [record.id for record in suspects if record.id not in finished]
-        strays = await asyncio.to_thread(end_strays, unfinished, limit_s=_STRAY_LIMIT_S)
-        if strays:
-            log.warning("plugins.ended", pids=strays)
+        await self._left_behind.end(unfinished)
         for endpoint_id in unfinished:
             self.add(endpoint_id)
             await asyncio.sleep(0)  # there may be ten thousand
@@ -262,6 +262,7 @@ class OwedTearDowns:
         """Tear down under the endpoint's lock; return whether that was done."""
         try:
             with self._attempts.attempt(record.id):
+                await self._left_behind.refuse(record.id)
                 await self._tear_down(record)
         except (CniError, KernelError, StateError) as exc:
             log.warning("endpoint.tear_down_owed", error=str(exc))

@@ -112,6 +112,21 @@ def test_a_plugin_is_ended_with_all_that_works_for_it(scene: Scene) -> None:
     assert find_strays([CONTAINER_ID]) == ()
 
 
+def test_all_are_ended_though_there_is_no_time_to_wait(scene: Scene) -> None:
+    """One that hangs in the kernel uses up the time, and the others must not run on."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert set(end_strays([CONTAINER_ID], limit_s=0.0)) == set(scene.pids.values())
+    wait_until(lambda: not any(map(is_alive, scene.pids.values())))
+
+
+def test_a_stray_tells_its_container(scene: Scene) -> None:
+    """So do the processes in its session."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert {stray.container_id for stray in find_strays(["unknown", CONTAINER_ID])} == {CONTAINER_ID}
+
+
 def test_a_plugin_that_has_moved_its_standard_output(scene: Scene) -> None:
     """It still has what its result goes to."""
     scene.start("logging", expect={"plugin"})

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plugins that a killed daemon has left behind, and that are at work for endpoints that are to be torn down."""
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+import structlog
+
+from cni_invoker import PluginStillRuns, end_strays, find_strays
+from state import EndpointId
+
+__all__ = ["LeftBehind"]
+
+log = structlog.get_logger()
+
+_LIMIT_S: Final = 2.0
+"""How long their end is waited for, however many they are: no call is answered before."""
+
+
+class LeftBehind:
+    """Ends the plugins of the previous run, and knows for which endpoints that was without success."""
+
+    def __init__(self) -> None:
+        self._endpoints: frozenset[str] = frozenset()
+
+    async def end(self, endpoints: Collection[EndpointId]) -> None:
+        """End the plugins that are at work for some endpoints; returns after two seconds at the latest."""
+        ended = await asyncio.to_thread(end_strays, endpoints, limit_s=_LIMIT_S)
+        if ended:
+            log.warning("plugins.ended", pids=ended)
+            running = await asyncio.to_thread(find_strays, endpoints)
+            self._endpoints = frozenset(stray.container_id for stray in running)
+
+    async def refuse(self, endpoint_id: EndpointId) -> None:
+        """Refuse to tear an endpoint down as long as a plugin is at work for it; it is to be ended once more.
+
+        Raises:
+            PluginStillRuns: It does not end, because it hangs in the kernel.
+        """
+        if endpoint_id in self._endpoints:
+            await asyncio.to_thread(end_strays, [endpoint_id], limit_s=_LIMIT_S)
+            running = await asyncio.to_thread(find_strays, [endpoint_id])
+            if running:
+                raise PluginStillRuns(endpoint_id, [str(stray) for stray in running])
+            self._endpoints -= {endpoint_id}

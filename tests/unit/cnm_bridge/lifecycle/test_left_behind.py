@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""An endpoint is not torn down while a plugin of the previous run is at work for it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from cni_invoker import PluginStillRuns
+from cnm_bridge.lifecycle import left_behind
+from cnm_bridge.lifecycle.left_behind import LeftBehind
+from state import EndpointId
+
+ONE, TWO = EndpointId(f"{os.getpid():064x}"), EndpointId(f"{os.getpid():063x}f")
+
+
+@pytest.fixture(name="plugin")
+def start_plugin() -> Iterator[subprocess.Popen[bytes]]:
+    """Start what looks like a plugin for the first endpoint, whose result nobody reads."""
+    reader, writer = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import signal; signal.pause()"],
+        env={"CNI_COMMAND": "ADD", "CNI_CONTAINERID": ONE},
+        stdout=writer,
+        start_new_session=True,
+    )
+    os.close(reader)
+    os.close(writer)
+    yield process
+    with suppress(ProcessLookupError):
+        process.kill()
+    process.wait()
+
+
+async def test_a_plugin_that_does_not_end(plugin: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its endpoint is refused, and no other one; once it can be ended, the endpoint is torn down."""
+    plugins = LeftBehind()
+    monkeypatch.setattr(left_behind, "_LIMIT_S", 0.1)
+    with monkeypatch.context() as kernel:
+        kernel.setattr(signal, "pidfd_send_signal", lambda *_: None)  # so it is for a process that hangs in the kernel
+        await plugins.end([ONE, TWO])
+        await plugins.refuse(TWO)
+        with pytest.raises(PluginStillRuns, match=f"process {plugin.pid} "):
+            await plugins.refuse(ONE)
+    await plugins.refuse(ONE)
+    assert plugin.wait() == -signal.SIGKILL
+    await plugins.refuse(ONE)
+
+
+async def test_a_plugin_that_ends(plugin: subprocess.Popen[bytes]) -> None:
+    """It is ended before anything is torn down."""
+    plugins = LeftBehind()
+    await plugins.end([ONE, TWO])
+    assert plugin.wait() == -signal.SIGKILL
+    await plugins.refuse(ONE)
