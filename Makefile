@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 python3-venv systemd
 READY := $(VENV)/.ready
 
-.PHONY: help setup venv demo check fmt lint types imports fast test kernel crash crashfull shortsoak soak system smoke test-engines bench clean
+.PHONY: help setup venv demo check fmt lint types imports fast test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,10 +67,16 @@ system: setup
 smoke: setup # what cannot be had is said at the end, and is no failure
 	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 2
 
-test: setup demo check kernel crash system shortsoak smoke ## everything on this engine, a handful on others: what .ci/run runs (needs root)
+pythons: venv # Debian's stable one; that it cannot be had is said at the end, and is no failure
+	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 2
+
+test: setup demo check pythons kernel crash system shortsoak smoke ## everything on this engine, a handful on others: what .ci/run runs (needs root)
 
 test-engines: setup ## all system tests on every engine with every set of plugins (needs root and a Debian mirror)
 	$(BIN)/python -m tests.system.matrix --numprocesses 2
+
+test-pythons: venv ## the fast tests under each supported Python that PATH or Debian has
+	$(BIN)/python -m tests.lab.pythons --numprocesses 2
 
 bench: setup ## what we cost beyond the plugins, measured side by side (needs root)
 	$(BIN)/python -m tests.lab --no-dockerd -- $(CURDIR)/$(BIN)/python -m tests.bench

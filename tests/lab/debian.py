@@ -48,7 +48,9 @@ def find_packages(kind: str, suite: str) -> Unpacked | None:
     return _describe(link.resolve()) if link.exists() else None
 
 
-def fetch_packages(kind: str, suite: str, packages: Sequence[str], check: Callable[[Unpacked], object]) -> Unpacked:
+def fetch_packages(
+    kind: str, suite: str, packages: Sequence[str], check: Callable[[Unpacked], object], *, whole: bool = False
+) -> Unpacked:
     """Fetch packages of a suite; after a failure what was fetched before is still there.
 
     Args:
@@ -56,6 +58,7 @@ def fetch_packages(kind: str, suite: str, packages: Sequence[str], check: Callab
         suite: E.g. `sid`.
         packages: Their names; the first one's version is that of all.
         check: Told where they are before they are kept; raises `FetchError` if they do not run on this machine.
+        whole: Whether all that they depend on is unpacked with them, so that they can stand alone.
 
     Raises:
         FetchError: They could not be had.
@@ -66,10 +69,11 @@ def fetch_packages(kind: str, suite: str, packages: Sequence[str], check: Callab
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as directory:
         work = Path(directory)
-        versions: dict[str, None] = {}
-        for package in _download(work, suite, mirror, packages):
-            versions[run_program("dpkg-deb", "--field", str(package), "Version").strip()] = None
+        downloaded = _download(work, suite, mirror, packages, whole=whole)
+        for package in downloaded:
             run_program("dpkg-deb", "--extract", str(package), str(work / "unpacked"))
+        named = downloaded[:1] if whole else downloaded
+        versions = dict.fromkeys(run_program("dpkg-deb", "--field", str(one), "Version").strip() for one in named)
         fetched = work / "_".join((*versions, architecture))
         (work / "unpacked").rename(fetched)
         check(_describe(fetched))
@@ -135,8 +139,8 @@ def _mirror() -> str:
     return found[0]
 
 
-def _download(work: Path, suite: str, mirror: str, names: Sequence[str]) -> list[Path]:
-    """Download packages into `work`, in the order of `names`.
+def _download(work: Path, suite: str, mirror: str, names: Sequence[str], *, whole: bool) -> list[Path]:
+    """Download packages into `work`, in the order of `names`, those they depend on after them.
 
     apt has nothing but this one source, and directories of its own.
     """
@@ -161,8 +165,13 @@ def _download(work: Path, suite: str, mirror: str, names: Sequence[str]) -> list
     }
     apt = ("apt-get", "-qq", *(f"-o{key}={value}" for key, value in settings.items()))
     run_program(*apt, "update", cwd=work)
-    run_program(*apt, "download", *names, cwd=work)
-    return [_only(list(work.glob(f"{name}_*.deb")), name) for name in names]
+    if not whole:
+        run_program(*apt, "download", *names, cwd=work)
+        return [_only(list(work.glob(f"{name}_*.deb")), name) for name in names]
+    run_program(*apt, "--yes", "--no-install-recommends", "--download-only", "install", *names, cwd=work)
+    every = sorted(work.glob("cache/archives/*.deb"))
+    chosen = [_only([package for package in every if package.name.startswith(f"{name}_")], name) for name in names]
+    return chosen + [package for package in every if package not in chosen]
 
 
 def _only(packages: list[Path], name: str) -> Path:

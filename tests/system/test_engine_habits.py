@@ -8,11 +8,12 @@ fifteen seconds or more, and repeats it without its body.
 
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from spec import get_object, get_str
-from tests.lab import Lab, wait_until
+from tests.lab import Engine, Lab, wait_until
 from tests.system.calls import (
     BOTH,
     NETWORK,
@@ -23,6 +24,7 @@ from tests.system.calls import (
     delete_endpoint,
     wait_torn_down,
 )
+from tests.system.plugin_lists import PORTMAP, simple
 from tests.system.scene import Scene, bridge, reaches
 
 _BEYOND_S = 120
@@ -132,6 +134,41 @@ def test_calls_while_the_engine_does_not_answer(private_scene: Scene) -> None:
         lab.dockerd.kill(signal.SIGCONT)
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+@pytest.mark.smoke
+def test_a_dockerd_that_took_its_containers_over(private_scene: Scene, engine: Engine) -> None:
+    """From Engine 29 on it forgets that it had ports published: it does not take them back, and they go all the same.
+
+    For the same reason it refuses a further network that would become the container's way out; the container keeps what
+    it has, and nothing of the refused one stays.
+    """
+    lab = private_scene.lab
+    lab.stop_dockerd()
+    lab.start_dockerd("--live-restore")
+    subnet = private_scene.subnet()
+    plugins = [simple(subnet, ipMasq=True), PORTMAP, {"type": "firewall"}]
+    network = private_scene.network(private_scene.configure(plugins), name="zzz-kept")
+    other = private_scene.network(private_scene.configure(bridge(private_scene.subnet())), name="aaa-further")
+    before = lab.state()
+    container = private_scene.run(network, "-p", "8080:80")
+    running = lab.state()
+    lab.restart_dockerd()
+    assert lab.wait_clean(running) == ""
+    connected = lab.run("docker", "network", "connect", other, container.name, check=False)
+    if engine.version >= (29,):
+        assert "remote network driver: endpoint" in connected.stderr
+        assert lab.wait_clean(running) == ""
+    else:
+        assert connected.returncode == 0
+        lab.docker("network", "disconnect", other, container.name)
+    assert reaches(container, subnet.gateway)
+    lab.docker("stop", "-t", "0", container.name)
+    assert lab.wait_clean(replace(before, containers=(*before.containers, container.name))) == ""
+    lab.docker("start", container.name)
+    lab.docker("network", "connect", other, container.name)
+    lab.docker("rm", "-f", container.name)
+    assert lab.wait_clean(before) == ""
 
 
 @pytest.mark.parametrize("where", ["host", "sandbox", "gone"])

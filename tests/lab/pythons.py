@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`python -m tests.lab.pythons`: the fast tests under other interpreters than the machine's.
+
+An interpreter that is in PATH is taken as it is. Else it is Debian's of another suite; nothing is installed. It needs
+that suite's libc, and a LevelDB for Python that PyPI does not have for it; so all that it depends on is unpacked into
+the cache that `debian` describes, as a root directory. In it a process sees the machine's own /etc, /dev, /proc, home
+and temporary files. What else the tests need is PyPI's, in a virtual environment in the cache.
+"""
+
+import argparse
+import configparser
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.lab.debian import FetchError, Unpacked, cache_directory, fetch_packages, find_packages, run_program
+
+__all__ = ["VERSIONS", "main", "prepare", "read_requirements"]
+
+VERSIONS: Final = {"3.12": None, "3.13": "trixie", "3.14": "sid"}
+"""Those that are supported beside the oldest, with the suite of Debian that has one."""
+
+_REPOSITORY: Final = Path(__file__).parents[2]
+_TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract")
+_KIND: Final = "pythons"
+_DEBIAN_PACKAGES: Final = (
+    "python{version}-venv",
+    "python3-plyvel",
+    "base-files",
+    "bash",
+    "coreutils",
+    "dash",
+    "dpkg",
+    "grep",
+    "util-linux",
+)
+_UNNEEDED: Final = ("import-linter", "mypy", "ruff", "types-")
+"""What `make check` needs once, beginnings of names."""
+
+_ENTER: Final = """
+root=$1 directory=$2; shift 2
+for shared in /dev /etc /opt /proc /sys /tmp "$HOME" "$directory"; do
+    mkdir -p "$root$shared"
+    mount --no-mtab --rbind "$shared" "$root$shared"
+done
+exec chroot "$root" sh -c 'cd "$1" && shift && exec "$@"' sh "$directory" "$@"
+"""
+"""Makes the machine's directories those of a root directory, for one process and its children, and runs a command."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the fast tests under each, and tell which could not be had, and why; 1 if a test failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.pythons", description=__doc__)
+    parser.add_argument(
+        "--only", action="append", metavar="VERSION", help=f"may be repeated; default: {', '.join(VERSIONS)}"
+    )
+    options, for_pytest = parser.parse_known_args(arguments)
+    outcomes: list[str] = []
+    failed = False
+    for version in options.only or VERSIONS:
+        try:
+            command = prepare(version)
+        except FetchError as exc:
+            outcomes.append(f"Python {version}: not run, it cannot be had: {exc}")
+            continue
+        print(f"\n== Python {version}: {run_program(*command, '--version').strip()}", flush=True)
+        status = subprocess.run((*command, *_TESTS, *for_pytest), cwd=_REPOSITORY, check=False).returncode
+        outcomes.append(f"Python {version}: {'passed' if status == 0 else f'failed, exit status {status}'}")
+        failed |= status != 0
+    print("\n== all", *outcomes, sep="\n")
+    return 1 if failed else 0
+
+
+def prepare(version: str) -> Sequence[str]:
+    """Return the command of an interpreter that has all that the fast tests need, e.g. of 3.13.
+
+    Raises:
+        FetchError: It cannot be had.
+    """
+    no_words: list[str] = []
+    machine = _find_in_path(version)
+    suite = VERSIONS.get(version)
+    if machine is not None:
+        enter, base, packages = no_words, machine, no_words
+    elif suite is not None:
+        names = [name.format(version=version) for name in _DEBIAN_PACKAGES]
+        root = find_packages(_KIND, suite) or fetch_packages(_KIND, suite, names, check=_check, whole=True)
+        enter = [*_unshare(), "sh", "-euc", _ENTER, "sh", str(root.directory), str(_REPOSITORY)]
+        base, packages = f"/usr/bin/python{version}", ["--system-site-packages"]
+    else:
+        raise FetchError(f"there is no python{version} in PATH, and no suite of Debian has one")
+    place = cache_directory(_KIND) / f"venv-{version}"
+    python = str(place / "bin/python")
+    wanted = "\n".join(read_requirements())
+    done = place / "requirements"
+    if not done.exists() or done.read_text("utf-8") != wanted:
+        run_program(*enter, base, "-m", "venv", "--clear", *packages, str(place))
+        run_program(
+            *enter, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted.split("\n")
+        )
+        done.write_text(wanted, "utf-8")
+    return (*enter, python)
+
+
+def read_requirements() -> Sequence[str]:
+    """Return what the fast tests need from PyPI, as setup.cfg has it."""
+    document = configparser.ConfigParser(interpolation=None)
+    document.read(_REPOSITORY / "setup.cfg", "utf-8")
+    listed = document["options"]["install_requires"] + document["options.extras_require"]["dev"]
+    lines = (line.replace(" ", "") for line in listed.splitlines())
+    return [line for line in lines if line and not line.startswith(_UNNEEDED)]
+
+
+def _find_in_path(version: str) -> str | None:
+    """Return the interpreter that PATH has; one that does not run, such as a version manager's stand-in, is none."""
+    found = shutil.which(f"python{version}")
+    if found is None:
+        return None
+    said = subprocess.run((found, "--version"), capture_output=True, text=True, check=False).stdout
+    return found if said.startswith(f"Python {version}.") else None
+
+
+def _unshare() -> Sequence[str]:
+    """Return what gives a process mounts of its own, as any user."""
+    return ("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)))
+
+
+def _check(unpacked: Unpacked) -> None:
+    """See whether the root directory works here."""
+    run_program(*_unshare(), "chroot", str(unpacked.directory), "/usr/bin/python3", "--version")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
