@@ -2,16 +2,26 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the daemon keeps of an endpoint goes with its record."""
 
+import asyncio
+import gc
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import CoroutineType, FrameType, FunctionType, ModuleType
+from typing import Final
 
 from cnm_bridge.daemon import assemble
+from cnm_bridge.errors import CannotPublish
+from cnm_bridge.lifecycle import PortClaims, Unpublished
 from cnm_bridge.settings import Settings
+from cnm_bridge.wire import ProgramExternalConnectivity
 from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+
+_NOT_KEPT: Final = (ModuleType, type, FrameType, CoroutineType, asyncio.AbstractEventLoop, asyncio.Task)
 
 
 def record(tmp_path: Path) -> EndpointRecord:
-    """Give a joined endpoint with something to be settled."""
+    """Give a joined endpoint with something to be settled, and a port."""
     return EndpointRecord(
         id=EndpointId("e" * 64),
         network_id=NetworkId("a" * 64),
@@ -25,7 +35,7 @@ def record(tmp_path: Path) -> EndpointRecord:
             configuration={"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]},
             cni_version="1.0.0",
             args=(),
-            capability_args={},
+            capability_args={"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]},
         ),
         snapshot={
             "link": {"name": "eth0", "kind": "veth", "mac": "02:00:00:00:00:01", "mtu": 1500, "noarp": False},
@@ -40,17 +50,55 @@ def record(tmp_path: Path) -> EndpointRecord:
     )
 
 
+def referents_of(one: object) -> list[object]:
+    """Return what an object refers to; a dictionary does not tell of keys that are strings."""
+    keys = list(one) if isinstance(one, dict) else []
+    return [*keys, *gc.get_referents(one)]
+
+
+def reachable(root: object) -> Iterator[object]:
+    """Yield all that an object keeps; not what modules, classes, and coroutines that run have."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, _NOT_KEPT):
+            continue
+        seen.add(id(one))
+        yield one
+        apart = one.__globals__ if isinstance(one, FunctionType) else None
+        waiting.extend(referent for referent in referents_of(one) if referent is not apart)
+
+
+def places_of(value: str, root: object) -> list[object]:
+    """Return all that an object keeps and that has a value among its elements or attributes."""
+    return [
+        one
+        for one in reachable(root)
+        if any(isinstance(referent, str) and referent == value for referent in referents_of(one))
+    ]
+
+
 async def test_nothing_is_kept_of_an_endpoint_that_is_gone(tmp_path: Path) -> None:
     """Also where no Leave and no DeleteEndpoint came before its tear down, as after a crash of dockerd."""
     store = Store.open(tmp_path / "state")
-    daemon = assemble(Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run"), store)
+    directories = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/no")
+    daemon = assemble(directories, store)
+    (unpublished,) = (one for one in reachable(daemon) if isinstance(one, Unpublished))
+    (claims,) = (one for one in reachable(daemon) if isinstance(one, PortClaims))
     joined = record(tmp_path)
+    assert places_of(joined.id, daemon) == []
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED):
         await store.put_endpoint(replace(joined, phase=phase))
+    await daemon.publishing.load()
     daemon.settling.join(joined)
+    assert daemon.settling._wanted.get_nowait() == joined.id  # as `run` does
     daemon.settling.become_gateway(joined.id)
+    request = ProgramExternalConnectivity(network_id=joined.network_id, endpoint_id=joined.id, ports=())
+    await unpublished.accept(request, CannotPublish("ports cannot be published"))
     assert (daemon.settling._needy, daemon.settling._gateways) == ({joined.id}, {joined.id})
+    assert (len(claims.of(joined.id)), len(unpublished.reasons)) == (1, 1)
     await store.put_endpoint(replace(joined, phase=Phase.DELETING))
     await store.remove_endpoint(joined.id)
-    assert (daemon.settling._needy, daemon.settling._gateways) == (set(), set())
+    assert places_of(joined.id, daemon) == []
     store.close()
