@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""An endpoint that leaves waits for no plugin that publishes its ports."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.daemon import assemble
+from cnm_bridge.errors import Interrupted
+from cnm_bridge.settings import Settings
+from spec import JsonObject
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+from tests.plugins import FakePlugins
+
+RECORD = EndpointRecord(
+    id=EndpointId("e" * 64),
+    network_id=NetworkId("a" * 64),
+    phase=Phase.JOINED,
+    boot_id="0c1f",
+    internal=False,
+    requested=RequestedInterface(),
+    attachment=AttachmentRecord(
+        ifname="eth0",
+        netns="/run/cni-bridge/netns/e",
+        configuration={
+            "cniVersion": "1.0.0",
+            "name": "blue",
+            "plugins": [{"type": "bridge"}, {"type": "publisher", "capabilities": {"portMappings": True}}],
+        },
+        cni_version="1.0.0",
+        args=(),
+        capability_args={},
+    ),
+    result={"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/16"}]},
+    sandbox_key="/run/docker/netns/none",
+)
+REFERENCE: JsonObject = {"NetworkID": RECORD.network_id, "EndpointID": RECORD.id}
+PORT: JsonObject = {"Proto": 6, "IP": "", "Port": 80, "HostIP": "", "HostPort": 0, "HostPortEnd": 0}
+
+
+@pytest.mark.parametrize(("call", "phase"), [("DeleteEndpoint", Phase.DELETING), ("Leave", Phase.READY)])
+async def test_a_plugin_that_hangs(tmp_path: Path, call: str, phase: Phase) -> None:
+    """It is ended; whoever waited for the ports is told why there are none."""
+    plugins = FakePlugins(tmp_path / "bin")
+    plugins.install("publisher", DEL={"wait_for": str(tmp_path / "never")})
+    store = Store.open(tmp_path / "state")
+    settings = Settings(
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+        cni_bin_dirs=(plugins.directory,),
+        docker_host=f"unix://{tmp_path}/none",
+    )
+    methods = {method.name: method.answer for method in assemble(settings, store).methods}
+
+    async def answer(name: str, body: JsonObject) -> JsonObject:
+        method = methods[f"NetworkDriver.{name}"]
+        assert callable(method)
+        return await method(body)
+
+    async def leave() -> None:
+        while ("publisher", "DEL") not in plugins.calls:  # noqa: ASYNC110  # another process writes it
+            await asyncio.sleep(0.01)
+        await answer(call, REFERENCE)
+
+    for step in (Phase.PENDING, Phase.READY, Phase.JOINED):
+        await store.put_endpoint(replace(RECORD, phase=step))
+    options: JsonObject = {"com.docker.network.portmap": [PORT]}
+    published, left = await asyncio.gather(
+        answer("ProgramExternalConnectivity", {**REFERENCE, "Options": options}), leave(), return_exceptions=True
+    )
+    assert isinstance(published, Interrupted)
+    assert left is None
+    record = store.find_endpoint(RECORD.id)
+    assert record is not None
+    assert record.phase is phase
+    store.close()
