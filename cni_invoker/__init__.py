@@ -21,7 +21,7 @@ from cni_invoker.codes import ErrorCode
 from cni_invoker.collection import collect_garbage
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration, parse_configuration
 from cni_invoker.convert import convert_result
-from cni_invoker.deletion import RULES_BY_ADDRESS
+from cni_invoker.deletion import needs_rules
 from cni_invoker.directory import (
     ConfigurationDirectories,
     ConfigurationIndex,
@@ -29,6 +29,7 @@ from cni_invoker.directory import (
     read_configuration,
 )
 from cni_invoker.errors import (
+    AddressClaimed,
     AttachmentExists,
     BadConfiguration,
     CacheDamaged,
@@ -69,8 +70,8 @@ from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo
 __all__ = [
     "DEFAULT_CACHE_DIR",
     "DEFAULT_LOCK_DIR",
-    "RULES_BY_ADDRESS",
     "SUPPORTED_VERSIONS",
+    "AddressClaimed",
     "Attachment",
     "AttachmentCache",
     "AttachmentExists",
@@ -126,6 +127,7 @@ __all__ = [
     "convert_result",
     "end_strays",
     "find_strays",
+    "needs_rules",
     "parse_configuration",
     "parse_result",
     "read_configuration",

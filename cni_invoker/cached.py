@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
@@ -17,7 +18,7 @@ from cni_invoker.cache import AttachmentCache, CachedAttachment, read_boot_id
 from cni_invoker.chain import require_check
 from cni_invoker.collection import collect_garbage
 from cni_invoker.config import NetworkConfigurationList
-from cni_invoker.deletion import RULES_BY_ADDRESS
+from cni_invoker.deletion import needs_rules
 from cni_invoker.errors import (
     AttachmentExists,
     BadConfiguration,
@@ -32,7 +33,7 @@ from cni_invoker.errors import (
     VersionUnsupported,
 )
 from cni_invoker.gate import Gates
-from cni_invoker.plugin_errors import PluginNotFound
+from cni_invoker.plugin_errors import PluginError, PluginNotFound
 from cni_invoker.replay import (
     attachment_of_add,
     document_of_delete,
@@ -340,11 +341,11 @@ class CachedRuntime:
                 result,
                 answered=cached.answered,
                 deleted=cached.deleted or (),
-                without_result=await self._find_types_without_result(cached, used, result),
+                is_needed=partial(self._is_needed, cached, result, force=force),
                 on_deleted=store,
                 force=force,
             )
-        except CniError:
+        except PluginError:  # it may have deleted a part; with other errors no plugin has, or that is stored already
             await self._store_progress(begun)
             raise
 
@@ -358,26 +359,33 @@ class CachedRuntime:
         except CacheError as exc:
             log.warning("cache.progress_not_stored", extra={"place": str(exc.place), "reason": exc.reason})
 
-    async def _find_types_without_result(
-        self, cached: CachedAttachment, used: NetworkConfigurationList, result: Result | None
-    ) -> frozenset[str]:
-        """Return the types of plugins that must not know the addresses, because another attachment has one by now.
+    async def _is_needed(self, cached: CachedAttachment, result: Result | None, plugin: str, *, force: bool) -> bool:
+        """Return whether another attachment needs what a plugin would remove by the addresses of `result`.
 
-        One that is being deleted, or is of an earlier boot, needs no rules any more.
+        One that is being deleted, or is of an earlier boot, needs no rules any more. By force, what cannot be read may.
+
+        Raises:
+            CacheError: An attachment cannot be read: it may have one of the addresses.
         """
-        types = RULES_BY_ADDRESS.intersection(plugin.type for plugin in used.plugins)
-        if result is None or not types:
-            return frozenset()
-        addresses = {ip.address.ip for ip in result.ips}
-        for other in await self._cache.list():
+        addresses = _addresses(result)
+        try:
+            remembered = await self._cache.list(whole=True)
+        except CacheError as exc:
+            if not force:
+                raise
+            log.warning("cache.unreadable", extra={"file": str(exc.place), "reason": exc.reason})
+            return True
+        for other in remembered:
             if (other.network, other.attachment.key) == (cached.network, cached.attachment.key):
                 continue
             if other.deleted is not None or other.boot_id not in {"", self._boot_id}:
                 continue
-            owned = find_result_of_add(other)
-            if owned is not None and any(ip.address.ip in addresses for ip in owned.ips):
-                return types
-        return frozenset()
+            used = find_list_of_add(other, None)
+            types = None if used is None else {one.type for one in used.plugins}
+            owned = _addresses(find_result_of_add(other))
+            if needs_rules(plugin, addresses, other_types=types, other_addresses=owned):
+                return True
+        return False
 
     async def _list_of_add(
         self, cached: CachedAttachment, current: NetworkConfigurationList | None
@@ -403,6 +411,10 @@ class CachedRuntime:
             yield
         finally:
             self._in_add.remove(identity)
+
+
+def _addresses(result: Result | None) -> frozenset[str]:
+    return frozenset(str(ip.address.ip) for ip in result.ips) if result is not None else frozenset()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.deletion import Progress, is_done, progress_of_add, says_unknown_container
+from cni_invoker.deletion import RULES_BY_ADDRESS, Progress, is_done, progress_of_add, says_unknown_container
 from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
 from cni_invoker.executions import Executions
 from cni_invoker.negotiation import Negotiation, choose_version
@@ -116,7 +116,7 @@ class Chain:
         *,
         answered: int | None = None,
         deleted: Collection[int] = (),
-        without_result: Collection[str] = (),
+        is_needed: Callable[[str], Awaitable[bool]] | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
         force: bool = False,
@@ -124,8 +124,9 @@ class Chain:
         """Run DEL in reverse order, each plugin once more if it fails; `deletion` says which failures count.
 
         The plugins whose indexes are in `deleted` are left out, and `on_deleted` is awaited whenever there is one more
-        of them. Plugins of the types in `without_result` receive no result. Before a plugin is asked once more
-        `restore` is called, if it is given. With `force` all plugins run, and failures are logged only.
+        of them. Plugins that find their rules by address receive no result if `is_needed` says so, which is asked just
+        before each execution. Before a plugin is asked once more `restore` is called, if it is given. With `force` all
+        plugins run, and failures are logged only.
 
         Raises:
             PluginError: About one plugin. If its ADD has completed, those before it have not run.
@@ -136,10 +137,17 @@ class Chain:
         for index, plugin in reversed(tuple(enumerate(network.plugins))):
             if index in completed:
                 continue
-            received = None if plugin.type in without_result else told
-            request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, received)
+
+            async def complete(request: Request, plugin: PluginConfiguration = plugin) -> Request:
+                if is_needed is None or told is None or plugin.type not in RULES_BY_ADDRESS:
+                    return request
+                if not await is_needed(plugin.type):
+                    return request
+                return self._make_requests().attachment(Verb.DEL, network, plugin, attachment, None)
+
+            request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, told)
             try:
-                await self._delete(request, restore)
+                await self._delete(request, restore, complete)
             except PluginError as exc:
                 progress = progress_of_add(index, answered)
                 done = is_done(exc, progress)
@@ -191,15 +199,20 @@ class Chain:
             if plugin.type in answers:
                 await self._executions.run(self._make_requests().status(network, plugin))
 
-    async def _delete(self, request: Request, restore: Callable[[], Awaitable[object]] | None) -> None:
+    async def _delete(
+        self,
+        request: Request,
+        restore: Callable[[], Awaitable[object]] | None,
+        complete: Callable[[Request], Awaitable[Request]],
+    ) -> None:
         try:
-            await self._executions.run(request)
+            await self._executions.run(request, complete=complete)
         except PluginFailed as exc:
             if exc.is_transient or says_unknown_container(exc):  # asked again often enough, or once and for all
                 raise
             if restore is not None:
                 await restore()
-            await self._executions.run(request)
+            await self._executions.run(request, complete=complete)
 
     async def _add(
         self,

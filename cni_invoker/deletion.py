@@ -16,13 +16,14 @@ same, and was rejected as well. No other error tells that a plugin has made noth
 one as long as an error is raised, and repeats the DEL; only an explicit `force` forgets it.
 """
 
+from collections.abc import Collection
 from enum import Enum, auto
 from typing import Final
 
 from cni_invoker.codes import ErrorCode
 from cni_invoker.plugin_errors import PluginError, PluginFailed
 
-__all__ = ["RULES_BY_ADDRESS", "Progress", "is_done", "progress_of_add", "says_unknown_container"]
+__all__ = ["RULES_BY_ADDRESS", "Progress", "is_done", "needs_rules", "progress_of_add", "says_unknown_container"]
 
 RULES_BY_ADDRESS: Final = frozenset({"firewall"})
 """Types of plugins that find their rules by the addresses of the result alone, whichever container has these.
@@ -35,6 +36,25 @@ or in the container's namespace (`sbr`, `vrf`, `route-override`); or they keep i
 _REJECTIONS: Final = frozenset(
     {ErrorCode.INCOMPATIBLE_VERSION, ErrorCode.UNSUPPORTED_FIELD, ErrorCode.INVALID_CONFIGURATION}
 )
+
+
+def needs_rules(
+    plugin: str, addresses: Collection[str], *, other_types: Collection[str] | None, other_addresses: Collection[str]
+) -> bool:
+    """Return whether another attachment, which is not being deleted, needs rules that the DEL of `plugin` would remove.
+
+    Only then `plugin` receives no result. What it leaves is removed by the other attachment's own DEL, which runs all
+    plugins of its list with the same address. An attachment without that plugin would never remove the rules.
+
+    Args:
+        plugin: The plugin's type.
+        addresses: Those of the attachment that is deleted, without prefixes.
+        other_types: The types of the other attachment's plugins; None if they are not known, then it needs the rules.
+        other_addresses: Its addresses, without prefixes.
+    """
+    if plugin not in RULES_BY_ADDRESS or not set(addresses).intersection(other_addresses):
+        return False
+    return other_types is None or plugin in other_types
 
 
 class Progress(Enum):

@@ -9,6 +9,7 @@ CniError
 │   └── NoCommonVersion    no version that a list offers is spoken by all of its plugins
 ├── VerbUnsupported        an operation that the list's version does not have
 ├── NetworkBusy            others worked on the network or the container for too long
+├── AddressClaimed         a DEL that waits for an attachment that is being made with the same address
 ├── PluginStillRuns        a plugin that a killed process has left behind, and that cannot be ended
 ├── GcFailed               what went wrong in a garbage collection, which went on all the same
 ├── BadConfiguration       a file or document that is no network configuration
@@ -37,6 +38,7 @@ from pathlib import Path
 from cni_invoker.codes import ErrorCode
 
 __all__ = [
+    "AddressClaimed",
     "AttachmentExists",
     "BadConfiguration",
     "CacheDamaged",
@@ -63,6 +65,27 @@ class CniError(Exception):
     """
 
     code: int = ErrorCode.INTERNAL
+
+
+class AddressClaimed(CniError):
+    """The DEL of a plugin has to wait: an attachment that is being made may receive one of the addresses.
+
+    The rules for the address are not the new attachment's yet, and its plugins may fail: then nobody but this DEL
+    removes them.
+
+    Attributes:
+        plugin: The plugin's type.
+        claimant: Container ID of the new attachment.
+    """
+
+    code = ErrorCode.TRY_AGAIN_LATER
+
+    def __init__(self, plugin: str, claimant: str) -> None:
+        super().__init__(
+            f"the DEL of plugin {plugin} waits for container {claimant}, which is being added with the same address"
+        )
+        self.plugin = plugin
+        self.claimant = claimant
 
 
 class InvalidParameter(CniError):

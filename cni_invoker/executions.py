@@ -3,7 +3,7 @@
 """Executions of plugins: found, in their turn, within their time, and again where a plugin asks for it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Final, Protocol
@@ -59,6 +59,7 @@ class Executions:
         alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         *,
         undo: Callable[[], Request] | None = None,
+        complete: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
         """Carry out a request as soon as it is its turn; what `alone` returns is held meanwhile.
 
@@ -70,20 +71,22 @@ class Executions:
             alone: Is called before each attempt.
             undo: Gives the request that must succeed between two attempts; if it fails, that is noted at the plugin's
                 error, and there is no further attempt.
+            complete: Is awaited with the request when it is its turn, just before each attempt; what it returns is
+                carried out. What it raises is raised, and that attempt executes nothing.
 
         Raises:
             PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed: As `execute`.
         """
         for pause_s in () if request.verb in _ANSWERS else self._limits.retry_pauses_s:
             try:
-                return await self._run(request, alone())
+                return await self._run(request, alone(), complete)
             except PluginFailed as exc:
                 if not exc.is_transient:
                     raise
                 if undo is not None:
                     await self._undo(undo(), exc)
             await asyncio.sleep(pause_s)
-        return await self._run(request, alone())
+        return await self._run(request, alone(), complete)
 
     async def _undo(self, undo: Request, failed: PluginFailed) -> None:
         try:
@@ -92,7 +95,12 @@ class Executions:
             failed.add_note(f"it was not asked again, because what it had begun could not be undone: {exc}")
             raise failed from exc
 
-    async def _run(self, request: Request, alone: AbstractAsyncContextManager[None]) -> Output:
+    async def _run(
+        self,
+        request: Request,
+        alone: AbstractAsyncContextManager[None],
+        complete: Callable[[Request], Awaitable[Request]] | None = None,
+    ) -> Output:
         path = self.find(request.plugin)
         loop = asyncio.get_running_loop()
         wait_s = self._limits.wait_s
@@ -105,6 +113,8 @@ class Executions:
                 raise PluginTimeout(
                     plugin=request.plugin, verb=request.verb, path=path, timeout_s=wait_s, started=False
                 ) from exc
+            if complete is not None:
+                request = await complete(request)
             started = loop.time()
             deadline = started + self._limits.timeout_s(request.verb, request.ports)
             try:

@@ -192,7 +192,7 @@ class Runtime:
         *,
         answered: int | None = None,
         deleted: Collection[int] = (),
-        without_result: Collection[str] = (),
+        is_needed: Callable[[str], Awaitable[bool]] | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
         force: bool = False,
@@ -219,8 +219,10 @@ class Runtime:
                 cannot be told in the list's version is not told.
             answered: How many plugins came to the end of their ADD, None for all.
             deleted: Indexes in the list of the plugins whose DEL has completed before; they do not run again.
-            without_result: Types of plugins that receive no result, because its addresses belong to another container
-                by now. `firewall`, which finds its rules by the address alone, then leaves them as they are.
+            is_needed: Awaited with the type of a plugin that finds its rules by the address alone (`firewall`), just
+                before each execution of it: whether another container needs these rules by now (`needs_rules`). The
+                plugin then receives no result, and leaves them as they are. What it raises is raised; that plugin and
+                those before it have not run then.
             restore: Called before a plugin that failed is tried once more: puts back the link that it may have deleted
                 and finds the rest of its work by (bridge, ptp: masquerading). What it raises is raised.
             on_deleted: Awaited after each plugin whose DEL has completed, with the indexes of all of these, those in
@@ -240,7 +242,7 @@ class Runtime:
                 result,
                 answered=answered,
                 deleted=deleted,
-                without_result=without_result,
+                is_needed=is_needed,
                 restore=restore,
                 on_deleted=on_deleted,
                 force=force,

@@ -229,20 +229,22 @@ class Endpoints:
     async def _attach_when_free(self, record: EndpointRecord, plan: Plan) -> Snapshot:
         """Attach an endpoint, once more whenever what it may need has left another endpoint, within a limited time."""
         contention = self._contention.begin(plan.configuration.name)
-        await contention.wait_for_addresses(plan.fixed_addresses)
-        with self._owners.claim(record.id, plan.fixed_addresses):  # no await between: no tear down begins unseen
-            while True:
-                contention.look()
-                try:
+        while True:
+            await contention.wait_for_addresses(plan.fixed_addresses)
+            contention.look()
+            try:
+                # No await since the wait: no tear down begins unseen. Between two attempts there is no claim, so that
+                # the DEL of an endpoint with the same address can complete.
+                with self._owners.claim(record.id, plan.fixed_addresses, plan.configuration):
                     return await self._attach_or_undo(record, plan)
-                except PluginFailed as exc:
-                    is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
-                    if is_refusal and await contention.wait_for_room():
-                        continue
-                    leaving = contention.describe_leaving() if is_refusal else ""
-                    if not leaving:
-                        raise
-                    raise Refused(f"{exc}; {leaving}") from exc
+            except PluginFailed as exc:
+                is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
+                if is_refusal and await contention.wait_for_room():
+                    continue
+                leaving = contention.describe_leaving() if is_refusal else ""
+                if not leaving:
+                    raise
+                raise Refused(f"{exc}; {leaving}") from exc
 
     async def _attach_or_undo(self, record: EndpointRecord, plan: Plan) -> Snapshot:
         await self._store.put_endpoint(record)

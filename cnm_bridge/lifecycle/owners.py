@@ -7,13 +7,21 @@ is still being deleted if its DEL failed half way, if its record came back from 
 (`static`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
+from cni_invoker import AddressClaimed, NetworkConfigurationList, needs_rules
 from cnm_bridge.kernel import IpAddress
 from state import EndpointId, EndpointRecord, Phase, Store
 
 __all__ = ["AddressOwners"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    addresses: frozenset[str]
+    types: frozenset[str]
 
 
 class AddressOwners:
@@ -25,20 +33,47 @@ class AddressOwners:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._claims: dict[EndpointId, frozenset[str]] = {}
+        self._claims: dict[EndpointId, _Claim] = {}
 
     @contextmanager
-    def claim(self, endpoint_id: EndpointId, addresses: Iterable[IpAddress]) -> Iterator[None]:
-        """Let addresses belong to an endpoint that is being made, before any result of it is in its record."""
-        self._claims[endpoint_id] = frozenset(map(str, addresses))
+    def claim(
+        self, endpoint_id: EndpointId, addresses: Iterable[IpAddress], configuration: NetworkConfigurationList
+    ) -> Iterator[None]:
+        """Keep addresses for an endpoint while its plugins run, before any result of it is in its record."""
+        self._claims[endpoint_id] = _Claim(addresses=frozenset(map(str, addresses)), types=_types_of(configuration))
         try:
             yield
         finally:
             del self._claims[endpoint_id]
 
-    def find_other(self, record: EndpointRecord) -> EndpointId | None:
-        """Return another endpoint that has one of an endpoint's addresses now; None if there is none."""
-        addresses = frozenset(record.addresses)
-        owners = (other for other in self._store.endpoints_with_address(addresses) if other.phase is not Phase.DELETING)
-        claimants = (other for other, claimed in self._claims.items() if not addresses.isdisjoint(claimed))
-        return next((other for other in (*claimants, *(owner.id for owner in owners)) if other != record.id), None)
+    def find_owner(
+        self, record: EndpointRecord, plugin: str, *, leaving: Collection[EndpointId] = ()
+    ) -> EndpointId | None:
+        """Return another endpoint that needs the rules which the DEL of a plugin would remove; None if there is none.
+
+        Args:
+            record: The endpoint that is deleted.
+            plugin: The plugin's type.
+            leaving: Endpoints whose tear down has begun, whatever their records say: on a full disk they say less.
+
+        Raises:
+            AddressClaimed: Nobody has an address yet, but an endpoint that is being made may receive it.
+        """
+        for other in self._store.endpoints_with_address(record.addresses):
+            if other.id == record.id or other.id in leaving or other.phase is Phase.DELETING:
+                continue
+            configuration = NetworkConfigurationList.from_document(other.attachment.configuration)
+            types = _types_of(configuration)
+            if needs_rules(plugin, record.addresses, other_types=types, other_addresses=other.addresses):
+                return other.id
+        for claimant, claim in self._claims.items():
+            if claimant != record.id and needs_rules(
+                plugin, record.addresses, other_types=claim.types, other_addresses=claim.addresses
+            ):
+                raise AddressClaimed(plugin, claimant)
+        return None
+
+
+def _types_of(configuration: NetworkConfigurationList) -> frozenset[str]:
+    """Return the types of a list's plugins."""
+    return frozenset(plugin.type for plugin in configuration.plugins)

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from cni_invoker import RULES_BY_ADDRESS, NetworkConfigurationList, PluginFailed, Result, Runtime
+from cni_invoker import NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.kernel import IpInterface, Kernel, Snapshot, Whereabouts
 from cnm_bridge.lifecycle.attachment import cni_attachment
 from cnm_bridge.lifecycle.handover import given_addresses, with_addresses
@@ -118,11 +118,16 @@ class TearDown:
         except PluginFailed as exc:
             if not addresses or not _is_half_done(exc):
                 raise
-            await self._delete_apart(record, result, addresses, max(self._pending(record)))
+            await self._delete_apart(record, result, addresses, self._index_of_failed(record, exc))
 
     def _pending(self, record: EndpointRecord) -> frozenset[int]:
         """Return the indexes of the plugins whose DEL has not completed."""
         return frozenset(range(len(_network(record).plugins))) - self._deleted[record.id]
+
+    def _index_of_failed(self, record: EndpointRecord, exc: PluginFailed) -> int:
+        """Return the index of the plugin that has failed; of two of one type the one behind runs first."""
+        plugins = _network(record).plugins
+        return max(index for index in self._pending(record) if plugins[index].type == exc.plugin)
 
     async def _delete(self, record: EndpointRecord, result: Result | None, addresses: tuple[IpInterface, ...]) -> None:
         """Run the DEL of all plugins that have not completed it, and keep which have."""
@@ -138,7 +143,7 @@ class TearDown:
             result,
             answered=record.answered,
             deleted=self._deleted[record.id],
-            without_result=self._without_result(record),
+            is_needed=partial(self._is_needed, record),
             # bridge and ptp delete the link first: killed after that, they would never find their masquerading
             restore=partial(self._bring_back, record, addresses),
             on_deleted=keep,
@@ -166,6 +171,7 @@ class TearDown:
                     cni_attachment(record),
                     result,
                     answered=int(index < record.answered),
+                    is_needed=partial(self._is_needed, record),
                     restore=partial(self._bring_back, record, (address,)),
                 )
             except PluginFailed as exc:
@@ -174,14 +180,16 @@ class TearDown:
         await self._bring_back(record, ())
         await self._delete(record, result, ())
 
-    def _without_result(self, record: EndpointRecord) -> frozenset[str]:
-        """Return the types of plugins that must not learn the addresses, because these belong to another endpoint."""
-        types = RULES_BY_ADDRESS & {_network(record).plugins[index].type for index in self._pending(record)}
-        owner = self._owners.find_other(record) if types else None
-        if owner is None:
-            return frozenset()
-        log.info("endpoint.address_has_new_owner", endpoint_id=record.id, owner=owner, kept_by=sorted(types))
-        return types
+    async def _is_needed(self, record: EndpointRecord, plugin: str) -> bool:
+        """Return whether another endpoint needs what a plugin's DEL would remove by the addresses.
+
+        Raises:
+            AddressClaimed: That is not certain yet.
+        """
+        owner = self._owners.find_owner(record, plugin, leaving=self._deleted.keys())
+        if owner is not None:
+            log.info("endpoint.address_has_new_owner", endpoint_id=record.id, owner=owner, plugin=plugin)
+        return owner is not None
 
 
 def first_pending_plugin(record: EndpointRecord) -> str | None:

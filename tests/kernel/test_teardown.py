@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import Limits, PluginFailed, Runtime
+from cni_invoker import AddressClaimed, Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.lifecycle import AddressOwners, TearDown
 from spec import JsonObject
@@ -97,29 +97,81 @@ async def test_only_the_record_is_left(disk: Path, kernel: Kernel, fakes: FakePl
     store.close()
 
 
-@pytest.mark.parametrize("owner", ["joined", "being made", "being deleted", "has another address"])
+@pytest.mark.parametrize("owner", ["joined", "being deleted", "has another address", "has no firewall"])
 async def test_an_address_with_a_new_owner(
     store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path, owner: str
 ) -> None:
     """`firewall` does not learn the address, unless nobody else needs its rules; all others do."""
+    first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
+    second = record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED)
+    if owner == "has another address":
+        second = replace(second, addresses=("10.1.0.8",))
+    if owner == "has no firewall":
+        configuration = {**second.attachment.configuration, "plugins": [{"type": "bridge"}]}
+        second = replace(second, attachment=replace(second.attachment, configuration=configuration))
+    for record in (first, second):
+        await put(store, record)
+    if owner == "being deleted":
+        await store.put_endpoint(replace(second, phase=Phase.DELETING))
+    await make_tear_down(store, kernel, fakes)(first)
+    told = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
+    assert told == {"bridge": True, "third": True, "firewall": owner != "joined"}
+
+
+async def test_an_address_that_a_new_endpoint_claims(
+    store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path
+) -> None:
+    """`firewall` stays pending until the new endpoint has the address, or has failed: then its rules are removed."""
     owners = AddressOwners(store)
+    first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
+    await put(store, first)
+    tear_down = make_tear_down(store, kernel, fakes, owners)
+    configuration = NetworkConfigurationList.from_document(first.attachment.configuration)
+    with (
+        owners.claim(EndpointId(SECOND), [ip_address(ADDRESS)], configuration),
+        pytest.raises(AddressClaimed, match="firewall"),
+    ):
+        await tear_down(first)
+    assert (deleted_by(fakes), store.get_endpoint(first.id).deleted) == (["third"], (2,))
+    await tear_down(store.get_endpoint(first.id))
+    received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
+    assert received == {"bridge": True, "third": True, "firewall": True}
+
+
+async def test_a_former_owner_whose_record_could_not_be_written(
+    disk: Path, kernel: Kernel, fakes: FakePlugins, tmp_path: Path
+) -> None:
+    """Its plugins have completed: the next endpoint with its address removes the rules."""
+    store = Store.open(disk / "state")
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     second = record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED)
     await put(store, first)
-    match owner:
-        case "being made":
-            with owners.claim(EndpointId(SECOND), [ip_address(ADDRESS)]):
-                await make_tear_down(store, kernel, fakes, owners)(first)
-        case "has another address":
-            await put(store, record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED, addresses=["10.1.0.8"]))
-            await make_tear_down(store, kernel, fakes, owners)(first)
-        case _:
-            await put(store, second)
-            if owner == "being deleted":
-                await store.put_endpoint(replace(second, phase=Phase.DELETING))
-            await make_tear_down(store, kernel, fakes, owners)(first)
-    told = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
-    assert told == {"bridge": True, "third": True, "firewall": owner not in {"joined", "being made"}}
+    tear_down = make_tear_down(store, kernel, fakes)
+    fill(disk)
+    await fill_log(store)
+    with pytest.raises(StateUnusable, match="No space left"):
+        await tear_down(first)
+    (disk / "filling").unlink()
+    await put(store, second)
+    await tear_down(second)
+    firewall = [c for c in fakes.commands if (c.plugin, c.verb) == ("firewall", "DEL")]
+    assert [bool(c.stdin.get("prevResult")) for c in firewall] == [True, True]
+    store.close()
+
+
+async def test_a_plugin_half_done_before_one_whose_add_did_not_complete(
+    store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path
+) -> None:
+    """The addresses are shown to the plugin that has failed, not to the one behind it, which is still pending."""
+    half_done: JsonObject = {"error": {"code": 999, "msg": "(nf_tables): Chain 'CNI-1' does not exist"}}
+    fakes.install("firewall", DEL=FAILS)
+    fakes.install("bridge", DEL=[half_done, half_done, half_done, half_done, {}])
+    addresses = [ADDRESS, "10.1.0.10"]
+    await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED, addresses=addresses, answered=1))
+    with pytest.raises(PluginFailed, match="xtables lock"):
+        await make_tear_down(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+    assert store.get_endpoint(EndpointId(FIRST)).deleted == (0, 2)
+    assert deleted_by(fakes).count("bridge") == 6
 
 
 async def test_one_plugin_is_shown_the_addresses_one_by_one(

@@ -10,17 +10,31 @@ import pytest
 from cni_invoker import (
     Attachment,
     AttachmentKey,
+    CacheDamaged,
     CachedAttachment,
     CachedRuntime,
     CacheError,
     FileCache,
     MemoryCache,
+    NetworkBusy,
     NotAttached,
     PluginFailed,
     PluginNotFound,
+    Runtime,
 )
 from spec import JsonObject
-from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, BOOT, FIRST, KEY, RESULT, Scene, network
+from tests.unit.cni_invoker.cached_scene import (
+    ATTACHMENT,
+    BANANA,
+    BLUE,
+    BOOT,
+    FIRST,
+    KEY,
+    LIMITS,
+    RESULT,
+    Scene,
+    network,
+)
 
 WALLED = network(FIRST, {"type": "firewall"})
 OTHER = replace(ATTACHMENT, container_id="c2")
@@ -124,9 +138,47 @@ async def test_rules_that_belong_to_another_attachment_stay(scene: Scene) -> Non
     """`firewall` finds its rules by address alone: it must not know an address that another container has by now."""
     scene.plugins.install("firewall", ADD={"passthrough": True})
     await scene.runtime.add(WALLED, ATTACHMENT)
-    red = network({"type": "first"}, name="red")
+    red = network({"type": "first"}, {"type": "firewall"}, name="red")
     await scene.runtime.add(red, OTHER)
     assert not await delete_walled(scene)
+
+
+async def test_rules_go_if_the_other_attachment_has_no_firewall(scene: Scene) -> None:
+    """It needs no rules, and its DEL would never remove them."""
+    scene.plugins.install("firewall", ADD={"passthrough": True})
+    await scene.runtime.add(WALLED, ATTACHMENT)
+    await scene.runtime.add(network({"type": "first"}, name="red"), OTHER)
+    assert await delete_walled(scene)
+
+
+async def test_rules_stay_if_an_attachment_cannot_be_read(scene: Scene, tmp_path: Path) -> None:
+    """It may have the address: DEL fails, and can be repeated; by force it goes on without the result."""
+    scene.plugins.install("firewall", ADD={"passthrough": True})
+    cache = FileCache(tmp_path)
+    runtime = CachedRuntime(scene.stateless, cache, boot_id=BOOT)
+    await runtime.add(WALLED, ATTACHMENT)
+    (tmp_path / "results" / "red-c2-eth0").write_bytes(b"garbage")
+    with pytest.raises(CacheDamaged, match="red-c2-eth0"):
+        await runtime.delete(WALLED, ATTACHMENT)
+    assert scene.calls == ["first ADD", "firewall ADD"]
+    assert await cache.find("blue", KEY) is not None
+    await runtime.delete(WALLED, ATTACHMENT, force=True)
+    assert scene.calls[2:] == ["firewall DEL", "first DEL"]
+    assert "prevResult" not in scene.commands[2].stdin
+    assert await cache.find("blue", KEY) is None
+
+
+async def test_a_delete_that_has_not_begun_is_not_remembered_as_begun(scene: Scene) -> None:
+    """Others kept the container: no plugin has run, the attachment is as good as before."""
+    runtime = Runtime([scene.plugins.directory], replace(LIMITS, wait_s=0.05))
+    remembering = CachedRuntime(runtime, scene.cache, boot_id=BOOT)
+    await remembering.add(BLUE, ATTACHMENT)
+    async with runtime.collecting(BLUE):
+        with pytest.raises(NetworkBusy):
+            await remembering.delete(BLUE, ATTACHMENT)
+    (kept,) = await scene.cache.list()
+    assert kept.deleted is None
+    await remembering.check(BLUE, ATTACHMENT)
 
 
 @pytest.mark.parametrize(

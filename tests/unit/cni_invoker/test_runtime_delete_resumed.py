@@ -6,7 +6,7 @@ import pytest
 
 from cni_invoker import PluginFailed, Result, Runtime
 from tests.plugins import FakePlugins
-from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, REFUSED, RESULT, THREE
+from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, REFUSED, RESULT, THREE, network
 
 
 class Progress:
@@ -75,7 +75,19 @@ async def test_a_plugin_that_rejects_its_delete_has_completed(plugins: FakePlugi
 
 
 async def test_some_plugins_receive_no_result(plugins: FakePlugins, runtime: Runtime) -> None:
-    """`firewall` finds its rules by the address: without one it leaves those of the container that has it now."""
-    await runtime.delete(THREE, ATTACHMENT, Result.from_document(RESULT), without_result=["second"])
-    received = {command.plugin: "prevResult" in command.stdin for command in plugins.commands}
-    assert received == {"first": True, "second": False, "third": True}
+    """`firewall` finds its rules by the address: without one it leaves those of the container that has it now.
+
+    Who has it is asked just before each execution, when the plugins behind it have completed.
+    """
+    asked: list[tuple[str, int]] = []
+
+    async def is_needed(plugin: str) -> bool:
+        asked.append((plugin, len(plugins.calls)))
+        return len(asked) > 1
+
+    plugins.install("firewall", DEL=[FAILED, {}])
+    walled = network({"type": "first"}, {"type": "firewall"}, {"type": "third"})
+    await runtime.delete(walled, ATTACHMENT, Result.from_document(RESULT), is_needed=is_needed)
+    received = [(command.plugin, "prevResult" in command.stdin) for command in plugins.commands]
+    assert received == [("third", True), ("firewall", True), ("firewall", False), ("first", True)]
+    assert asked == [("firewall", 1), ("firewall", 2)]
