@@ -113,9 +113,20 @@ class Database:
         Raises:
             StateUnusable: Nothing has been written, e.g. for lack of space.
         """
-        written = asyncio.get_running_loop().run_in_executor(self._writer, self.write_now, changes)
-        written.add_done_callback(lambda done: None if done.cancelled() or done.exception() else on_written())
-        await asyncio.shield(written)
+        loop = asyncio.get_running_loop()
+        known: asyncio.Future[None] = loop.create_future()
+
+        def make_known(written: asyncio.Future[None]) -> None:
+            error = written.exception()
+            if error is None:
+                on_written()
+                known.set_result(None)
+            else:
+                known.set_exception(error)
+
+        # Not the write itself is awaited: from Python 3.14 on it may be done by now, before `on_written` was called.
+        loop.run_in_executor(self._writer, self.write_now, changes).add_done_callback(make_known)
+        await asyncio.shield(known)
 
     def write_now(self, changes: Mapping[str, bytes | None]) -> None:
         """Do what `write` does, in the calling thread."""

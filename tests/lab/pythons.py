@@ -37,6 +37,7 @@ _DEBIAN_PACKAGES: Final = (
     "dash",
     "dpkg",
     "grep",
+    "tar",
     "util-linux",
 )
 _UNNEEDED: Final = ("import-linter", "mypy", "ruff", "types-")
