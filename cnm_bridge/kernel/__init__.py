@@ -20,7 +20,7 @@ from cnm_bridge.kernel.errors import (
 )
 from cnm_bridge.kernel.host_ports import HostPorts
 from cnm_bridge.kernel.journey import Whereabouts
-from cnm_bridge.kernel.kernel import Kernel
+from cnm_bridge.kernel.kernel import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.kernel.links import Link
 from cnm_bridge.kernel.settlement import Placement, ReplacedRoute, Settlement
 from cnm_bridge.kernel.snapshot import (
@@ -47,6 +47,7 @@ __all__ = [
     "SCOPE_GLOBAL",
     "SCOPE_LINK",
     "UNICAST",
+    "WATCHES_AT_ONCE",
     "Address",
     "Baseline",
     "HostPorts",

@@ -39,13 +39,16 @@ from cnm_bridge.kernel.stay import Stay
 from cnm_bridge.kernel.sysctl import Baseline, Observation, take_baseline
 from cnm_bridge.kernel.threads import run_in_thread
 
-__all__ = ["Kernel"]
+__all__ = ["WATCHES_AT_ONCE", "Kernel"]
 
 
 _NOTHING_ELSE: Final = Observation()
 
 _AT_ONCE: Final = 8
-"""How many threads work at once, and how many more watch sandboxes: each has up to four descriptors open."""
+"""How many threads work at once: each has up to four descriptors open."""
+
+WATCHES_AT_ONCE: Final = 8
+"""How many threads watch sandboxes besides; who waits for the past should leave some to what happens now."""
 
 T = TypeVar("T")
 
@@ -70,7 +73,7 @@ class Kernel:
             self._host = namespace_id(fd)
         self._departures = Departures(reply_limit_s=reply_limit_s)
         self._work = asyncio.Semaphore(_AT_ONCE)
-        self._watches = asyncio.Semaphore(_AT_ONCE)
+        self._watches = asyncio.Semaphore(WATCHES_AT_ONCE)
 
     async def create_staging(
         self, path: Path, ifname: str = "eth0", observation: Observation = _NOTHING_ELSE

@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import structlog
 
-from cnm_bridge.kernel import Kernel, KernelError, Settlement, Snapshot
+from cnm_bridge.kernel import WATCHES_AT_ONCE, Kernel, KernelError, Settlement, Snapshot
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
 from cnm_bridge.lifecycle.settlement import describe_placement, plan_settlement
@@ -27,8 +27,8 @@ __all__ = ["Settling"]
 
 log = structlog.get_logger()
 
-_AT_ONCE: Final = 8
-"""How many endpoints of an earlier run are settled at once."""
+_AT_ONCE: Final = WATCHES_AT_ONCE // 2
+"""How many endpoints of the previous run are settled at once: a container that starts now has the other places."""
 
 _PLACEMENT_LIMIT_S: Final = 10.0
 """How long libnetwork may take from moving the link to its last route; then what there is gets settled."""

@@ -9,12 +9,25 @@ from pathlib import Path
 import structlog
 
 from cnm_bridge.daemon import assemble
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.kernel import Kernel, Placement
 from cnm_bridge.lifecycle import KeyedLocks, Settling
+from cnm_bridge.lifecycle import settling as settling_module
 from cnm_bridge.settings import Settings
+from spec import JsonObject
 from state import EndpointId, Store
 from tests.kernel.engine import FakeEngine
+from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
+
+TUNED: JsonObject = {
+    "link": {"name": "eth0", "kind": "veth", "mac": "02:00:00:00:00:01", "mtu": 1500, "noarp": False},
+    "addresses": [],
+    "routes": [],
+    "rules": [],
+    "neighbours": [],
+    "sysctls": [{"name": "net/ipv4/conf/eth0/arp_filter", "value": "1"}],
+    "qdisc": None,
+}
 
 
 async def test_an_engine_that_talks_nonsense(store: Store, tmp_path: Path) -> None:
@@ -47,3 +60,23 @@ async def test_a_snapshot_that_is_none(store: Store, kernel: Kernel) -> None:
             assert not running.done()
             running.cancel()
     assert [(line["event"], line["endpoint_id"]) for line in said] == [("settling.bug", record.id)]
+
+
+async def test_links_of_the_previous_run_do_not_hold_up_new_ones(
+    store: Store, kernel: Kernel, sandbox: Namespace
+) -> None:
+    """Those that never come are waited for ten seconds each; a container that starts meanwhile is watched at once."""
+    for number in range(1, 21):
+        record = endpoint(f"{number:064x}")
+        await put(store, replace(record, snapshot=TUNED, sandbox_key=str(sandbox.path)))
+    settling = Settling(store, kernel, KeyedLocks())
+    with structlog.testing.capture_logs() as logged:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(settling.run())
+            while len(settling._watches) < settling_module._AT_ONCE:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the last one has its place now
+            none = Placement(addresses=(), destinations=())
+            assert not await kernel.wait_placed(sandbox.path.with_name("none"), "new", none, limit_s=60.0)
+            running.cancel()
+    assert logged == []
