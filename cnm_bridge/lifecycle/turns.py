@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A queue in which those go first that somebody waits for."""
+"""A queue in which the preferred go first: somebody waits for them."""
 
 import asyncio
 from collections import OrderedDict
@@ -39,6 +39,7 @@ class Turns(Generic[K]):
         try:
             yield
         finally:
+            self._preferred.discard(key)  # it may have been preferred once more meanwhile
             self._release()
 
     async def _wait(self, key: K) -> None:

@@ -85,3 +85,18 @@ async def test_one_that_is_cancelled() -> None:
         tasks["d"].cancel()
     async with work.turns.take("e"):
         pass
+
+
+async def test_one_that_is_preferred_while_it_runs() -> None:
+    """Its next turn is in the order in which it came: the preference was for the turn that it had."""
+    work = Work(1)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(work.run("a"))
+        await settle()
+        work.turns.prefer(["a"])
+        await work.end("a")
+        for key in "bca":
+            tasks.create_task(work.run(key))
+        await settle()
+        await work.end_all()
+    assert work.began == ["a", "b", "c", "a"]
