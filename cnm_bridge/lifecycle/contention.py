@@ -28,7 +28,7 @@ from cnm_bridge.lifecycle.verification import find_abandoned, find_dead
 from spec import find_str
 from state import EndpointId, EndpointRecord, Store
 
-__all__ = ["Contention", "ContentionResolver"]
+__all__ = ["WAIT_LIMIT_S", "Contention", "ContentionResolver"]
 
 log = structlog.get_logger()
 
@@ -73,19 +73,28 @@ class ContentionResolver:
 
         What fails, or takes longer than that, goes on in the background.
         """
-        wanted = tuple(endpoints)
+        dead: dict[EndpointId, EndpointRecord] = {}
         try:
-            gone = await self._usage.spare(await find_dead(self._kernel, wanted))
-            abandoned = await find_abandoned(self._kernel, wanted)
+            async with asyncio.timeout(limit_s):
+                dead = await self._find_dead(tuple(endpoints))
+                async with asyncio.TaskGroup() as tasks:  # the lock of one may be held for long
+                    for record in dead.values():
+                        tasks.create_task(self._give_up(record))
+                await self._owed.wait_left(dead)
+        except TimeoutError:
+            pass
         except KernelError as exc:  # then whoever needs the room says what is missing
             log.warning("endpoint.room_unknown", error=str(exc))
             return False
-        dead = {record.id: record for record in (*gone, *abandoned)}
-        for record in dead.values():
-            log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
-            await self._owed.give_up(record)
-        await self.wait_for(dead, limit_s)
         return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead)
+
+    async def _find_dead(self, wanted: Collection[EndpointRecord]) -> dict[EndpointId, EndpointRecord]:
+        gone = await self._usage.spare(await find_dead(self._kernel, wanted))
+        return {record.id: record for record in (*gone, *await find_abandoned(self._kernel, wanted))}
+
+    async def _give_up(self, record: EndpointRecord) -> None:
+        log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
+        await self._owed.give_up(record)
 
 
 class Contention:

@@ -2,8 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The endpoint that is its container's way to the outside: ProgramExternalConnectivity, RevokeExternalConnectivity."""
 
+import asyncio
+
 from cnm_bridge.errors import CannotPublish, Refused
-from cnm_bridge.lifecycle.contention import ContentionResolver
+from cnm_bridge.lifecycle.contention import WAIT_LIMIT_S, ContentionResolver
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.publishing import Publishing
 from cnm_bridge.lifecycle.settling import Settling
@@ -59,13 +61,15 @@ class ExternalConnectivity:
         await self._settling.settle(request.endpoint_id)
         if not request.ports:
             return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WAIT_LIMIT_S
         await self._contention.wait_for([owner.id for owner in await self._find_owners(request)])
         try:
             await self._publish(request)
         except CannotPublish as exc:
             await self._unpublished.accept(request, exc)
         except Refused:
-            if not await self._contention.of(await self._find_owners(request)):
+            if not await self._contention.of(await self._find_owners(request), deadline - loop.time()):
                 raise
             await self._publish(request)
 
