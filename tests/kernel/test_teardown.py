@@ -164,14 +164,17 @@ async def test_a_plugin_half_done_before_one_whose_add_did_not_complete(
 ) -> None:
     """The addresses are shown to the plugin that has failed, not to the one behind it, which is still pending."""
     half_done: JsonObject = {"error": {"code": 999, "msg": "(nf_tables): Chain 'CNI-1' does not exist"}}
-    fakes.install("firewall", DEL=FAILS)
+    fakes.install("firewall", DEL=[FAILS, FAILS, FAILS, FAILS, {}])
     fakes.install("bridge", DEL=[half_done, half_done, half_done, half_done, {}])
     addresses = [ADDRESS, "10.1.0.10"]
     await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED, addresses=addresses, answered=1))
+    tear_down = make_tear_down(store, kernel, fakes)
     with pytest.raises(PluginFailed, match="xtables lock"):
-        await make_tear_down(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+        await tear_down(store.get_endpoint(EndpointId(FIRST)))
     assert store.get_endpoint(EndpointId(FIRST)).deleted == (0, 2)
     assert deleted_by(fakes).count("bridge") == 6
+    await tear_down(store.get_endpoint(EndpointId(FIRST)))
+    assert store.endpoints() == ()
 
 
 async def test_one_plugin_is_shown_the_addresses_one_by_one(
