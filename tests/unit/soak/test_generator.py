@@ -43,7 +43,11 @@ def test_everything_happens() -> None:
     assert {operation.kind for operation in operations} == set(Kind)
     assert {round_.kill for _, round_ in found} == {None, *Kill}
     assert {operation.list for operation in operations} == {None, *LISTS}
-    assert {operation.port is None for operation in operations if operation.kind is Kind.RUN} == {True, False}
+    for made_with in ("port", "address", "others"):
+        assert {bool(getattr(operation, made_with)) for operation in operations if operation.kind is Kind.RUN} == {
+            True,
+            False,
+        }
     refused = [operation for world, round_ in found for operation in round_.operations if world.is_refused(operation)]
     assert 0 < len(refused) < len(operations) / 20
     kills = sum(round_.kill is not None for _, round_ in found)

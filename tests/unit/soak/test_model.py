@@ -4,6 +4,7 @@
 
 import pytest
 
+from tests.soak.lists import CANDIDATES
 from tests.soak.model import Container, World
 from tests.soak.operations import Kind, Operation
 
@@ -120,3 +121,42 @@ def test_what_is_made_or_removed_may_be_there_or_not(operation: Operation) -> No
     whole = {LAN} if operation.container else {operation.writes}
     assert WORLD.why_impossible(operation, frozenset(whole)) is None
     assert WORLD.why_impossible(operation, None) is None
+
+
+FEW = World(
+    containers={
+        "up": container("m1"),
+        "down": Container(home="m2", networks=frozenset({"m1", "m2"}), running=False, address="10.82.8.11"),
+    },
+    networks={"m1": "again", "m2": "static", LAN: "lan"},
+)
+AGAIN = frozenset(CANDIDATES["again"])
+
+
+@pytest.mark.parametrize(
+    ("operation", "wants"),
+    [
+        (Operation(kind=Kind.RUN, container="new", network=LAN, others=("m1",)), {"again": AGAIN}),
+        (
+            Operation(kind=Kind.RUN, container="new", network="m2", address="10.82.8.10"),
+            {"static": frozenset({"10.82.8.10"})},
+        ),
+        (Operation(kind=Kind.START, container="down"), {"again": AGAIN, "static": frozenset({"10.82.8.11"})}),
+        (Operation(kind=Kind.RESTART, container="up"), {"again": AGAIN}),
+        (Operation(kind=Kind.CONNECT, container="up", network=LAN), {}),
+        (Operation(kind=Kind.CONNECT, container="down", network="m1"), {}),
+        (Operation(kind=Kind.CREATE, container="new", network="m1"), {}),
+        (Operation(kind=Kind.STOP, container="up"), {}),
+    ],
+    ids=str,
+)
+def test_addresses_that_would_do(operation: Operation, wants: dict[str, frozenset[str]]) -> None:
+    """Of lists with few addresses any, or the one that was chosen; only what starts an endpoint needs one."""
+    assert FEW.wants(operation) == wants
+
+
+@pytest.mark.parametrize(("shape", "is_possible"), [({LAN}, True), ({LAN, LAN6}, True), ({LAN6}, False)])
+def test_broken_off_with_several_networks(shape: set[str], *, is_possible: bool) -> None:
+    """A container is connected to its networks one after the other."""
+    operation = Operation(kind=Kind.RUN, container="new", network=LAN, others=(LAN6, AIR))
+    assert (WORLD.why_impossible(operation, frozenset(shape)) is None) is is_possible
