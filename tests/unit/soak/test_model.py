@@ -148,7 +148,6 @@ AGAIN = frozenset(CANDIDATES["again"])
         (Operation(kind=Kind.CREATE, container="new", network="m1"), {}),
         (Operation(kind=Kind.STOP, container="up"), {}),
     ],
-    ids=str,
 )
 def test_addresses_that_would_do(operation: Operation, wants: dict[str, frozenset[str]]) -> None:
     """Of lists with few addresses any, or the one that was chosen; only what starts an endpoint needs one."""
