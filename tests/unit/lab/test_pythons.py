@@ -31,9 +31,10 @@ def test_requirements() -> None:
 def test_one_that_cannot_be_had(machine: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
     """It is said, with the reason, and is no failure; a version manager's stand-in is no interpreter."""
     cache = machine("#!/bin/sh\necho 'E: no mirror' >&2\nexit 100\n")
-    stand_in = cache.parents[1] / "bin" / "python3.12"
-    stand_in.write_text("#!/bin/sh\necho 'python3.12: command not found' >&2\nexit 127\n")
-    stand_in.chmod(0o755)
+    for version in ("3.12", "3.13"):
+        stand_in = cache.parents[1] / "bin" / f"python{version}"
+        stand_in.write_text(f"#!/bin/sh\necho 'python{version}: command not found' >&2\nexit 127\n")
+        stand_in.chmod(0o755)
     assert main(["--only", "3.12", "--only", "3.13"]) == 0
     said = capsys.readouterr().out
     assert (
