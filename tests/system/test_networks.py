@@ -202,7 +202,7 @@ def test_a_plugin_that_omits_the_version_of_the_list(scene: Scene) -> None:
 
 @pytest.mark.parametrize("how", ["refuses", "cannot be executed"])
 def test_a_plugin_that_refuses_its_undo_as_well(scene: Scene, how: str) -> None:
-    """What a plugin never did, it cannot keep the others from undoing."""
+    """The others undo their work; the endpoint is pending until the plugin has completed its DEL as well."""
     scene.plugin("stubborn", """echo '{"code": 100, "msg": "never"}'; exit 1""")
     before = scene.lab.state()
     network = scene.network(
@@ -211,6 +211,9 @@ def test_a_plugin_that_refuses_its_undo_as_well(scene: Scene, how: str) -> None:
     if how == "cannot be executed":
         scene.lab.write("/opt/cni/bin/stubborn", "no program", mode=0o755)
     assert "stubborn" in scene.run_refusal(network)
+    assert scene.lab.daemon is not None
+    assert "endpoint.tear_down_owed" in scene.lab.daemon.log()
+    scene.lab.write("/opt/cni/bin/stubborn", "#!/bin/sh\nexit 0\n", mode=0o755)
     scene.lab.docker("network", "rm", network)
     assert scene.lab.wait_clean(before) == ""
 
