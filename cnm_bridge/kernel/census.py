@@ -2,8 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What is there of ours: links in the host namespace and in sandboxes, staging namespaces."""
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,10 +20,10 @@ __all__ = [
     "altnames_mounted",
     "delete_host_link",
     "find_without_link",
+    "gone_sandboxes",
     "list_host_links",
     "list_namespaces",
     "mounted_namespaces",
-    "sandbox_is_gone",
 ]
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -59,8 +60,9 @@ def find_without_link(sandboxes: Mapping[str, str], *, host: NamespaceId, reply_
         host: The host's namespace; a sandbox that is the host's has no link of ours.
         reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
     """
-    missing = ((name, Path(path)) for name, path in sandboxes.items() if not sandbox_is_gone(Path(path)))
-    return frozenset(name for name, path in missing if not _has_link(path, name, host, reply_limit_s))
+    gone = gone_sandboxes(sandboxes.values())
+    there = ((name, Path(path)) for name, path in sandboxes.items() if path not in gone)
+    return frozenset(name for name, path in there if not _has_link(path, name, host, reply_limit_s))
 
 
 def _has_link(sandbox: Path, altname: str, host: NamespaceId, reply_limit_s: float) -> bool:
@@ -128,10 +130,22 @@ def list_namespaces(directory: Path) -> tuple[Path, ...]:
         return tuple(sorted(directory.iterdir())) if directory.is_dir() else ()
 
 
-def sandbox_is_gone(path: Path) -> bool:
-    """Tell whether Docker has removed a sandbox, as far as that can be seen.
+def gone_sandboxes(paths: Iterable[str]) -> frozenset[str]:
+    """Tell which sandboxes Docker has removed, as far as that can be seen.
 
-    Docker makes a file for it and mounts the namespace there. Where the directory itself is not to be seen, as from a
+    Docker makes a file for each and mounts the namespace there. Where the directory itself is not to be seen, as from a
     container that does not share it, nothing can be told. Where only the mount is not to be seen, the file still is.
     """
-    return path.parent.is_dir() and not path.is_symlink() and not path.exists()
+    by_directory: dict[str, set[str]] = {}
+    for path in paths:
+        by_directory.setdefault(os.path.dirname(path), set()).add(path)  # noqa: PTH120 - there are thousands
+    return frozenset(path for directory, wanted in by_directory.items() for path in _gone_from(directory, wanted))
+
+
+def _gone_from(directory: str, wanted: set[str]) -> Iterator[str]:
+    """Yield the paths that are not in their directory any more; none if that cannot be listed."""
+    try:
+        present = frozenset(os.listdir(directory))  # noqa: PTH208 - one look for all of them
+    except OSError:
+        return
+    yield from (path for path in wanted if os.path.basename(path) not in present)  # noqa: PTH119

@@ -14,9 +14,9 @@ from cnm_bridge.kernel.census import (
     altnames_mounted,
     delete_host_link,
     find_without_link,
+    gone_sandboxes,
     list_host_links,
     list_namespaces,
-    sandbox_is_gone,
 )
 from cnm_bridge.kernel.departures import Departures
 from cnm_bridge.kernel.errors import KernelError, attempt
@@ -345,7 +345,7 @@ class Kernel:
 
     async def gone_sandboxes(self, paths: Collection[str]) -> frozenset[str]:
         """Return those of some sandboxes that Docker has removed, as far as that can be seen."""
-        return await self._run(lambda: frozenset(path for path in paths if sandbox_is_gone(Path(path))))
+        return await self._run(partial(gone_sandboxes, paths))
 
     async def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
         """Give the paths in a directory where namespaces are mounted, or were: everything there.

@@ -115,6 +115,10 @@ class OwedTearDowns:
         """Owe the tear down of an endpoint; returns at once."""
         self._retries.want(endpoint_id)
 
+    def add_later(self, endpoint_id: EndpointId) -> None:
+        """Owe the tear down of one of very many endpoints, none of which is urgent unless somebody waits for it."""
+        self._retries.want_later(endpoint_id)
+
     async def add_unfinished(self) -> int:
         """Owe the tear downs of all that an earlier life of the daemon did not finish; return how many.
 
@@ -139,7 +143,7 @@ class OwedTearDowns:
         unfinished = [record.id for record in suspects if record.id not in finished]
         await self._left_behind.end(unfinished)
         for endpoint_id in unfinished:
-            self.add(endpoint_id)
+            self.add_later(endpoint_id)
             await asyncio.sleep(0)  # there may be ten thousand
         return len(unfinished)
 
@@ -234,6 +238,7 @@ class OwedTearDowns:
         waiting = self.untried.intersection(endpoints) - self._attempts.running
         self._lull.hurry(waiting)
         self._turns.prefer(waiting)
+        self._retries.begin(waiting)
 
     def _is_leaving(self, endpoint_id: EndpointId) -> bool:
         return endpoint_id in self._attempts.running or self._retries.is_untried(endpoint_id)

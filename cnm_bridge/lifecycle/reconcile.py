@@ -155,7 +155,7 @@ class Reconcile:
         gone = await self._usage.spare(dead)
         for record in gone:
             log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
-            self._owed.add(record.id)
+            self._owed.add_later(record.id)
             await asyncio.sleep(0)
         return len(gone)
 

@@ -3,8 +3,9 @@
 """Does something for each of many keys until it succeeds, with longer and longer pauses between."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import structlog
 
@@ -13,6 +14,9 @@ __all__ = ["Retries"]
 log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
+
+_LATER_AT_ONCE: Final = 64
+"""How many keys that may come later are begun at once: thousands of tasks would take a hundred megabytes."""
 
 
 class _Progress:
@@ -56,6 +60,8 @@ class Retries(Generic[K]):
         self._on_attempt = on_attempt
         self._wanted: asyncio.Queue[K] = asyncio.Queue()
         self._progress: dict[K, _Progress] = {}
+        self._later: OrderedDict[K, None] = OrderedDict()
+        self._begun_later: set[K] = set()
 
     @property
     def attempts(self) -> Mapping[K, int]:
@@ -73,6 +79,22 @@ class Retries(Generic[K]):
             self._wanted.put_nowait(key)
         elif self._progress[key].attempts:
             self._progress[key].again.set()
+        else:
+            self.begin((key,))
+
+    def want_later(self, key: K) -> None:
+        """Have it done for `key`, one of very many: a few of them begin at once, the others when these were tried."""
+        if key not in self._progress:
+            self._progress[key] = _Progress()
+            self._later[key] = None
+            self._begin_later()
+
+    def begin(self, keys: Iterable[K]) -> None:
+        """Begin at once with those of some keys that were to come later."""
+        for key in keys:
+            if key in self._later:
+                del self._later[key]
+                self._wanted.put_nowait(key)
 
     async def wait_done(self, key: K) -> None:
         """Wait until it is done for `key`; at once if it is not under way."""
@@ -91,12 +113,23 @@ class Retries(Generic[K]):
                 tasks.create_task(self._work(await self._wanted.get()))
                 await asyncio.sleep(0)  # of ten thousand at once not all in one turn of the event loop
 
+    def _begin_later(self) -> None:
+        while self._later and len(self._begun_later) < _LATER_AT_ONCE:
+            key, _ = self._later.popitem(last=False)
+            self._begun_later.add(key)
+            self._wanted.put_nowait(key)
+
+    def _was_tried(self, key: K) -> None:
+        self._progress[key].tried.set()
+        self._begun_later.discard(key)
+        self._begin_later()
+
     async def _work(self, key: K) -> None:
         progress = self._progress[key]
         pause_s = self._first_pause_s
         while not await self._try(key):
             progress.attempts += 1
-            progress.tried.set()
+            self._was_tried(key)
             self._on_attempt()
             try:
                 async with asyncio.timeout(pause_s):
@@ -105,8 +138,8 @@ class Retries(Generic[K]):
                 pause_s = self._first_pause_s
             except TimeoutError:
                 pause_s = min(pause_s * 2, self._longest_pause_s)
+        self._was_tried(key)
         del self._progress[key]
-        progress.tried.set()
         progress.done.set()
         self._on_attempt()
 

@@ -123,3 +123,29 @@ async def test_some_of_them_are_waited_for() -> None:
         hanging.set()
         await retries.wait_tried(["hangs"])
         assert retries.attempts.keys() == {"fails"}
+
+
+async def test_of_very_many_a_few_are_begun_at_once() -> None:
+    """The others follow one by one; those that somebody waits for are begun before their turn, and so are new ones."""
+    begun: list[str] = []
+    may_end = asyncio.Event()
+
+    async def attempt(key: str) -> bool:
+        begun.append(key)
+        await may_end.wait()
+        return True
+
+    names = [str(number) for number in range(1000)]
+    async with running(attempt) as retries:
+        for name in names:
+            retries.want_later(name)
+        assert retries.attempts == dict.fromkeys(names, 0)
+        retries.begin(["900"])
+        retries.want("901")
+        retries.want("new")
+        while "new" not in begun:  # noqa: ASYNC110 - it is a matter of turns of the event loop
+            await asyncio.sleep(0)
+        assert begun == [*names[:64], "900", "901", "new"]
+        may_end.set()
+        await retries.wait_tried(names)
+    assert sorted(begun) == sorted([*names, "new"])
