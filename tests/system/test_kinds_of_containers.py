@@ -27,6 +27,7 @@ def test_a_shared_network(scene: Scene) -> None:
     owner = scene.run(network)
     guest = scene.run(f"container:{owner.name}")
     assert_settled(scene.lab, owner, wanted)
+    wait_until(lambda: "tentative" not in owner.exec("ip", "address"), "duplicate address detection is over")
     assert guest.exec("ip", "address") == owner.exec("ip", "address")
     assert guest.exec("ip", "rule") == owner.exec("ip", "rule")
     assert reaches(guest, subnet.gateway)
