@@ -7,6 +7,7 @@ Nobody is kept apart here from others who work on the same network or container;
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
@@ -119,6 +120,7 @@ class Chain:
         is_needed: Callable[[str], Awaitable[bool]] | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
+        place: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         force: bool = False,
     ) -> None:
         """Run DEL in reverse order, each plugin once more if it fails; `deletion` says which failures count.
@@ -126,7 +128,8 @@ class Chain:
         The plugins whose indexes are in `deleted` are left out, and `on_deleted` is awaited whenever there is one more
         of them. Plugins that find their rules by address receive no result if `is_needed` says so, which is asked just
         before each execution. Before a plugin is asked once more `restore` is called, if it is given. With `force` all
-        plugins run, and failures are logged only.
+        plugins run, and failures are logged only. What `place` returns is held while a plugin runs, instead of one of
+        the runtime's places.
 
         Raises:
             PluginError: About one plugin. If its ADD has completed, those before it have not run.
@@ -147,7 +150,7 @@ class Chain:
 
             request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, told)
             try:
-                await self._delete(request, restore, complete)
+                await self._delete(request, restore, complete, place)
             except PluginError as exc:
                 progress = progress_of_add(index, answered)
                 done = is_done(exc, progress)
@@ -204,15 +207,16 @@ class Chain:
         request: Request,
         restore: Callable[[], Awaitable[object]] | None,
         complete: Callable[[Request], Awaitable[Request]],
+        place: Callable[[], AbstractAsyncContextManager[None]] | None,
     ) -> None:
         try:
-            await self._executions.run(request, complete=complete)
+            await self._executions.run(request, place=place, complete=complete)
         except PluginFailed as exc:
             if exc.is_transient or says_unknown_container(exc):  # asked again often enough, or once and for all
                 raise
             if restore is not None:
                 await restore()
-            await self._executions.run(request, complete=complete)
+            await self._executions.run(request, place=place, complete=complete)
 
     async def _add(
         self,

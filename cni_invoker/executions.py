@@ -58,6 +58,7 @@ class Executions:
         request: Request,
         alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         *,
+        place: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         undo: Callable[[], Request] | None = None,
         complete: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
@@ -69,6 +70,7 @@ class Executions:
         Args:
             request: The request.
             alone: Is called before each attempt.
+            place: The same; what it returns is held instead of one of the places that are counted here.
             undo: Gives the request that must succeed between two attempts; if it fails, that is noted at the plugin's
                 error, and there is no further attempt.
             complete: Is awaited with the request when it is its turn, just before each attempt; what it returns is
@@ -79,18 +81,25 @@ class Executions:
         """
         for pause_s in () if request.verb in _ANSWERS else self._limits.retry_pauses_s:
             try:
-                return await self._run(request, alone(), complete)
+                return await self._run(request, alone(), self._place(request, place), complete)
             except PluginFailed as exc:
                 if not exc.is_transient:
                     raise
                 if undo is not None:
                     await self._undo(undo(), exc)
             await asyncio.sleep(pause_s)
-        return await self._run(request, alone(), complete)
+        return await self._run(request, alone(), self._place(request, place), complete)
+
+    def _place(
+        self, request: Request, place: Callable[[], AbstractAsyncContextManager[None]] | None
+    ) -> AbstractAsyncContextManager[None]:
+        if place is not None:
+            return place()
+        return self._slots_of_delete if request.verb is Verb.DEL else self._slots
 
     async def _undo(self, undo: Request, failed: PluginFailed) -> None:
         try:
-            await self._run(undo, nullcontext())
+            await self._run(undo, nullcontext(), self._slots_of_delete)
         except CniError as exc:
             failed.add_note(f"it was not asked again, because what it had begun could not be undone: {exc}")
             raise failed from exc
@@ -99,6 +108,7 @@ class Executions:
         self,
         request: Request,
         alone: AbstractAsyncContextManager[None],
+        place: AbstractAsyncContextManager[None],
         complete: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
         path = self.find(request.plugin)
@@ -108,7 +118,7 @@ class Executions:
             try:
                 async with asyncio.timeout(wait_s):
                     await turn.enter_async_context(alone)
-                    await turn.enter_async_context(self._slots_of_delete if request.verb is Verb.DEL else self._slots)
+                    await turn.enter_async_context(place)
             except TimeoutError as exc:
                 raise PluginTimeout(
                     plugin=request.plugin, verb=request.verb, path=path, timeout_s=wait_s, started=False

@@ -41,7 +41,8 @@ class Limits:
         stdout_bytes: How much of the standard output is kept. A result is some kilobytes; more than this is an error.
         stderr_bytes: How much of the standard error, from its end, is kept.
         stderr_lines: How many lines of that an error shows.
-        executions: How many plugins run at once for DEL, and for everything else.
+        executions: How many plugins run at once for DEL, and for everything else; where the caller of a DEL limits that
+            itself it does not count.
         descriptors: The soft limit of open descriptors that a plugin gets, for a caller that has raised its own; None
             leaves it the caller's. Programs that use select(2), or close all descriptors that they might have, do
             badly with a high one.

@@ -8,7 +8,7 @@ It keeps nothing between calls but what plugins answered to VERSION. Who uses it
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
@@ -195,6 +195,7 @@ class Runtime:
         is_needed: Callable[[str], Awaitable[bool]] | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
+        place: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         force: bool = False,
     ) -> None:
         """Delete a container from a network (CNI SPEC "Deleting an attachment").
@@ -227,6 +228,8 @@ class Runtime:
                 and finds the rest of its work by (bridge, ptp: masquerading). What it raises is raised.
             on_deleted: Awaited after each plugin whose DEL has completed, with the indexes of all of these, those in
                 `deleted` included. What it raises is raised, and the plugins before that one have not run.
+            place: Called before each execution: gives what is held during it, instead of one of the runtime's places
+                for DEL. So a caller that deletes in the background does not keep others waiting with plugins that hang.
             force: Run all plugins, whichever fails. Failures are logged, not raised: what those plugins made stays.
 
         Raises:
@@ -245,6 +248,7 @@ class Runtime:
                 is_needed=is_needed,
                 restore=restore,
                 on_deleted=on_deleted,
+                place=place,
                 force=force,
             )
 

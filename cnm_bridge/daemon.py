@@ -44,6 +44,7 @@ from cnm_bridge.lifecycle import (
     Settling,
     Status,
     TearDown,
+    TearDownPlaces,
     Unpublished,
     Usage,
 )
@@ -176,12 +177,8 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         plugin_descriptors: How many descriptors a plugin may have open unless it asks for more; None: as many as the
             daemon itself.
     """
-    runtime = Runtime(
-        settings.cni_bin_dirs,
-        Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s, descriptors=plugin_descriptors),
-        observer=PluginLog(),
-        lock_dir=DEFAULT_LOCK_DIR,
-    )
+    limits = Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s, descriptors=plugin_descriptors)
+    runtime = Runtime(settings.cni_bin_dirs, limits, observer=PluginLog(), lock_dir=DEFAULT_LOCK_DIR)
     kernel = Kernel(reply_limit_s=settings.netlink_timeout_s)
     network_locks: KeyedLocks[NetworkId] = KeyedLocks()
     asked_by_calls = Engine(settings.docker_host, settings.engine_timeout_s)
@@ -193,13 +190,20 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         store=store, directories=directories, runtime=runtime, binder=binder, lost=lost, locks=network_locks
     )
     owners = AddressOwners(store)
-    tear_down = TearDown(store, runtime, kernel, owners)
+    places = TearDownPlaces(limits.executions)
+    tear_down = TearDown(store, runtime, kernel, owners, places)
     endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
     boot_id = _BOOT_ID.read_text("ascii").strip()
     usage = Usage(kernel, settings.run_dir)
     calls = CallsUnderWay()
     owed = OwedTearDowns(
-        store=store, tear_down=tear_down, usage=usage, locks=endpoint_locks, boot_id=boot_id, quiet_s=calls.quiet_s
+        store=store,
+        tear_down=tear_down,
+        usage=usage,
+        locks=endpoint_locks,
+        places=places,
+        boot_id=boot_id,
+        quiet_s=calls.quiet_s,
     )
     rebuild = RebuildEndpoint(
         store=store,

@@ -14,6 +14,7 @@ from cnm_bridge.lifecycle.networks import Networks
 from cnm_bridge.lifecycle.outside import ExternalConnectivity
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.owners import AddressOwners
+from cnm_bridge.lifecycle.places import TearDownPlaces
 from cnm_bridge.lifecycle.plugin_log import PluginLog
 from cnm_bridge.lifecycle.port_claims import PortClaims
 from cnm_bridge.lifecycle.publishing import Publishing
@@ -48,6 +49,7 @@ __all__ = [
     "Settling",
     "Status",
     "TearDown",
+    "TearDownPlaces",
     "Unpublished",
     "Usage",
 ]

@@ -3,22 +3,20 @@
 """Tear downs that are owed: due, or begun, and not done. Docker has forgotten such an endpoint; we have not."""
 
 import asyncio
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
 import structlog
 
-from cni_invoker import CniError
+from cni_invoker import CniError, PluginTimeout
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.lifecycle.attempts import Attempts
 from cnm_bridge.lifecycle.left_behind import LeftBehind
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lull import Lull
+from cnm_bridge.lifecycle.places import TearDownPlaces
 from cnm_bridge.lifecycle.retries import Retries
 from cnm_bridge.lifecycle.teardown import TearDown
-from cnm_bridge.lifecycle.turns import Turns
 from cnm_bridge.lifecycle.usage import Usage
 from state import EndpointId, EndpointRecord, Phase, StateError, Store
 
@@ -28,8 +26,6 @@ log = structlog.get_logger()
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
-_AT_ONCE: Final = max(16, 4 * (os.cpu_count() or 1))
-"""More than plugins are run at once. A thousand threads that begin together would keep calls waiting for seconds."""
 _OUTDATED = "a container runs on it, so its record was not the latest"
 _UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
 
@@ -57,6 +53,7 @@ class OwedTearDowns:
         tear_down: The one undo.
         usage: Tells what is in use, whatever the records say.
         locks: The locks of endpoints.
+        places: Limits how many are torn down at once.
         boot_id: The kernel's boot ID.
         quiet_s: Tells for how many seconds Docker has not wanted anything, but for one endpoint.
     """
@@ -68,6 +65,7 @@ class OwedTearDowns:
         tear_down: TearDown,
         usage: Usage,
         locks: KeyedLocks[EndpointId],
+        places: TearDownPlaces,
         boot_id: str,
         quiet_s: Callable[[EndpointId], float],
     ) -> None:
@@ -76,7 +74,7 @@ class OwedTearDowns:
         self._usage = usage
         self._locks = locks
         self._boot_id = boot_id
-        self._turns: Turns[EndpointId] = Turns(_AT_ONCE)
+        self._places = places
         self._lull: Lull[EndpointId] = Lull(quiet_s)
         self._attempts = Attempts()
         self._left_behind = LeftBehind()
@@ -193,8 +191,12 @@ class OwedTearDowns:
 
     async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
         """Wait until each tear down that is owed now, or those of some endpoints, has been tried once."""
-        wanted = self.untried if endpoints is None else self.untried.intersection(endpoints)
-        self._lull.hurry(wanted)
+        if endpoints is None:
+            wanted = self.untried
+            self._lull.hurry(wanted)
+        else:
+            wanted = self.untried.intersection(endpoints)
+            self._prefer(wanted)
         await self._retries.wait_tried(wanted)
 
     async def wait_left(self, endpoints: Iterable[EndpointId]) -> None:
@@ -218,7 +220,8 @@ class OwedTearDowns:
         try:
             with self._attempts.attempt(record.id):
                 await self._tear_down(record)
-        except Exception:
+        except Exception as exc:
+            self._has_failed(record.id, exc)
             self.add(record.id)
             raise
 
@@ -234,11 +237,15 @@ class OwedTearDowns:
             self.add(record.id)
 
     def _prefer(self, endpoints: Iterable[EndpointId]) -> None:
-        """Tear some endpoints down before all others, because somebody waits for them."""
-        waiting = self.untried.intersection(endpoints) - self._attempts.running
-        self._lull.hurry(waiting)
-        self._turns.prefer(waiting)
-        self._retries.begin(waiting)
+        """Tear some endpoints down before all others, because a call waits for them."""
+        waited_for = [endpoint_id for endpoint_id in endpoints if self._is_due(endpoint_id)]
+        self._lull.hurry(waited_for)
+        self._places.prefer(waited_for)
+        self._retries.begin(waited_for)
+
+    def _is_due(self, endpoint_id: EndpointId) -> bool:
+        """Tell whether an attempt in the background runs, or is the first and comes at once."""
+        return self._retries.is_under_way(endpoint_id) and self._is_leaving(endpoint_id)
 
     def _is_leaving(self, endpoint_id: EndpointId) -> bool:
         return endpoint_id in self._attempts.running or self._retries.is_untried(endpoint_id)
@@ -256,11 +263,11 @@ class OwedTearDowns:
                 self._lull.forget(endpoint_id)
 
     async def _attempt_in_turn(self, endpoint_id: EndpointId) -> bool:
-        async with self._turns.take(endpoint_id), self._locks.hold(endpoint_id):
+        async with self._places.tear_down(endpoint_id), self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is not None:
                 return await self._try(record)
-            self._errors.pop(endpoint_id, None)
+            self._is_done(endpoint_id)
             return True
 
     async def _try(self, record: EndpointRecord) -> bool:
@@ -271,7 +278,16 @@ class OwedTearDowns:
                 await self._tear_down(record)
         except (CniError, KernelError, StateError) as exc:
             log.warning("endpoint.tear_down_owed", error=str(exc))
-            self._errors[record.id] = str(exc)
+            self._has_failed(record.id, exc)
             return False
-        self._errors.pop(record.id, None)
+        self._is_done(record.id)
         return True
+
+    def _has_failed(self, endpoint_id: EndpointId, exc: Exception) -> None:
+        self._errors[endpoint_id] = str(exc)
+        if isinstance(exc, PluginTimeout) and exc.started:
+            self._places.has_hung(endpoint_id)
+
+    def _is_done(self, endpoint_id: EndpointId) -> None:
+        self._errors.pop(endpoint_id, None)
+        self._places.has_not_hung(endpoint_id)

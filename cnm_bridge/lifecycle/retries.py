@@ -68,6 +68,10 @@ class Retries(Generic[K]):
         """How often each key that is under way has been tried."""
         return {key: progress.attempts for key, progress in self._progress.items()}
 
+    def is_under_way(self, key: K) -> bool:
+        """Tell whether it is to be done for a key, and is not done."""
+        return key in self._progress
+
     def is_untried(self, key: K) -> bool:
         """Tell whether a key is under way and no attempt of it has ended."""
         return key in self._progress and not self._progress[key].attempts

@@ -22,6 +22,7 @@ from cnm_bridge.lifecycle.attachment import cni_attachment
 from cnm_bridge.lifecycle.handover import given_addresses, with_addresses
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
 from cnm_bridge.lifecycle.owners import AddressOwners
+from cnm_bridge.lifecycle.places import TearDownPlaces
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 
 __all__ = ["TearDown", "first_pending_plugin"]
@@ -39,13 +40,17 @@ class TearDown:
         runtime: Runs the plugins' DEL.
         kernel: Brings links back.
         owners: Knows whose the addresses are.
+        places: Limits how many plugins run at once for tear downs in the background.
     """
 
-    def __init__(self, store: Store, runtime: Runtime, kernel: Kernel, owners: AddressOwners) -> None:
+    def __init__(
+        self, store: Store, runtime: Runtime, kernel: Kernel, owners: AddressOwners, places: TearDownPlaces
+    ) -> None:
         self._store = store
         self._runtime = runtime
         self._kernel = kernel
         self._owners = owners
+        self._places = places
         self._deleted: dict[EndpointId, frozenset[int]] = {}  # on a full disk it is more than the records tell
 
     async def __call__(self, record: EndpointRecord) -> None:
@@ -147,6 +152,7 @@ class TearDown:
             # bridge and ptp delete the link first: killed after that, they would never find their masquerading
             restore=partial(self._bring_back, record, addresses),
             on_deleted=keep,
+            place=self._places.find_plugin_place(record.id),
         )
 
     async def _delete_apart(

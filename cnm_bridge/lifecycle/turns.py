@@ -13,54 +13,77 @@ __all__ = ["Turns"]
 K = TypeVar("K", bound=Hashable)
 
 
+class _Turn:
+    """A body that waits for its turn, or has it.
+
+    Attributes:
+        given: Set when it has its turn.
+        is_for_preferred: Whether that is one of those that only the preferred receive.
+    """
+
+    def __init__(self) -> None:
+        self.given = asyncio.Event()
+        self.is_for_preferred = False
+
+
 class Turns(Generic[K]):
     """Lets a limited number of bodies run at once; the others wait, each under a key of its own.
 
     Args:
         limit: How many run at once.
+        for_preferred: How many more, if they are preferred.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, for_preferred: int = 0) -> None:
         self._free = limit
-        self._waiting: OrderedDict[K, asyncio.Event] = OrderedDict()
+        self._free_for_preferred = for_preferred
+        self._waiting: OrderedDict[K, _Turn] = OrderedDict()
         self._preferred: set[K] = set()
 
     def prefer(self, keys: Iterable[K]) -> None:
-        """Let the bodies of some keys go before all others, whether they wait now or come later."""
-        self._preferred.update(keys)
-        for key in self._preferred & self._waiting.keys():
+        """Let those bodies of some keys that wait go before all others."""
+        waiting = self._waiting.keys() & frozenset(keys)
+        self._preferred |= waiting
+        for key in waiting:
             self._waiting.move_to_end(key, last=False)
+        self._give()
 
     @asynccontextmanager
-    async def take(self, key: K) -> AsyncIterator[None]:
-        """Run the body when it is the key's turn."""
-        await self._wait(key)
-        self._preferred.discard(key)
+    async def take(self, key: K, *, preferred: bool = False) -> AsyncIterator[None]:
+        """Run the body when it is the key's turn; a preferred one goes before all others."""
+        turn = self._waiting[key] = _Turn()
+        if preferred:
+            self.prefer((key,))
+        else:
+            self._give()
         try:
+            await turn.given.wait()
             yield
         finally:
-            self._preferred.discard(key)  # it may have been preferred once more meanwhile
-            self._release()
-
-    async def _wait(self, key: K) -> None:
-        if self._free:
-            self._free -= 1
-            return
-        turn = self._waiting[key] = asyncio.Event()
-        self._waiting.move_to_end(key, last=key not in self._preferred)
-        try:
-            await turn.wait()
-        except asyncio.CancelledError:
-            if turn.is_set():
-                self._release()
+            if turn.given.is_set():
+                self._take_back(turn)
             else:
                 del self._waiting[key]
-            raise
+                self._preferred.discard(key)
 
-    def _release(self) -> None:
-        """Give a turn to the first that waits."""
-        if self._waiting:
-            _, turn = self._waiting.popitem(last=False)
-            turn.set()
+    def _give(self) -> None:
+        """Give the turns that are free to the first that wait."""
+        while self._waiting:
+            key, turn = next(iter(self._waiting.items()))
+            if self._free:
+                self._free -= 1
+            elif key in self._preferred and self._free_for_preferred:
+                self._free_for_preferred -= 1
+                turn.is_for_preferred = True
+            else:
+                return
+            del self._waiting[key]
+            self._preferred.discard(key)
+            turn.given.set()
+
+    def _take_back(self, turn: _Turn) -> None:
+        if turn.is_for_preferred:
+            self._free_for_preferred += 1
         else:
             self._free += 1
+        self._give()

@@ -3,18 +3,18 @@
 """What is owed is done in the end, whatever goes wrong; what a container runs on is not owed."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
+from typing import ClassVar
 
 import pytest
 
-from cni_invoker import Limits, Runtime
+from cni_invoker import Limits, PluginTimeout, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.lifecycle import AddressOwners, KeyedLocks, OwedTearDowns, TearDown, Usage
+from cnm_bridge.lifecycle import AddressOwners, KeyedLocks, OwedTearDowns, TearDown, TearDownPlaces, Usage
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
@@ -61,6 +61,24 @@ class Sulky(Slow):
         await super().__call__(record)
 
 
+class Stuck(Slow):
+    """A tear down with a plugin that hangs: killed the first time, and at work for ever the second time."""
+
+    killed: ClassVar[set[str]] = set()
+    at_work: ClassVar[set[str]] = set()
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Hang, with all endpoints but the second."""
+        if record.id == SECOND:
+            await super().__call__(record)
+        elif record.id not in self.killed:
+            self.killed.add(record.id)
+            raise PluginTimeout(plugin="stuck", verb="DEL", path=Path("stuck"), timeout_s=60.0, started=True)
+        else:
+            self.at_work.add(record.id)
+            await asyncio.Event().wait()
+
+
 class Docker:
     """Wants something, until it is said not to; nothing ever of the second endpoint."""
 
@@ -82,13 +100,15 @@ def make_owed(
 ) -> OwedTearDowns:
     """Make the object under test, without any plugin."""
     docker = docker or Docker()
-    undo = tear_down(store, Runtime([], Limits()), kernel, AddressOwners(store))
+    places = TearDownPlaces(Limits().executions)
+    undo = tear_down(store, Runtime([], Limits()), kernel, AddressOwners(store), places)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return OwedTearDowns(
         store=store,
         tear_down=undo,
         usage=Usage(kernel, run_dir),
         locks=locks,
+        places=places,
         boot_id=BOOT,
         quiet_s=docker.quiet_s,
     )
@@ -259,9 +279,27 @@ async def test_what_is_given_up(store: Store, kernel: Kernel, sandbox: Namespace
     sandbox.ip("link del marked")
 
 
+async def test_plugins_that_hang_again(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """However many they are, others are torn down meanwhile: those have hung before."""
+    for number in range(40):
+        await put(store, endpoint(f"{number:064x}", Phase.READY))
+    await put(store, endpoint(SECOND, Phase.READY))
+    owed = make_owed(store, kernel, tmp_path / "run", Stuck)
+    most = Limits().executions // 2
+    async with running(owed):
+        for record in store.endpoints():
+            if record.id != SECOND:
+                await owed.give_up(record)
+        while len(Stuck.at_work) < most:  # noqa: ASYNC110 - nobody would set an event
+            await asyncio.sleep(0.01)
+        await owed.give_up(store.get_endpoint(EndpointId(SECOND)))
+        await wait_gone(store, SECOND)
+        assert len(Stuck.at_work) == most
+
+
 async def test_many(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """After a reboot all are owed; they are not torn down all at once, for calls must get through meanwhile."""
-    limit = max(16, 4 * (os.cpu_count() or 1))
+    limit = max(16, 2 * Limits().executions)
     for number in range(limit + 20):
         await put(store, endpoint(f"{number:064x}", Phase.PENDING))
     owed = make_owed(store, kernel, tmp_path / "run", Slow)

@@ -12,7 +12,7 @@ import pytest
 
 from cni_invoker import AddressClaimed, Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.lifecycle import AddressOwners, TearDown
+from cnm_bridge.lifecycle import AddressOwners, TearDown, TearDownPlaces
 from spec import JsonObject
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.records import endpoint, put
@@ -52,7 +52,8 @@ def record_of(
 
 def make_tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, owners: AddressOwners | None = None) -> TearDown:
     """Make the object under test."""
-    return TearDown(store, Runtime([fakes.directory], LIMITS), kernel, owners or AddressOwners(store))
+    runtime = Runtime([fakes.directory], LIMITS)
+    return TearDown(store, runtime, kernel, owners or AddressOwners(store), TearDownPlaces(LIMITS.executions))
 
 
 async def fill_log(store: Store) -> None:

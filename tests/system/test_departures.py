@@ -14,9 +14,8 @@ from typing import Final
 
 import pytest
 
-from spec import JsonObject, as_object, get_object, get_objects, get_str
-from tests.lab import PLUGIN_SOCKET, Lab, wait_until
-from tests.lab.unix_http import request
+from spec import JsonObject, get_object, get_str
+from tests.lab import Lab, wait_until
 from tests.system.calls import BOTH, ENDPOINT, NETWORK, call, create_endpoint, create_network, wait_torn_down
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, reaches
@@ -139,37 +138,6 @@ def test_a_plugin_that_hangs_has_refused_nothing(private_slow: Scene) -> None:
     assert order(lab).count("ADD") == 2
     lab.remove("/run/stuck")
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
-
-
-def test_a_delete_that_hangs_does_not_hold_up_its_network(slow: Scene) -> None:
-    """One who needs the same address is refused after a while; others start, before and also while that one waits."""
-    lab = slow.lab
-    subnet = slow.subnet()
-    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": subnet.ipv4}]]}
-    main: JsonObject = {**bridge(subnet)[0], "ipam": ipam}
-    network = slow.docker_network(
-        slow.configure([main, SLOW]), f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}"
-    )
-    address = f"10.80.{subnet.number}.77"
-    first = slow.run(network, "--ip", address)
-    endpoint = _endpoint_of(lab, network, first.name)
-    lab.docker("rm", "-f", first.name)
-    wait_until(lambda: _is_deleting(lab, endpoint), "the tear down")
-    assert reaches(slow.run(network), subnet.gateway)  # the gate is closed all the time
-    with ThreadPoolExecutor() as threads:
-        refused = threads.submit(slow.run_refusal, network, "--ip", address)
-        another = threads.submit(slow.run, network)
-        inspected = threads.submit(lab.docker, "network", "inspect", network)
-        said = refused.result()
-        another.result()
-        inspected.result()
-    assert order(lab) == ["ADD", "ADD", "ADD"]
-    for part in (f"address {address} is not free yet", endpoint, "plugin slow has not completed", "cni-bridge status"):
-        assert part in said
-    assert _is_deleting(lab, endpoint)
-    lab.remove(GATE)
-    wait_torn_down(lab)
-    slow.run(network, "--ip", address)
 
 
 def test_rules_that_are_found_by_address(slow: Scene) -> None:
@@ -353,17 +321,3 @@ def _stays_undone(is_done: Callable[[], bool], seconds: float = 1.0) -> bool:
 def _rules_of(lab: Lab, address: str) -> list[str]:
     rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
     return sorted(rule for rule in rules if f"{address}/32" in rule)
-
-
-def _endpoint_of(lab: Lab, network: str, container: str) -> str:
-    """Give the ID of a container's endpoint on a network."""
-    return lab.docker(
-        *("inspect", "-f", f'{{{{(index .NetworkSettings.Networks "{network}").EndpointID}}}}', container)
-    )
-
-
-def _is_deleting(lab: Lab, endpoint: str) -> bool:
-    """Tell whether an endpoint is being deleted and not gone yet."""
-    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
-    found = get_objects(as_object(answer, "status"), "endpoints")
-    return any((one["id"], one["phase"]) == (endpoint, "deleting") for one in found)

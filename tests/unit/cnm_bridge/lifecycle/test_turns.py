@@ -10,14 +10,14 @@ from cnm_bridge.lifecycle.turns import Turns
 class Work:
     """Bodies that run until they are told to end, and in which order they began."""
 
-    def __init__(self, limit: int) -> None:
-        self.turns: Turns[str] = Turns(limit)
+    def __init__(self, limit: int, for_preferred: int = 0) -> None:
+        self.turns: Turns[str] = Turns(limit, for_preferred=for_preferred)
         self.began: list[str] = []
         self.running: dict[str, asyncio.Event] = {}
 
-    async def run(self, key: str) -> None:
+    async def run(self, key: str, *, preferred: bool = False) -> None:
         """Run the body of a key."""
-        async with self.turns.take(key):
+        async with self.turns.take(key, preferred=preferred):
             self.began.append(key)
             self.running[key] = asyncio.Event()
             await self.running[key].wait()
@@ -54,19 +54,41 @@ async def test_no_more_than_the_limit() -> None:
 
 
 async def test_the_preferred_go_first() -> None:
-    """Also one that comes after it was preferred."""
+    """So does one that comes later and is preferred at once."""
     work = Work(1)
     async with asyncio.TaskGroup() as tasks:
         for key in "abcd":
             tasks.create_task(work.run(key))
         await settle()
-        work.turns.prefer(["d", "late"])
-        tasks.create_task(work.run("late"))
+        work.turns.prefer(["d"])
+        tasks.create_task(work.run("late", preferred=True))
         await settle()
         await work.end_all()
     assert work.began[0] == "a"
     assert set(work.began[1:3]) == {"d", "late"}
     assert work.began[3:] == ["b", "c"]
+
+
+async def test_turns_for_the_preferred() -> None:
+    """There are some more turns that nobody else receives, for those that wait already and those that come."""
+    work = Work(1, for_preferred=2)
+    async with asyncio.TaskGroup() as tasks:
+        for key in "abc":
+            tasks.create_task(work.run(key))
+        await settle()
+        assert work.began == ["a"]
+        work.turns.prefer(["c"])
+        tasks.create_task(work.run("d", preferred=True))
+        tasks.create_task(work.run("e", preferred=True))
+        await settle()
+        assert work.began == ["a", "c", "d"]
+        await work.end("c")
+        assert work.began == ["a", "c", "d", "e"]
+        await work.end("d")
+        assert "b" not in work.began
+        await work.end("a")
+        assert work.began[-1] == "b"
+        await work.end_all()
 
 
 async def test_one_that_is_cancelled() -> None:

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plugins whose DEL hangs, as many as may run at once, hold up no call that does not need what they have.
+
+That such a call is over before any of these plugins has ended is seen in the daemon's log: none has been killed.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+from cni_invoker import Limits
+from spec import JsonObject, as_object, get_object, get_objects
+from tests.lab import PLUGIN_SOCKET, Lab, wait_until
+from tests.lab.unix_http import request
+from tests.system.calls import NETWORK, call, create_network, wait_torn_down
+from tests.system.scene import PREV_RESULT, Scene, bridge, reaches
+
+GATE: Final = "/run/gate"
+HELD: Final = "/run/held"
+HANGING: Final[JsonObject] = {"type": "hanging"}
+PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
+PLACES: Final = Limits().executions
+
+_PASS: Final = f'exec python3 -c "{PREV_RESULT}"'
+_SCRIPT: Final = f"""
+if [ "$CNI_COMMAND" = DEL ] && [ -e {GATE} ]; then
+    echo "$CNI_CONTAINERID" >>{HELD}
+    while [ -e {GATE} ]; do sleep 0.1; done
+fi
+{_PASS}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hanging:
+    """A scene with the plugin `hanging`, whose DEL waits for a gate.
+
+    Attributes:
+        scene: The scene.
+        logged: How long the daemon's log was at the beginning.
+    """
+
+    scene: Scene
+    logged: int
+
+    @property
+    def log(self) -> str:
+        """What the daemon has logged since."""
+        return _log(self.scene.lab)[self.logged :]
+
+    def wait_held(self, count: int) -> None:
+        """Wait until so many DELs hang."""
+        wait_until(lambda: len(_held(self.scene.lab)) >= count, f"{count} DELs")
+
+    def assert_none_ended(self) -> None:
+        """See that no DEL that hangs has come to its time limit yet."""
+        assert "was killed, having not ended" not in self.log
+
+
+@pytest.fixture
+def hanging(scene: Scene) -> Iterator[Hanging]:
+    """A scene with the plugin, and the gate closed."""
+    lab = scene.lab
+    scene.plugin("hanging", _SCRIPT)
+    lab.write(HELD, "")
+    lab.write(GATE, "")
+    yield Hanging(scene=scene, logged=len(_log(lab)))
+    lab.remove(GATE)
+    wait_torn_down(lab)
+    lab.remove(HELD)
+
+
+@pytest.fixture
+def all_places(hanging: Hanging) -> Iterator[Hanging]:
+    """Of one network as many DELs hang as there are places, and more wait for one."""
+    scene = hanging.scene
+    create_network(scene.lab, scene.configure([*bridge(scene.subnet()), HANGING]))
+    references: list[JsonObject] = [
+        {"NetworkID": NETWORK, "EndpointID": f"{number:02x}" * 32} for number in range(PLACES + 2)
+    ]
+    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+    for reference in references:
+        body = {**reference, "Interface": interface, "Options": {}}
+        assert get_object(call(scene.lab, "CreateEndpoint", body), "Interface")
+    for reference in references:
+        assert call(scene.lab, "DeleteEndpoint", reference) == {}
+    hanging.wait_held(PLACES)
+    yield hanging
+    scene.lab.remove(GATE)
+    wait_torn_down(scene.lab)
+    call(scene.lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+def test_a_start_with_ports(all_places: Hanging) -> None:
+    """A container on another network publishes ports, which begins with a DEL."""
+    scene = all_places.scene
+    subnet = scene.subnet()
+    container = scene.run(scene.network(scene.configure([*bridge(subnet), PORTMAP])), "-p", "8411:80")
+    assert reaches(container, subnet.gateway)
+    assert "--dport 8411" in scene.lab.run("iptables", "-t", "nat", "-S").stdout
+    all_places.assert_none_ended()
+
+
+def test_the_undo_of_a_start_that_fails(all_places: Hanging) -> None:
+    """A plugin of another network refuses a container: what the others have made is removed before Docker knows."""
+    scene = all_places.scene
+    subnet = scene.subnet()
+    scene.plugin(
+        "refusing", f'[ "$CNI_COMMAND" != ADD ] || {{ echo \'{{"code": 100, "msg": "no"}}\'; exit 1; }}; {_PASS}'
+    )
+    network = scene.network(scene.configure([*bridge(subnet), {"type": "refusing"}]))
+    assert 'type="refusing" failed (add): no' in scene.run_refusal(network)
+    assert f"10.80.{subnet.number}." not in scene.lab.run("iptables", "-t", "nat", "-S").stdout
+    all_places.assert_none_ended()
+
+
+def test_an_address_that_is_wanted_again(all_places: Hanging) -> None:
+    """A container on another network receives it as soon as the plugins of its former owner, which work, are done."""
+    scene = all_places.scene
+    subnet = scene.subnet()
+    address = f"10.80.{subnet.number}.9"
+    main: JsonObject = {**bridge(subnet)[0], "ipam": {"type": "static", "addresses": [{"address": f"{address}/24"}]}}
+    network = scene.network(scene.configure([main]))
+    scene.lab.docker("rm", "-f", scene.run(network).name)
+    assert reaches(scene.run(network), subnet.gateway)
+    all_places.assert_none_ended()
+
+
+def test_their_own_network(hanging: Hanging) -> None:
+    """Who needs the address of one of them is refused after a while; others start, before that and meanwhile."""
+    scene = hanging.scene
+    lab = scene.lab
+    subnet = scene.subnet()
+    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": subnet.ipv4}]]}
+    network = scene.docker_network(
+        scene.configure([{**bridge(subnet)[0], "ipam": ipam}, HANGING]),
+        f"--subnet={subnet.ipv4}",
+        f"--gateway={subnet.gateway}",
+    )
+    address = f"10.80.{subnet.number}.77"
+    first = scene.run(network, "--ip", address)
+    more = [scene.run(network, "--ip", f"10.80.{subnet.number}.{number}").name for number in (78, 79)]
+    endpoint = _endpoint_of(lab, network, first.name)
+    lab.docker("rm", "-f", first.name, *more)
+    hanging.wait_held(3)
+    assert reaches(scene.run(network), subnet.gateway)
+    with ThreadPoolExecutor() as threads:
+        refused = threads.submit(scene.run_refusal, network, "--ip", address)
+        another = threads.submit(scene.run, network)
+        inspected = threads.submit(lab.docker, "network", "inspect", network)
+        said = refused.result()
+        hanging.assert_none_ended()
+        another.result()
+        inspected.result()
+    for part in (
+        f"address {address} is not free yet",
+        endpoint,
+        "plugin hanging has not completed",
+        "cni-bridge status",
+    ):
+        assert part in said
+    assert _is_deleting(lab, endpoint)
+    lab.remove(GATE)
+    wait_torn_down(lab)
+    scene.run(network, "--ip", address)
+
+
+def _log(lab: Lab) -> str:
+    assert lab.daemon is not None
+    return lab.daemon.log()
+
+
+def _held(lab: Lab) -> list[str]:
+    """Give the endpoints whose DEL hangs."""
+    return lab.read(HELD).split()
+
+
+def _endpoint_of(lab: Lab, network: str, container: str) -> str:
+    """Give the ID of a container's endpoint on a network."""
+    return lab.docker(
+        *("inspect", "-f", f'{{{{(index .NetworkSettings.Networks "{network}").EndpointID}}}}', container)
+    )
+
+
+def _is_deleting(lab: Lab, endpoint: str) -> bool:
+    """Tell whether an endpoint is being deleted and not gone yet."""
+    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
+    found = get_objects(as_object(answer, "status"), "endpoints")
+    return any((one["id"], one["phase"]) == (endpoint, "deleting") for one in found)
