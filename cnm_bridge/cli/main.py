@@ -15,6 +15,7 @@ from cnm_bridge.cli.options import SETTINGS, SettingsCommand, read_again, with_s
 from cnm_bridge.cli.state import state
 from cnm_bridge.cli.status import status
 from cnm_bridge.errors import BridgeError
+from cnm_bridge.lean_imports import lean_imports
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import plugin_socket
 
@@ -44,9 +45,10 @@ def serve(context: click.Context, /, **given: object) -> None:
     try:
         with plugin_socket(settings.socket) as listener:
             # Imported only now: it takes most of the time until the first answer, and Docker can wait meanwhile.
-            from cnm_bridge.daemon import run  # noqa: PLC0415
-            from cnm_bridge.log import configure_logging  # noqa: PLC0415
-            from cnm_bridge.reloading import SettingsSource  # noqa: PLC0415
+            with lean_imports(certificates=not settings.docker_host.startswith("unix:")):
+                from cnm_bridge.daemon import run  # noqa: PLC0415
+                from cnm_bridge.log import configure_logging  # noqa: PLC0415
+                from cnm_bridge.reloading import SettingsSource  # noqa: PLC0415
 
             configure_logging(settings.log_level, settings.log_format)
             source = SettingsSource(
