@@ -19,7 +19,9 @@ from cnm_bridge import __version__
 from spec import JsonObject, parse_json
 
 COMMAND = (sys.executable, "-m", "cnm_bridge")
-START_S = 20.0
+START_S = 60.0
+"""The daemon starts in less than a second, or in many on a busy machine."""
+
 GENERIC = "com.docker.network.generic"
 
 
@@ -41,7 +43,8 @@ def activate(path: Path) -> bytes:
 def call(path: Path, method: str, body: bytes) -> bytes:
     """Return the daemon's answer to a call, empty as long as nobody answers."""
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(5)
+        # A daemon that starts has opened its socket, and answers later; who gives up and asks again is answered twice.
+        client.settimeout(START_S)
         try:
             client.connect(str(path))
             client.sendall(f"POST /{method} HTTP/1.1\r\nHost: \r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
