@@ -6,18 +6,18 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 import structlog
-from aiohttp import web
 
 from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, FileCache, InvalidParameter, Limits, Runtime
 from cnm_bridge import __version__
-from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app, network_driver, status_method
+from cnm_bridge.answering import answering
+from cnm_bridge.api import CallsUnderWay, Connections, Method, network_driver, status_method
 from cnm_bridge.attachment_cache import EndpointCache
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
@@ -52,19 +52,12 @@ from cnm_bridge.log import configure_logging
 from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.resources import keep_memory_small, raise_descriptor_limit, settle_memory
 from cnm_bridge.settings import Settings
-from cnm_bridge.sockets import BACKLOG
 from cnm_bridge.systemd import take_notify
 from state import EndpointId, NetworkId, StateError, Store
 
 __all__ = ["Daemon", "assemble", "run", "serve"]
 
 log = structlog.get_logger()
-
-_CUT_OFF_S: Final = 0.1
-"""How long a connection is waited for that has no call under way, or one that is cut off."""
-
-_ACCEPT_AT_ONCE: Final = 64
-"""A flood of connections is taken in portions, so that requests that are there already come first."""
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -122,7 +115,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
                 recovered = tasks.create_task(daemon.owed.wait_tried())
                 await _either(recovered, tasks.create_task(stop.wait()), settings.recovery_timeout_s)
             if not stop.is_set():
-                async with _answering(daemon, sock, settings.drain_timeout_s):
+                async with daemon.answering(sock, settings.drain_timeout_s):
                     log.info("daemon.ready", version=__version__, socket=sock.getsockname())
                     notify("READY=1")
                     await stop.wait()
@@ -166,6 +159,17 @@ class Daemon:
     certainty: Certainty
     settling: Settling
     publishing: Publishing
+
+    def answering(self, sock: socket.socket, drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
+        """Answer the calls on a listening socket for as long as the block runs; see `cnm_bridge.answering`."""
+        return answering(
+            sock,
+            self.methods,
+            calls=self.calls,
+            connections=self.connections,
+            owed=self.owed,
+            drain_timeout_s=drain_timeout_s,
+        )
 
 
 def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None = None) -> Daemon:
@@ -312,38 +316,3 @@ async def _either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]]
     await asyncio.wait(both, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
     for task in both:
         task.cancel()
-
-
-@asynccontextmanager
-async def _answering(daemon: Daemon, sock: socket.socket, drain_timeout_s: float) -> AsyncIterator[None]:
-    """Answer the daemon's calls on `sock`; in the end take no new ones, and let what is under way end, tear downs too.
-
-    What is not done after `drain_timeout_s` is cancelled, and said; its endpoint is undone at the next start.
-    """
-    runner = web.AppRunner(
-        make_app(daemon.methods, daemon.calls, daemon.connections),
-        access_log=None,
-        shutdown_timeout=_CUT_OFF_S,
-        handler_cancellation=False,
-        auto_decompress=False,  # Docker sends nothing compressed, and a kilobyte can become a gigabyte
-    )
-    await runner.setup()
-    assert runner.server is not None  # noqa: S101  # it is set up
-    try:
-        # Not create_unix_server: from Python 3.13 on it removes the socket's file at the end, even one of systemd's.
-        # `cnm_bridge.sockets` removes our own.
-        server = await asyncio.get_running_loop().create_server(
-            daemon.connections.guarded(runner.server), sock=sock, backlog=_ACCEPT_AT_ONCE
-        )
-        sock.listen(BACKLOG)  # the event loop has set both to what it accepts at once
-        yield
-        server.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(drain_timeout_s):
-                while daemon.calls.all or daemon.owed.asked_for:  # a call may begin a tear down, and come meanwhile
-                    await daemon.calls.wait_none()
-                    await daemon.owed.wait_tried(daemon.owed.asked_for)
-        if daemon.calls.all or daemon.owed.asked_for:
-            log.warning("daemon.cut_off", calls=daemon.calls.all, tear_downs=sorted(daemon.owed.asked_for))
-    finally:
-        await runner.cleanup()

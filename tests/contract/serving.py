@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.daemon import _answering, assemble
+from cnm_bridge.daemon import assemble
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import listening
 from spec import JsonObject
@@ -80,7 +80,7 @@ async def serving(directory: Path) -> AsyncIterator[Served]:
     try:
         daemon = assemble(settings, store)
         with listening(directory / "s") as sock:
-            async with _answering(daemon, sock, 5.0):
+            async with daemon.answering(sock, 5.0):
                 yield Served(socket=directory / "s", store=store)
     finally:
         store.close()

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The server on the plugin socket, from its first call to its last."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app
+from cnm_bridge.lifecycle import OwedTearDowns
+from cnm_bridge.sockets import BACKLOG
+
+__all__ = ["answering"]
+
+log = structlog.get_logger()
+
+_CUT_OFF_S: Final = 0.1
+"""How long a connection is waited for that has no call under way, or one that is cut off."""
+
+_ACCEPT_AT_ONCE: Final = 64
+"""A flood of connections is taken in portions, so that requests that are there already come first."""
+
+
+@asynccontextmanager
+async def answering(
+    sock: socket.socket,
+    methods: Iterable[Method],
+    *,
+    calls: CallsUnderWay,
+    connections: Connections,
+    owed: OwedTearDowns,
+    drain_timeout_s: float,
+) -> AsyncIterator[None]:
+    """Answer calls on a listening socket; in the end take no new ones, and let what is under way end, tear downs too.
+
+    What is not done after `drain_timeout_s` is cancelled, and said; its endpoint is undone at the next start.
+    """
+    runner = web.AppRunner(
+        make_app(methods, calls, connections),
+        access_log=None,
+        shutdown_timeout=_CUT_OFF_S,
+        handler_cancellation=False,
+        auto_decompress=False,  # Docker sends nothing compressed, and a kilobyte can become a gigabyte
+    )
+    await runner.setup()
+    assert runner.server is not None  # noqa: S101  # it is set up
+    try:
+        # Not create_unix_server: from Python 3.13 on it removes the socket's file at the end, even one of systemd's.
+        # `cnm_bridge.sockets` removes our own.
+        server = await asyncio.get_running_loop().create_server(
+            connections.guarded(runner.server), sock=sock, backlog=_ACCEPT_AT_ONCE
+        )
+        sock.listen(BACKLOG)  # the event loop has set both to what it accepts at once
+        yield
+        server.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(drain_timeout_s):
+                while calls.all or owed.asked_for:  # a call may begin a tear down, and come meanwhile
+                    await calls.wait_none()
+                    await owed.wait_tried(owed.asked_for)
+        if calls.all or owed.asked_for:
+            log.warning("daemon.cut_off", calls=calls.all, tear_downs=sorted(owed.asked_for))
+    finally:
+        await runner.cleanup()
