@@ -73,6 +73,8 @@ class Connections:
         self._on_hidden = on_hidden
         self._has_said = False
         self._waiting: dict[asyncio.BaseTransport, _Waiting] = {}
+        self._none_waiting = asyncio.Event()
+        self._none_waiting.set()
 
     def guarded(self, make_protocol: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """Give what makes the same protocols, watched from here."""
@@ -82,6 +84,12 @@ class Connections:
         """Wait no longer for a connection's request: it is there, or the connection has ended."""
         if transport is not None and transport in self._waiting:
             self._waiting.pop(transport).timer.cancel()
+            if not self._waiting:
+                self._none_waiting.set()
+
+    async def wait_arrived(self) -> None:
+        """Wait until no connection is waited for; a request that has come is a call under way by then, or answered."""
+        await self._none_waiting.wait()
 
     def note_caller(self, transport: asyncio.BaseTransport | None) -> None:
         """Take note of the process that makes a call, if it can be seen."""
@@ -98,6 +106,7 @@ class Connections:
             self._end(next(iter(self._waiting)))
         timer = asyncio.get_running_loop().call_later(self._limit_s, self._look, transport)
         self._waiting[transport] = _Waiting(timer=timer)
+        self._none_waiting.clear()
 
     def received(self, transport: asyncio.BaseTransport | None) -> None:
         """Take note that bytes have come on a connection."""
