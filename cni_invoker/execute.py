@@ -73,7 +73,14 @@ class Output:
             raise BadResult(exc.reason, plugin=self.plugin, verb=self.verb, stderr_tail=self.stderr_tail) from exc
 
 
-async def execute(request: Request, path: Path, *, deadline: float, limits: Limits) -> Output:
+async def execute(
+    request: Request,
+    path: Path,
+    *,
+    deadline: float,
+    limits: Limits,
+    on_started: Callable[[int], None] = lambda _: None,
+) -> Output:
     """Run a plugin and return what it printed.
 
     Cancellation kills the plugin and all it started.
@@ -83,13 +90,14 @@ async def execute(request: Request, path: Path, *, deadline: float, limits: Limi
         path: Its executable.
         deadline: When it must have ended, on the event loop's clock.
         limits: Grace and sizes.
+        on_started: Is called with its process ID as soon as it runs.
 
     Raises:
         PluginNotStarted: The kernel does not execute it.
         PluginTimeout: It did not end by itself in time.
         PluginFailed: It ended with an error.
     """
-    ended = await _run(request, path, deadline, limits)
+    ended = await _run(request, path, deadline, limits, on_started)
     stderr_tail = _last_lines(ended.stderr, limits.stderr_lines)
     for line in stderr_tail:
         log.debug("plugin.stderr", extra={"plugin": request.plugin, "verb": request.verb.value, "line": line})
@@ -113,7 +121,9 @@ async def execute(request: Request, path: Path, *, deadline: float, limits: Limi
     )
 
 
-async def _run(request: Request, path: Path, deadline: float, limits: Limits) -> Ended:
+async def _run(
+    request: Request, path: Path, deadline: float, limits: Limits, on_started: Callable[[int], None]
+) -> Ended:
     loop = asyncio.get_running_loop()
     patience = min(deadline, loop.time() + limits.text_busy_s)
     while True:
@@ -127,6 +137,7 @@ async def _run(request: Request, path: Path, deadline: float, limits: Limits) ->
                 stdout_bytes=limits.stdout_bytes,
                 stderr_bytes=limits.stderr_bytes,
                 descriptors=limits.descriptors,
+                on_started=on_started,
             )
         except OSError as exc:
             if exc.errno != errno.ETXTBSY or loop.time() + _TEXT_BUSY_PAUSE_S > patience:

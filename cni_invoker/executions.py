@@ -14,6 +14,7 @@ from cni_invoker.limits import Limits
 from cni_invoker.plugin_errors import PluginFailed, PluginTimeout
 from cni_invoker.plugins import find_plugin
 from cni_invoker.request import Request
+from cni_invoker.running import RunningPlugins
 from cni_invoker.verbs import Verb
 
 __all__ = ["ExecutionObserver", "Executions"]
@@ -36,12 +37,16 @@ class Executions:
         plugin_dirs: Where plugins are looked for; the first directory that has one wins.
         limits: Times, sizes and numbers.
         observer: Is told of every execution.
+        running: Keeps which plugins run.
     """
 
-    def __init__(self, plugin_dirs: Sequence[Path], limits: Limits, observer: ExecutionObserver | None) -> None:
+    def __init__(
+        self, plugin_dirs: Sequence[Path], limits: Limits, observer: ExecutionObserver | None, running: RunningPlugins
+    ) -> None:
         self._plugin_dirs = tuple(plugin_dirs)
         self._limits = limits
         self._observer = observer
+        self._running = running
         self._slots = asyncio.Semaphore(limits.executions)
         self._slots_of_delete = asyncio.Semaphore(limits.executions)
 
@@ -128,7 +133,8 @@ class Executions:
             started = loop.time()
             deadline = started + self._limits.timeout_s(request.verb, request.ports)
             try:
-                return await execute(request, path, deadline=deadline, limits=self._limits)
+                with self._running.keep(request.environment["CNI_CONTAINERID"]) as on_started:
+                    return await execute(request, path, deadline=deadline, limits=self._limits, on_started=on_started)
             finally:
                 if self._observer is not None:
                     self._observer.on_execution(request.plugin, request.verb, loop.time() - started)

@@ -68,6 +68,11 @@ class FileCache:
         self._results = directory / "results"
         self._locks = Locks(directory)
 
+    @property
+    def running_dir(self) -> Path:
+        """Where a `Runtime` is to keep which plugins it runs: there `hold` looks for those of a killed one."""
+        return self._locks.running_dir
+
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:
         """Keep everybody else off a container, or off a network; the end of the process ends it too.
 

@@ -50,11 +50,15 @@ class Locks:
 
     Args:
         directory: The cache directory; it is made if it is missing.
+
+    Attributes:
+        running_dir: Where runtimes are to keep which plugins they run.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._files = directory / "locks"
+        self.running_dir = directory / "running"
 
     def _network_file(self, network: str) -> Path:
         # No network can have such a name, and it is never too long.
@@ -94,7 +98,7 @@ class Locks:
         with held:
             if container_id is not None and container is not None:
                 if interrupted:
-                    await in_thread(lambda: _end_plugins(container_id))
+                    await in_thread(lambda: _end_plugins(self.running_dir, container_id))
                 held.callback(_unlink, container)
             yield
 
@@ -152,17 +156,17 @@ def _try_take(path: Path, how: int) -> tuple[int, bool] | None:
     return None
 
 
-def _end_plugins(container_id: str) -> None:
+def _end_plugins(running_dir: Path, container_id: str) -> None:
     """End the plugins that a killed process has left behind.
 
     Raises:
         PluginStillRuns: That cannot be done.
     """
-    ended = end_strays([container_id], limit_s=_STRAY_LIMIT_S)
+    ended = end_strays(running_dir, [container_id], limit_s=_STRAY_LIMIT_S)
     if ended:
         pids = ", ".join(map(str, ended))
         log.warning("plugins.ended", extra={"container_id": container_id, "pids": pids})
-    running = find_strays([container_id])
+    running = find_strays(running_dir, [container_id])
     if running:
         raise PluginStillRuns(container_id, [str(stray) for stray in running])
 

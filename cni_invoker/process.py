@@ -64,6 +64,7 @@ async def run_program(
     stdout_bytes: int,
     stderr_bytes: int,
     descriptors: int | None = None,
+    on_started: Callable[[int], None] = lambda _: None,
 ) -> Ended:
     """Run a program in a session of its own until it has ended and its output is read.
 
@@ -82,6 +83,7 @@ async def run_program(
         stdout_bytes: How much of the standard output is kept, from its beginning; the rest is read and dropped.
         stderr_bytes: How much of the standard error is kept, from its end.
         descriptors: Its soft limit of open descriptors, set as soon as it runs; None leaves it this process's.
+        on_started: Is called with its process ID, which is that of its session too, as soon as it runs.
 
     Raises:
         OSError: It cannot be started.
@@ -102,6 +104,7 @@ async def run_program(
         del stderr[: max(0, len(stderr) - stderr_bytes)]
 
     child = _Child(path, environment, stdin, keep_head, keep_tail)
+    on_started(child.pid)
     if descriptors is not None:
         child.limit_descriptors(descriptors)
     try:
@@ -183,6 +186,11 @@ class _Child:
         self._write()
         if not self._stdin.closed:
             self._loop.add_writer(self._stdin, self._write)
+
+    @property
+    def pid(self) -> int:
+        """Its process ID."""
+        return self._process.pid
 
     @property
     def was_killed(self) -> bool:

@@ -24,6 +24,7 @@ from cni_invoker.negotiation import Negotiation
 from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.request import Request, Requests
 from cni_invoker.result import Result
+from cni_invoker.running import RunningPlugins
 from cni_invoker.shared_chains import SharedChains
 from cni_invoker.trace import TraceContext
 from cni_invoker.versions import VersionInfo, require_supported
@@ -51,6 +52,8 @@ class Runtime:
         find_trace: Is asked before each execution for the span that it belongs to.
         lock_dir: Where runtimes of other processes look for the lock on shared iptables chains, best
             `DEFAULT_LOCK_DIR`; None for none.
+        running_dir: Where it is kept which plugins run, so that `end_strays` finds those that a killed process has left
+            behind; with a `FileCache`, its `running_dir`. None: nowhere, and such plugins run on.
 
     Raises:
         InvalidParameter: A plugin directory cannot be a path.
@@ -65,6 +68,7 @@ class Runtime:
         environment: Mapping[str, str] = os.environ,
         find_trace: Callable[[], TraceContext | None] = _no_trace,
         lock_dir: Path | None = None,
+        running_dir: Path | None = None,
     ) -> None:
         # A plugin found as `bridge`, in the directory `.`, would be looked for in PATH when it is executed, by us and
         # by plugins that delegate.
@@ -75,7 +79,7 @@ class Runtime:
         def make_requests() -> Requests:
             return Requests(plugin_dirs=directories, environment=environment, trace=find_trace())
 
-        self._executions = Executions(directories, limits, observer)
+        self._executions = Executions(directories, limits, observer, RunningPlugins(running_dir))
         self._negotiation = Negotiation(self._executions, make_requests)
         self._chain = Chain(self._executions, make_requests, self._negotiation, SharedChains(lock_dir))
         self._gates = Gates(limits.wait_s)

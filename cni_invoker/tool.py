@@ -265,12 +265,13 @@ def _parse_key(text: str) -> AttachmentKey:
     return AttachmentKey(container_id=container_id, ifname=ifname)
 
 
-def _runtime() -> Runtime:
-    return Runtime(find_plugin_dirs(os.environ), _LIMITS, lock_dir=DEFAULT_LOCK_DIR)
+def _runtime(running_dir: Path | None = None) -> Runtime:
+    return Runtime(find_plugin_dirs(os.environ), _LIMITS, lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir)
 
 
 def _cached_runtime(cache_dir: Path) -> CachedRuntime:
-    return CachedRuntime(_runtime(), FileCache(cache_dir), wait_s=_LIMITS.wait_s)
+    cache = FileCache(cache_dir)
+    return CachedRuntime(_runtime(cache.running_dir), cache, wait_s=_LIMITS.wait_s)
 
 
 async def _delete(network: str, attachment: Attachment, cache_dir: Path, *, force: bool) -> None:

@@ -39,6 +39,8 @@ _WORDS: Final = {
     "lock.unavailable": "other processes are not kept from making the same iptables chains at once: "
     "no lock in {directory}: {reason}",
     "plugins.ended": "ended what a killed process had left behind for {container_id}: {pids}",
+    "plugins.not_kept": "if this is killed, the plugin that runs is not ended by the next add or del: "
+    "{directory} cannot be written: {reason}",
     "plugin.delete_failed": "plugin {plugin} did not undo its add, but the others were asked all the same: {error}",
 }
 """What the package's warnings are to a reader."""

@@ -31,6 +31,7 @@ from cnm_bridge.lifecycle import (
     Endpoints,
     ExternalConnectivity,
     KeyedLocks,
+    LeftBehind,
     LostNetworks,
     Networks,
     OwedTearDowns,
@@ -60,6 +61,9 @@ __all__ = ["Daemon", "assemble", "run", "serve"]
 log = structlog.get_logger()
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_RUNNING: Final = "plugins"
+"""Below `run_dir`: which plugins run."""
 
 
 def run(settings: Settings, sock: socket.socket, source: SettingsSource) -> None:
@@ -182,7 +186,10 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
             daemon itself.
     """
     limits = Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s, descriptors=plugin_descriptors)
-    runtime = Runtime(settings.cni_bin_dirs, limits, observer=PluginLog(), lock_dir=DEFAULT_LOCK_DIR)
+    running_dir = settings.run_dir / _RUNNING
+    runtime = Runtime(
+        settings.cni_bin_dirs, limits, observer=PluginLog(), lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir
+    )
     kernel = Kernel(reply_limit_s=settings.netlink_timeout_s)
     network_locks: KeyedLocks[NetworkId] = KeyedLocks()
     asked_by_calls = Engine(settings.docker_host, settings.engine_timeout_s)
@@ -207,6 +214,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         locks=endpoint_locks,
         places=places,
         boot_id=boot_id,
+        left_behind=LeftBehind(running_dir),
         quiet_s=calls.quiet_s,
     )
     rebuild = RebuildEndpoint(

@@ -8,6 +8,7 @@ from cnm_bridge.lifecycle.certainty import Certainty
 from cnm_bridge.lifecycle.collection import PluginGarbage
 from cnm_bridge.lifecycle.contention import ContentionResolver
 from cnm_bridge.lifecycle.endpoints import Endpoints
+from cnm_bridge.lifecycle.left_behind import LeftBehind
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lost_networks import LostNetworks
 from cnm_bridge.lifecycle.networks import Networks
@@ -36,6 +37,7 @@ __all__ = [
     "Endpoints",
     "ExternalConnectivity",
     "KeyedLocks",
+    "LeftBehind",
     "LostNetworks",
     "Networks",
     "OwedTearDowns",

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins that a killed daemon has left behind, and that are at work for endpoints that are to be torn down."""
+"""Plugins that a killed daemon has left behind."""
 
 import asyncio
-from collections.abc import Collection
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -20,18 +20,29 @@ _LIMIT_S: Final = 2.0
 
 
 class LeftBehind:
-    """Ends the plugins of the previous run, and knows for which endpoints that was without success."""
+    """Ends the plugins of the previous run, and knows for which endpoints that was without success.
 
-    def __init__(self) -> None:
+    Args:
+        directory: Where the previous run kept which plugins it ran.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._endpoints: frozenset[str] = frozenset()
 
-    async def end(self, endpoints: Collection[EndpointId]) -> None:
-        """End the plugins that are at work for some endpoints; returns after two seconds at the latest."""
-        ended = await asyncio.to_thread(end_strays, endpoints, limit_s=_LIMIT_S)
-        if ended:
-            log.warning("plugins.ended", pids=ended)
-            running = await asyncio.to_thread(find_strays, endpoints)
-            self._endpoints = frozenset(stray.container_id for stray in running)
+    async def end(self) -> None:
+        """End the plugins that are still at work, whatever for; returns after two seconds at the latest.
+
+        So too those that were to publish ports of a joined endpoint: they would disturb what publishes them once more.
+        """
+        try:
+            ended = await asyncio.to_thread(end_strays, self._directory, None, limit_s=_LIMIT_S)
+            if ended:
+                log.warning("plugins.ended", pids=ended)
+                running = await asyncio.to_thread(find_strays, self._directory, None)
+                self._endpoints = frozenset(stray.container_id for stray in running)
+        except OSError as exc:
+            log.warning("plugins.not_ended", directory=str(self._directory), error=str(exc))
 
     async def refuse(self, endpoint_id: EndpointId) -> None:
         """Refuse to tear an endpoint down as long as a plugin is at work for it; it is to be ended once more.
@@ -40,8 +51,8 @@ class LeftBehind:
             PluginStillRuns: It does not end, because it hangs in the kernel.
         """
         if endpoint_id in self._endpoints:
-            await asyncio.to_thread(end_strays, [endpoint_id], limit_s=_LIMIT_S)
-            running = await asyncio.to_thread(find_strays, [endpoint_id])
+            await asyncio.to_thread(end_strays, self._directory, [endpoint_id], limit_s=_LIMIT_S)
+            running = await asyncio.to_thread(find_strays, self._directory, [endpoint_id])
             if running:
                 raise PluginStillRuns(endpoint_id, [str(stray) for stray in running])
             self._endpoints -= {endpoint_id}

@@ -55,6 +55,7 @@ class OwedTearDowns:
         locks: The locks of endpoints.
         places: Limits how many are torn down at once.
         boot_id: The kernel's boot ID.
+        left_behind: Ends the plugins that a killed daemon has left behind.
         quiet_s: Tells for how many seconds Docker has not wanted anything, but for one endpoint.
     """
 
@@ -67,6 +68,7 @@ class OwedTearDowns:
         locks: KeyedLocks[EndpointId],
         places: TearDownPlaces,
         boot_id: str,
+        left_behind: LeftBehind,
         quiet_s: Callable[[EndpointId], float],
     ) -> None:
         self._store = store
@@ -77,7 +79,7 @@ class OwedTearDowns:
         self._places = places
         self._lull: Lull[EndpointId] = Lull(quiet_s)
         self._attempts = Attempts()
-        self._left_behind = LeftBehind()
+        self._left_behind = left_behind
         self._errors: dict[EndpointId, str] = {}
         self._retries: Retries[EndpointId] = Retries(
             self._attempt,
@@ -123,8 +125,8 @@ class OwedTearDowns:
         So too of all that is left of an earlier boot: links and namespaces are gone with it, reservations are not, and
         Docker makes new endpoints for the containers that it starts again.
 
-        A killed daemon leaves the plugins behind that it was waiting for; those at work for such an endpoint are ended.
-        While one cannot be ended, the tear down of its endpoint fails, and is repeated.
+        A killed daemon leaves the plugins behind that it was waiting for; all of them are ended before. While one
+        cannot be ended, the tear down of its endpoint fails, and is repeated.
 
         An endpoint that was not finished and that a container runs on was finished: its later record was lost. It is
         joined from now on.
@@ -139,7 +141,7 @@ class OwedTearDowns:
         ]
         finished = await self._take_up(record for record in suspects if record.phase is Phase.PENDING)
         unfinished = [record.id for record in suspects if record.id not in finished]
-        await self._left_behind.end(unfinished)
+        await self._left_behind.end()
         for endpoint_id in unfinished:
             self.add_later(endpoint_id)
             await asyncio.sleep(0)  # there may be ten thousand

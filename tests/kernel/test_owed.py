@@ -14,7 +14,7 @@ import pytest
 
 from cni_invoker import Limits, PluginTimeout, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.lifecycle import AddressOwners, KeyedLocks, OwedTearDowns, TearDown, TearDownPlaces, Usage
+from cnm_bridge.lifecycle import AddressOwners, KeyedLocks, LeftBehind, OwedTearDowns, TearDown, TearDownPlaces, Usage
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
@@ -110,6 +110,7 @@ def make_owed(
         locks=locks,
         places=places,
         boot_id=BOOT,
+        left_behind=LeftBehind(run_dir / "running"),
         quiet_s=docker.quiet_s,
     )
 

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The processes of this machine, as `/proc` shows them."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Process", "command_of", "environment_of", "find_process", "own_sessions", "processes", "ticks_now"]
+
+_PROC: Final = Path("/proc")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process. Two are equal if they are the same one: the kernel gives a process ID to others later.
+
+    Attributes:
+        pid: The process ID.
+        parent: That of its parent, 0 if there is none.
+        session: Its session: the process ID that the leader of it has, or had. No other process or session receives
+            that number while there is a process in the session.
+        started: When it started, in clock ticks since the boot.
+        ended: It has ended, and has not been waited for.
+    """
+
+    pid: int
+    parent: int = field(compare=False)
+    session: int
+    started: int
+    ended: bool = field(compare=False)
+
+
+def ticks_now() -> int:
+    """Return the present time as in `Process.started`: what starts from now on started then or later."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
+
+
+def find_process(pid: int) -> Process | None:
+    """Return a process, None if there is none."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    state, parent, _, session, *others = text[text.rindex(b")") + 2 :].split()
+    return Process(
+        pid=pid, parent=int(parent), session=int(session), started=int(others[15]), ended=state in {b"Z", b"X"}
+    )
+
+
+def processes() -> Iterator[Process]:
+    """Give all processes that there are."""
+    for path in _PROC.iterdir():
+        if path.name.isdigit() and (process := find_process(int(path.name))) is not None:
+            yield process
+
+
+def own_sessions() -> Iterator[int]:
+    """Give the sessions of this process, of its parent, of that one's parent, and so on."""
+    process = find_process(os.getpid())
+    while process is not None:
+        yield process.session
+        process = find_process(process.parent)
+
+
+def environment_of(process: Process) -> frozenset[bytes]:
+    """Return the variables that a process was started with, `NAME=value`; none if it has ended."""
+    try:
+        variables = (_PROC / str(process.pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return frozenset()
+    return frozenset(variables) if find_process(process.pid) == process else frozenset()
+
+
+def command_of(pid: int) -> str:
+    """Return the command line of a process."""
+    try:
+        words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "ended"
+    return " ".join(word.decode(errors="replace") for word in words if word)
