@@ -40,6 +40,8 @@ WRITES: Final = "writes"
 """Every write to the store, in all lives: key, and the phase of the record or `gone`."""
 
 _RUN_DIR: Final = "/run/cni-bridge/"
+_RUNNING: Final = "/run/cni-bridge/plugins"
+"""What is done there is next to a plugin's start and end, which are boundaries themselves."""
 _HARMLESS_VERBS: Final = frozenset({"VERSION", "STATUS"})
 _KINDS: Final = {kind: name for name, kind in vars(rtnl).items() if name.startswith("RTM_") and type(kind) is int}
 _GET: Final = 2  # of each four message types of rtnetlink, NEW, DEL, GET, SET, the third asks and changes nothing
@@ -188,7 +190,7 @@ def _wrap_answers(boundaries: Boundaries) -> None:
 
 
 def _reach_file(boundaries: Boundaries, what: str, path: Path) -> None:
-    if str(path).startswith(_RUN_DIR):
+    if str(path).startswith(_RUN_DIR) and not str(path).startswith(_RUNNING):
         boundaries.reach(what)
 
 

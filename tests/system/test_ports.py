@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from spec import JsonObject
-from tests.lab import Container
+from tests.lab import CommandFailed, Container, wait_until
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.scene import Scene, Subnet, bridge, ptp
 
@@ -325,3 +325,28 @@ def test_another_daemon_knows_whose_ports_are_whose(private_scene: Scene) -> Non
     scene.lab.docker("rm", "-f", owner.name)
     assert scene.lab.wait_clean(before) == ""
     scene.run(network, "-p", "8100:100")
+
+
+def test_a_portmap_that_a_killed_daemon_has_left_behind(private_scene: Scene) -> None:
+    """It was publishing ports. It is ended: else it would add its rules beside, or after, those of what comes next."""
+    scene = private_scene
+    lab = scene.lab
+    scene.plugin(
+        "portmap",
+        'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) echo $$ >/run/portmap-runs; '
+        "while [ -e /run/gate ]; do sleep 0.05; done;; esac; "
+        'printf "%s" "$input" | exec /usr/lib/cni/portmap',
+    )
+    network, _ = port_network(scene)
+    lab.write("/run/gate", "")
+    before = lab.state()
+    name = scene.create(network, "-p", "8110:110")
+    lab.spawn("docker", "start", name)
+    wait_until(lambda: lab.path("/run/portmap-runs").exists(), "portmap to publish")
+    lab.restart_daemon(9)
+    with pytest.raises(CommandFailed):
+        lab.run("sh", "-c", f"kill -0 {lab.read('/run/portmap-runs')}")
+    lab.remove("/run/gate")
+    lab.docker("rm", "-f", name)
+    lab.remove("/run/portmap-runs")
+    assert lab.wait_clean(before, 30) == ""
