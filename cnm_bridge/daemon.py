@@ -100,6 +100,9 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
             log.error(
                 "state.damaged", what=finding.what, lost=finding.lost, outdated=finding.outdated, copy=str(finding.copy)
             )
+        if store.not_migrated is not None:
+            consequence = "no network and no container can be made until it can be written; all that is stored is known"
+            log.error("state.not_migrated", error=store.not_migrated, consequence=consequence)
         daemon = assemble(settings, store, plugin_descriptors=descriptors)
         reloading = Reloading(settings, source, reload, _appliers(daemon.directories))
         await daemon.publishing.load()

@@ -51,6 +51,7 @@ __all__ = [
     "render_endpoint",
     "render_network",
     "value_of",
+    "value_of_stored",
 ]
 
 _RECORD: Final = 1
@@ -74,13 +75,27 @@ def value_of(key: str, document: JsonValue) -> bytes:
     Raises:
         RecordDamaged: It does not fit its schema, cannot be read, or is the record of another key.
     """
-    kind = key.partition("/")[0]
     try:
-        checked = load_validator(f"state/{kind}")(document)
+        return value_of_stored(key, load_validator(f"state/{key.partition('/')[0]}")(document))
     except JsonError as exc:
         raise RecordDamaged(key, exc) from exc
-    value = _join_endpoint(checked) if kind == "endpoint" else join_lines([render_json(checked)])
-    parse = parse_endpoint if kind == "endpoint" else parse_network
+
+
+def value_of_stored(key: str, document: JsonObject) -> bytes:
+    """Return the same of a document that an earlier version has stored, without its schema: that takes a millisecond.
+
+    An upgrade does this with all records before the first call is answered. That version held against the schema what
+    it stored, and LevelDB's checksums tell that it is still that.
+
+    Raises:
+        RecordDamaged: It cannot be read, or is the record of another key.
+    """
+    is_endpoint = key.startswith("endpoint/")
+    try:
+        value = _join_endpoint(document) if is_endpoint else join_lines([render_json(document)])
+    except (JsonError, KeyError) as exc:
+        raise RecordDamaged(key, exc) from exc
+    parse = parse_endpoint if is_endpoint else parse_network
     parse(key, value)
     return value
 

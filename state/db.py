@@ -128,6 +128,12 @@ class Database:
         loop.run_in_executor(self._writer, self.write_now, changes).add_done_callback(make_known)
         await asyncio.shield(known)
 
+    def hold(self, changes: Mapping[str, bytes]) -> None:
+        """Have values in memory now, and on the disk together with whatever is written next."""
+        with self._memory:
+            self._values.update(changes)
+        self._unsure.update(changes)
+
     def write_now(self, changes: Mapping[str, bytes | None]) -> None:
         """Do what `write` does, in the calling thread."""
         undone = {key: self._values.get(key) for key in self._unsure}

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final, Self
 
 from spec import JsonError, JsonObject, JsonValue, parse_json
-from state.codec import as_stored, parse_endpoint, parse_network, render_endpoint, render_network, value_of
+from state.codec import as_stored, parse_endpoint, parse_network, render_endpoint, render_network, value_of_stored
 from state.copies import find_copies
 from state.damaged_records import DamagedRecord, set_aside
 from state.db import Database
-from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaTooNew, WrongPhase
+from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaTooNew, StateUnusable, WrongPhase
 from state.index import Index
 from state.migrations import SCHEMA_VERSION, migrate
 from state.phases import TRANSITIONS, Phase
@@ -47,11 +47,14 @@ class Store:
 
     Attributes:
         findings: The damage that was met when it was opened, and what was done about it.
+        not_migrated: Why the records of an earlier version could not be written as this version's, None if they could.
+            Nothing else can be written before, and everything can be read.
     """
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self.findings = db.findings
+        self.not_migrated: str | None = None
         self._networks: dict[NetworkId, NetworkRecord] = {}
         self._endpoints: dict[EndpointId, EndpointRecord] = {}
         self._in_order: tuple[EndpointRecord, ...] | None = None
@@ -69,7 +72,7 @@ class Store:
         Raises:
             StateLocked: Another process has it.
             SchemaTooNew: A newer cni-bridge wrote it; nothing has been changed.
-            StateUnusable: Its files cannot be read or written.
+            StateUnusable: Its files cannot be opened.
             RecordDamaged: Its schema version is no number; nothing has been changed.
         """
         db = Database.open(directory, partial(_refuse_newer, directory))
@@ -77,11 +80,13 @@ class Store:
             _refuse_newer(directory, dict(db.scan(_SCHEMA_KEY)))
             if db.get(_SCHEMA_KEY) is None:
                 db.write_now({_SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
-            _migrate(db)
-            return cls(db)
+            not_migrated = _migrate(db)
+            store = cls(db)
         except BaseException:
             db.close()
             raise
+        store.not_migrated = not_migrated
+        return store
 
     def close(self) -> None:
         """Wait for writes under way and give the directory free."""
@@ -278,17 +283,26 @@ def _refuse_newer(directory: Path, entries: Mapping[str, bytes]) -> None:
         raise SchemaTooNew(directory, version, SCHEMA_VERSION)
 
 
-def _migrate(db: Database) -> None:
-    """Make all that an earlier version stored this one's, at once; what is damaged stays, to be set aside."""
+def _migrate(db: Database) -> str | None:
+    """Make all that an earlier version stored this one's, at once; what is damaged stays, to be set aside.
+
+    Returns:
+        Why it could not be written; then it is this version's in memory, and on the disk with the next record.
+    """
     version = _schema_version(dict(db.scan(_SCHEMA_KEY)))
     if version is None or version == SCHEMA_VERSION:
-        return
-    changes: dict[str, bytes | None] = {_SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
+        return None
+    changes: dict[str, bytes] = {_SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
     for prefix in (_NETWORKS, _ENDPOINTS):
         for key, value in db.scan(prefix):
             with suppress(ValueError, RecordDamaged):
-                changes[key] = value_of(key, migrate(key, parse_json(value), version))
-    db.write_now(changes)
+                changes[key] = value_of_stored(key, migrate(key, parse_json(value), version))
+    db.hold(changes)
+    try:
+        db.write_now({})
+    except StateUnusable as exc:
+        return str(exc)
+    return None
 
 
 def _schema_version(entries: Mapping[str, bytes]) -> int | None:

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import plyvel
 import pytest
 
-from state import NetworkId, NetworkRecord, StateUnusable, Store
+from state import SCHEMA_VERSION, NetworkId, NetworkRecord, StateUnusable, Store
 
 PAGE_BYTES = 4096
+VERSION_2 = Path(__file__).parents[1] / "unit/state/version_2"
+"""Records as version 2 stored them."""
 
 
 def network(number: int, size: int = 100) -> NetworkRecord:
@@ -109,4 +112,40 @@ async def test_no_space_to_salvage(disk: Path) -> None:
     store = Store.open(directory)
     assert store.networks() == (network(1, 20_000),)
     assert len(store.findings) == 1
+    store.close()
+
+
+async def test_no_space_to_migrate(disk: Path) -> None:
+    """An upgrade does not keep the daemon down: all is known, and it is written as soon as anything can be."""
+    directory = disk / "state"
+    Store.open(directory).close()
+    old = (VERSION_2 / "deleting.json").read_bytes()
+    names = [f"{number:064x}" for number in range(70)]
+    with plyvel.DB(str(directory / "leveldb")) as db:
+        db.put(b"meta/schema", b"2")
+        for name in names:
+            db.put(f"endpoint/{name}".encode(), old.replace(b"e" * 64, name.encode()))
+    plyvel.DB(str(directory / "leveldb")).close()  # what is in the log goes into a table
+    fill(disk, but_bytes=10 * PAGE_BYTES)
+    for _ in range(2):
+        store = Store.open(directory)
+        assert store.not_migrated is not None
+        assert "No space left" in store.not_migrated
+        assert [record.id for record in store.endpoints()] == names
+        with pytest.raises(StateUnusable, match=f"cannot write the state in {directory}"):
+            await store.put_network(network(1))
+        assert store.networks() == ()
+        store.close()
+    with plyvel.DB(str(directory / "leveldb")) as db:
+        assert db.get(b"meta/schema") == b"2"
+        assert db.get(f"endpoint/{names[0]}".encode()) == old.replace(b"e" * 64, names[0].encode())
+    store = Store.open(directory)
+    (disk / "filling").unlink()
+    await store.put_network(network(1))
+    store.close()
+    with plyvel.DB(str(directory / "leveldb")) as db:
+        assert db.get(b"meta/schema") == str(SCHEMA_VERSION).encode()
+    store = Store.open(directory)
+    assert (store.not_migrated, store.findings, store.networks()) == (None, (), (network(1),))
+    assert [record.id for record in store.endpoints()] == names
     store.close()

@@ -153,3 +153,24 @@ def test_every_version_has_a_step() -> None:
 def test_this_version_stays_as_it_is() -> None:
     """Nothing is done to what is of this version."""
     assert migrate("endpoint/e", {"snapshot": None}, SCHEMA_VERSION) == {"snapshot": None}
+
+
+def test_an_export_of_version_2_is_imported(tmp_path: Path) -> None:
+    """A file that version 2 has written: a network, endpoints in all phases, and which engine they are of."""
+    store = Store.open(tmp_path)
+    store.import_document(parse_json((VERSION_2 / "export.json").read_bytes()))
+    (network,), endpoints = store.networks(), {record.phase: record for record in store.endpoints()}
+    assert store.engine_identity() == "AAAA:BBBB"
+    assert store.export_document()["schema"] == SCHEMA_VERSION
+    store.close()
+    assert (network.configuration, network.name, len(network.pools)) == ("blue", "docker-blue", 1)
+    assert endpoints.keys() == set(Phase)
+    joined = endpoints[Phase.JOINED]
+    assert joined.addresses == ("10.1.2.3",)
+    assert joined.attachment.capability_args["portMappings"] == [
+        {"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "0.0.0.0"}
+    ]
+    assert joined.result is not None
+    assert joined.result["routes"] == [{"dst": "0.0.0.0/0"}]
+    assert all(record.deleted == () for record in endpoints.values())
+    assert endpoints[Phase.PENDING].addresses == ()
