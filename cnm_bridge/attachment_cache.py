@@ -8,8 +8,8 @@ There is no other half: an endpoint is made and undone by the daemon's own calls
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment
-from cnm_bridge.lifecycle.attachment import cni_attachment
-from spec import JsonObject, find_str
+from cnm_bridge.lifecycle.attachment import cni_attachment, cni_network_name
+from spec import JsonObject
 from state import EndpointId, EndpointRecord, Store
 
 __all__ = ["EndpointCache"]
@@ -47,7 +47,7 @@ class EndpointCache:
 def _cached(record: EndpointRecord) -> CachedAttachment:
     configuration = _as_spoken(record.attachment.configuration, record.attachment.cni_version)
     return CachedAttachment(
-        network=find_str(configuration, "name") or "",
+        network=cni_network_name(record),
         attachment=cni_attachment(record),
         configuration=configuration,
         result=record.result,

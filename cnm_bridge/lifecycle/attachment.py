@@ -3,9 +3,10 @@
 """From an endpoint's record to what CNI calls an attachment; pure."""
 
 from cni_invoker import Attachment
+from spec import find_str
 from state import EndpointRecord
 
-__all__ = ["cni_attachment"]
+__all__ = ["cni_attachment", "cni_network_name"]
 
 
 def cni_attachment(record: EndpointRecord) -> Attachment:
@@ -22,3 +23,8 @@ def cni_attachment(record: EndpointRecord) -> Attachment:
         args=attachment.args,
         capability_args=attachment.capability_args,
     )
+
+
+def cni_network_name(record: EndpointRecord) -> str:
+    """Return the name of the CNI network that an endpoint is attached to, empty if its list has none."""
+    return find_str(record.attachment.configuration, "name") or ""

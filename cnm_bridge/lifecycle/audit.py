@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from cnm_bridge.kernel import Kernel, Link
+from cnm_bridge.lifecycle.attachment import cni_network_name
 from cnm_bridge.lifecycle.naming import endpoint_of, is_endpoint_id, staging_directory
 from cnm_bridge.traces import (
     IFB_KIND,
@@ -117,7 +118,7 @@ class Audit:
         records, noted = self._store.endpoints(), await asyncio.to_thread(_noted_elsewhere)
         links = await self._kernel.host_links()
         staging = await self._kernel.namespaces_in(self._staging)
-        names = frozenset(networks).union(_network_names(records))
+        names = frozenset(networks).union(filter(None, map(cni_network_name, records)))
         rules = await find_rules()
         directories = {_RESERVATIONS, *_data_directories(configurations, records)}
         reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
@@ -169,7 +170,7 @@ class _Sight:
 
 def _judge(sight: _Sight) -> tuple[Mapping[EndpointId, Remains], tuple[Orphan, ...]]:
     """Return what is ours without a record, and what may be somebody else's; pure."""
-    known = {record.id: _network_name(record) or "" for record in sight.records}
+    known = {record.id: cni_network_name(record) for record in sight.records}
     links = _by_endpoint(sight.links)
     staging = {EndpointId(path.name) for path in sight.staging if is_endpoint_id(path.name)}
     ours = (staging | links.keys()) - known.keys()
@@ -205,14 +206,6 @@ def _judge(sight: _Sight) -> tuple[Mapping[EndpointId, Remains], tuple[Orphan, .
     )
     unowned = (Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in accounted)
     return remains, (*strange, *unowned)
-
-
-def _network_name(record: EndpointRecord) -> str | None:
-    return find_str(record.attachment.configuration, "name")
-
-
-def _network_names(records: Iterable[EndpointRecord]) -> frozenset[str]:
-    return frozenset(name for record in records if (name := _network_name(record)))
 
 
 def _data_directories(configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]) -> frozenset[Path]:

@@ -21,11 +21,11 @@ import structlog
 
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import IpAddress, Kernel, KernelError
+from cnm_bridge.lifecycle.attachment import cni_network_name
 from cnm_bridge.lifecycle.owed import OwedTearDowns
 from cnm_bridge.lifecycle.teardown import first_pending_plugin
 from cnm_bridge.lifecycle.usage import Usage
 from cnm_bridge.lifecycle.verification import find_abandoned, find_dead
-from spec import find_str
 from state import EndpointId, EndpointRecord, Store
 
 __all__ = ["WAIT_LIMIT_S", "Contention", "ContentionResolver"]
@@ -150,7 +150,7 @@ class Contention:
             return True
         if not self._has_looked_for_dead and self._rest_s > 0:
             self._has_looked_for_dead = True
-            here = (record for record in self._store.endpoints() if _network_of(record) == self._network)
+            here = (record for record in self._store.endpoints() if cni_network_name(record) == self._network)
             if await self._resolver.of(here, self._rest_s):
                 return True
         return await self._has_left(self._elsewhere)
@@ -187,15 +187,11 @@ class Contention:
         return self._deadline - asyncio.get_running_loop().time()
 
     def _of_network(self, endpoints: Iterable[EndpointId]) -> frozenset[EndpointId]:
-        return frozenset(record.id for record in self._records(endpoints) if _network_of(record) == self._network)
+        return frozenset(record.id for record in self._records(endpoints) if cni_network_name(record) == self._network)
 
     def _records(self, endpoints: Iterable[EndpointId]) -> Iterator[EndpointRecord]:
         """Give the records of those of some endpoints that are not gone."""
         return filter(None, map(self._store.find_endpoint, endpoints))
-
-
-def _network_of(record: EndpointRecord) -> str | None:
-    return find_str(record.attachment.configuration, "name")
 
 
 def _describe(record: EndpointRecord) -> str:
