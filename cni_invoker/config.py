@@ -48,6 +48,9 @@ FURTHER_SUFFIX: Final = ".conf"
 """A file of this suffix, in a sub-directory called after a network, is a further plugin of its list."""
 
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
+_check_list: Final = load_validator("cni/list")  # now, because later there may be no descriptor to read it with
+#X = load_validator("cni/list")
+_check_plugin: Final = load_validator("cni/plugin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,7 @@ class NetworkConfigurationList:
             BadConfiguration: The document is no network configuration list.
         """
         try:
-            found = load_validator("cni/list")(document)
+            found = _check_list(document)
             name = get_str(found, "name")
             check_network_name(name)
             _require_plugins(found)
@@ -141,7 +144,7 @@ class NetworkConfigurationList:
             BadConfiguration: The document is no plugin configuration.
         """
         try:
-            found = load_validator("cni/plugin")(document)
+            found = _check_plugin(document)
         except JsonError as exc:
             hint = " (a list, with 'plugins', belongs into a .conflist file)" if _has_plugins(document) else ""
             raise BadConfiguration(f"{exc}{hint}", file=source) from exc
@@ -209,7 +212,7 @@ def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
         BadConfiguration: It is not JSON, with line and column, or no plugin configuration.
     """
     try:
-        document = load_validator("cni/plugin")(_parse_document(data, file))
+        document = _check_plugin(_parse_document(data, file))
         _parse_plugin(document)
     except (JsonError, InvalidParameter) as exc:
         raise BadConfiguration(str(exc), file=file) from exc
@@ -219,7 +222,7 @@ def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
 def _find_incomplete(document: JsonValue) -> str | None:
     """Return the name of a list that may have plugins in other files; None if it has not, or is broken anyway."""
     try:
-        found = load_validator("cni/list")(document)
+        found = _check_list(document)
         name = get_str(found, "name")
         check_network_name(name)  # it becomes a part of a path
         return None if _flag(found, _ONLY_INLINED) else name

@@ -38,6 +38,7 @@ _ERROR_BYTES: Final = 1 << 16
 """An error is looked for in so much of the end of the standard output."""
 _ERROR_STARTS: Final = 50
 """And at so many of the first and of the last `{` in there: the event loop waits meanwhile."""
+_check_error: Final = load_validator("cni/error")  # now, because later there may be no descriptor to read it with
 _OF_A_LOG: Final = frozenset({"level", "lvl", "severity", "ts", "time", "timestamp", "logger"})
 """Keys of a line of a log that is written as JSON, which has a `msg` as an error has."""
 
@@ -197,7 +198,7 @@ def _find_error(stdout: bytes) -> JsonObject | None:
             continue
         with suppress(ValueError, RecursionError):  # it is no JSON, or no error
             value, end = decoder.raw_decode(text, start)
-            error = load_validator("cni/error")(value)
+            error = _check_error(value)
             if found is None or _likeness(error) >= _likeness(found):
                 found = error
     return found

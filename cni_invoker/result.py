@@ -42,6 +42,7 @@ IpAddress = IPv4Address | IPv6Address
 IpInterface = IPv4Interface | IPv6Interface
 IpNetwork = IPv4Network | IPv6Network
 
+_check_result: Final = load_validator("cni/result")  # now, because later there may be no descriptor to read it with
 _CIDR: Final = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
 
 
@@ -147,7 +148,7 @@ class Result:
             BadResult: The document is no result, or of a version nobody knows.
         """
         try:
-            found = load_validator("cni/result")({} if document is None else document)
+            found = _check_result({} if document is None else document)
             version = find_str(found, "cniVersion") or cni_version or "0.1.0"
             if version not in SUPPORTED_VERSIONS:
                 raise BadResult(f'unsupported CNI result version "{version}"')
