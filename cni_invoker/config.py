@@ -49,7 +49,6 @@ FURTHER_SUFFIX: Final = ".conf"
 
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 _check_list: Final = load_validator("cni/list")  # now, because later there may be no descriptor to read it with
-#X = load_validator("cni/list")
 _check_plugin: Final = load_validator("cni/plugin")
 
 

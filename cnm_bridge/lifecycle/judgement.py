@@ -14,7 +14,15 @@ from typing import Final
 from cnm_bridge.engine import LOCAL, EngineEndpoint, EngineNetwork
 from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
 
-__all__ = ["ATTACHED", "EngineView", "forgotten_endpoints", "forgotten_networks", "knows_any", "unknown_endpoints"]
+__all__ = [
+    "ATTACHED",
+    "EngineView",
+    "forgotten_endpoints",
+    "forgotten_networks",
+    "knows_any",
+    "unchanged_since",
+    "unknown_endpoints",
+]
 
 ATTACHED: Final = frozenset({Phase.READY, Phase.JOINED})
 """The phases in which Docker has an endpoint; in the others it is in the making, or given up already."""
@@ -74,6 +82,16 @@ def unknown_endpoints(
         for endpoint in network.endpoints.values()
         if endpoint.id not in records
     }
+
+
+def unchanged_since(earlier: Iterable[EndpointRecord], later: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+    """Return those of the later records that the earlier look found too, and that have not been stored again since.
+
+    They are compared by identity, for which the store stands. Comparing their values would parse the documents in them:
+    of ten thousand records for most of a second, in which no call is answered.
+    """
+    seen = {record.id: record for record in earlier}
+    return tuple(record for record in later if seen.get(record.id) is record)
 
 
 def _has_forgotten(view: EngineView, record: EndpointRecord) -> bool:

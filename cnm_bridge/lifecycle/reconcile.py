@@ -28,6 +28,7 @@ from cnm_bridge.lifecycle.judgement import (
     forgotten_endpoints,
     forgotten_networks,
     knows_any,
+    unchanged_since,
     unknown_endpoints,
 )
 from cnm_bridge.lifecycle.lost_networks import LostNetworks
@@ -62,6 +63,11 @@ class _Look:
     unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
     without_link: frozenset[EndpointId] = frozenset()
     remains: Mapping[EndpointId, Remains] = field(default_factory=dict)
+
+    @property
+    def lost_records(self) -> tuple[EndpointRecord, ...]:
+        """The records of what is forgotten."""
+        return tuple(record for record, _ in self.forgotten.values())
 
     def __bool__(self) -> bool:
         return bool(self.forgotten or self.networks or self.unknown or self.without_link or self.remains)
@@ -170,11 +176,7 @@ class Reconcile:
             return
         await asyncio.sleep(self._grace_s)
         second = await self._look()
-        due = await self._usage.spare(
-            record
-            for endpoint_id, (record, _) in second.forgotten.items()
-            if first.forgotten.get(endpoint_id, (None, ""))[0] == record
-        )
+        due = await self._usage.spare(unchanged_since(first.lost_records, second.lost_records))
         for record in due:
             _, reason = second.forgotten[record.id]
             log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)

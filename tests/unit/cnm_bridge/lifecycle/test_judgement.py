@@ -12,6 +12,7 @@ from cnm_bridge.lifecycle.judgement import (
     forgotten_endpoints,
     forgotten_networks,
     knows_any,
+    unchanged_since,
     unknown_endpoints,
 )
 from state import (
@@ -23,6 +24,7 @@ from state import (
     Phase,
     RequestedInterface,
 )
+from state.document import StoredDocument
 
 NETWORK = NetworkRecord(id=NetworkId("n1"), configuration="lan", name="blue", internal=False, options={})
 ENDPOINT = EndpointRecord(
@@ -103,3 +105,17 @@ def test_an_engine_that_knows_one_network() -> None:
     assert knows_any(view(), [other, NETWORK])
     assert not knows_any(view(), [other])
     assert not knows_any(NOTHING, [NETWORK])
+
+
+def test_what_two_looks_agree_in() -> None:
+    """A record that both looks found counts; one that was stored again meanwhile, or only one look found, does not."""
+    other, stored_again = replace(ENDPOINT, id=EndpointId("e2")), replace(ENDPOINT)
+    assert unchanged_since([ENDPOINT, other], [ENDPOINT]) == (ENDPOINT,)
+    assert unchanged_since([ENDPOINT], [stored_again]) == ()
+    assert unchanged_since([], [ENDPOINT]) == ()
+
+
+def test_looks_are_compared_without_reading_documents() -> None:
+    """Parsing those of ten thousand records would keep all calls waiting; here they cannot even be parsed."""
+    record = replace(ENDPOINT, result=StoredDocument(b"no value", 3), snapshot=StoredDocument(b"no value", 4))
+    assert len(unchanged_since([record], [record])) == 1
