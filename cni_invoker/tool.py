@@ -23,7 +23,7 @@ from cni_invoker.cached import CachedRuntime
 from cni_invoker.codes import ErrorCode
 from cni_invoker.config import NetworkConfigurationList
 from cni_invoker.directory import ConfigurationDirectories, ConfigurationIndex
-from cni_invoker.errors import CacheError, CacheUnknown, CniError, ConfigurationNotFound, InvalidParameter
+from cni_invoker.errors import CacheDamaged, CacheError, CacheUnknown, CniError, ConfigurationNotFound, InvalidParameter
 from cni_invoker.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.limits import Limits
 from cni_invoker.plugin_errors import PluginError
@@ -142,7 +142,7 @@ def _del(
         attachment = replace(attachment, container_id=container_id)
     try:
         _run(lambda: _delete(network, attachment, cache_dir, force=force))
-    except (PluginError, CacheUnknown) as exc:
+    except (PluginError, CacheDamaged, CacheUnknown) as exc:
         exc.add_note("the attachment is still remembered: repeat the del, or forget it with del --force")
         raise
 
@@ -278,7 +278,7 @@ async def _delete(network: str, attachment: Attachment, cache_dir: Path, *, forc
     runtime = _cached_runtime(cache_dir)
     try:
         found = _find_network(network)
-    except ConfigurationNotFound:
+    except ConfigurationNotFound as missing:
         try:
             cached = await FileCache(cache_dir).find(network, attachment.key)
         except CacheError as exc:
@@ -288,6 +288,10 @@ async def _delete(network: str, attachment: Attachment, cache_dir: Path, *, forc
             await runtime.forget(network, attachment.key)
             return
         if cached is None:
+            missing.add_note(
+                f"no attachment of {attachment.container_id}/{attachment.ifname} to it is remembered: "
+                "cni-invoker attachments lists those that are"
+            )
             raise
         await runtime.delete_cached(cached, force=force)
     else:

@@ -77,6 +77,30 @@ def test_force_without_plugins(host: Host) -> None:
     assert states(host) == {}
 
 
+def test_an_unreadable_attachment_of_a_network_without_configuration(host: Host) -> None:
+    """The error names the file, and what can be done about it."""
+    (host.configurations / "10-blue.conflist").unlink()
+    record = host.cache / "results" / f"blue-{ID}-eth0"
+    record.parent.mkdir(parents=True)
+    record.write_text("garbage")
+    _, text = host.fail("del", "blue", NETNS)
+    assert str(record) in text
+    assert "the attachment is still remembered: repeat the del, or forget it with del --force" in text
+    assert record.exists()
+    host.do("del", "blue", NETNS, "--force")
+    assert not record.exists()
+
+
+def test_neither_an_attachment_nor_a_configuration(host: Host) -> None:
+    """Whoever has mistaken the container learns which one was looked for, and which ones there are."""
+    (host.configurations / "10-blue.conflist").unlink()
+    _, text = host.fail("del", "blue", NETNS)
+    assert "no network configuration named 'blue'" in text
+    assert f"no attachment of {ID}/eth0 to it is remembered: cni-invoker attachments lists those that are" in text
+    _, text = host.fail("del", "blue", NETNS, "--container-id", "pod1")
+    assert "no attachment of pod1/eth0 to it" in text
+
+
 @pytest.mark.parametrize("configured", [True, False])
 def test_force_forgets_what_cannot_be_understood(host: Host, configured: bool) -> None:
     """A record of an unknown kind is left alone without it."""
