@@ -76,11 +76,14 @@ class ExternalConnectivity:
     async def revoke(self, request: EndpointReference) -> None:
         """Let another endpoint be the container's way to the outside, or none; an unknown one is none already.
 
+        Ports that are being published are not waited for: their plugins are ended, and what they did is taken back.
+
         Raises:
             CniError: A plugin failed twice.
         """
         self._unpublished.forget(request.endpoint_id)
         self._settling.stop_being_gateway(request.endpoint_id)
+        self._publishing.interrupt(request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase.is_attached:

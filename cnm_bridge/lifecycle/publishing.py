@@ -120,11 +120,12 @@ class Publishing:
         return changed
 
     def interrupt(self, endpoint_id: EndpointId) -> None:
-        """End the publishing of an endpoint's ports that is under way, because it leaves; returns at once.
+        """End the publishing of an endpoint's ports that is under way, because Docker takes it back; returns at once.
 
         A plugin that hangs, or has thousands of ports to publish, must not keep the endpoint for minutes.
         """
-        self._under_way.interrupt(endpoint_id, f"endpoint {endpoint_id} leaves its container; no port is published")
+        reason = f"endpoint {endpoint_id} leaves its container, or is no longer its gateway; no port is published"
+        self._under_way.interrupt(endpoint_id, reason)
 
     async def revoke(self, record: EndpointRecord) -> EndpointRecord:
         """Take the ports back, if there are any; they stay reserved for the endpoint, as long as it lives.

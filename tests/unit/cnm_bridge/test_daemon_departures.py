@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""An endpoint that leaves waits for no plugin that publishes its ports."""
+"""An endpoint that leaves, or is no longer the gateway, waits for no plugin that publishes its ports."""
 
 import asyncio
 from dataclasses import replace
@@ -41,7 +41,10 @@ REFERENCE: JsonObject = {"NetworkID": RECORD.network_id, "EndpointID": RECORD.id
 PORT: JsonObject = {"Proto": 6, "IP": "", "Port": 80, "HostIP": "", "HostPort": 0, "HostPortEnd": 0}
 
 
-@pytest.mark.parametrize(("call", "phase"), [("DeleteEndpoint", Phase.DELETING), ("Leave", Phase.READY)])
+@pytest.mark.parametrize(
+    ("call", "phase"),
+    [("DeleteEndpoint", Phase.DELETING), ("Leave", Phase.READY), ("RevokeExternalConnectivity", Phase.JOINED)],
+)
 async def test_a_plugin_that_hangs(tmp_path: Path, call: str, phase: Phase) -> None:
     """It is ended; whoever waited for the ports is told why there are none."""
     plugins = FakePlugins(tmp_path / "bin")
