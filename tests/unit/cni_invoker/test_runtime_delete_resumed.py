@@ -2,9 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A DEL over a list that was interrupted resumes where it stopped."""
 
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from cni_invoker import PluginFailed, Result, Runtime
+from cni_invoker import Limits, PluginFailed, Result, Runtime
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, REFUSED, RESULT, THREE, network
 
@@ -91,3 +95,29 @@ async def test_some_plugins_receive_no_result(plugins: FakePlugins, runtime: Run
     received = [(command.plugin, "prevResult" in command.stdin) for command in plugins.commands]
     assert received == [("third", True), ("firewall", True), ("firewall", False), ("first", True)]
     assert asked == [("firewall", 1), ("firewall", 2)]
+
+
+async def test_who_has_an_address_is_asked_when_the_plugin_can_start(plugins: FakePlugins, tmp_path: Path) -> None:
+    """While it waits for its place, or for another attempt, the address may be given to another container."""
+    gate = tmp_path / "gate"
+    plugins.install("slow", DEL={"wait_for": str(gate)})
+    plugins.install("firewall", DEL=[{"error": {"code": 11, "msg": "busy"}}, {}])
+    runtime = Runtime([plugins.directory], Limits(executions=1, retry_pauses_s=(0.0,)))
+    asked: list[list[str]] = []
+
+    async def is_needed(_: str) -> bool:
+        asked.append([plugin for plugin, _ in plugins.calls])
+        return False
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(runtime.delete(network({"type": "slow"}), ATTACHMENT, None))
+        while not plugins.calls:  # noqa: ASYNC110  # another process writes it
+            await asyncio.sleep(0.01)
+        other = replace(ATTACHMENT, container_id="other")
+        walled = network({"type": "firewall"})
+        tasks.create_task(runtime.delete(walled, other, Result.from_document(RESULT), is_needed=is_needed))
+        for _ in range(100):
+            await asyncio.sleep(0)  # it comes as far as it can
+        assert asked == []
+        gate.touch()
+    assert asked == [["slow"], ["slow", "firewall"]]
