@@ -10,20 +10,17 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.cache import AttachmentCache, CachedAttachment, read_boot_id
+from cni_invoker.cached_deletion import CachedDeletion, only_logged
 from cni_invoker.chain import require_check
 from cni_invoker.collection import collect_garbage
 from cni_invoker.config import NetworkConfigurationList
-from cni_invoker.deletion import needs_rules
 from cni_invoker.errors import (
     AttachmentExists,
-    BadConfiguration,
     CacheDamaged,
-    CacheError,
     CacheUnknown,
     CniError,
     GcFailed,
@@ -33,17 +30,10 @@ from cni_invoker.errors import (
     VersionUnsupported,
 )
 from cni_invoker.gate import Gates
-from cni_invoker.plugin_errors import PluginError, PluginNotFound
-from cni_invoker.replay import (
-    attachment_of_add,
-    document_of_delete,
-    find_list_of_add,
-    find_result_of_add,
-    is_cut_off,
-)
+from cni_invoker.plugin_errors import PluginNotFound
+from cni_invoker.replay import attachment_of_add, find_list_of_add, is_cut_off, lists_of_adds
 from cni_invoker.result import Result
 from cni_invoker.runtime import Runtime
-from spec import render_json
 
 __all__ = ["CachedRuntime"]
 
@@ -74,6 +64,7 @@ class CachedRuntime:
         self._runtime = runtime
         self._cache = cache
         self._boot_id = read_boot_id() if boot_id is None else boot_id
+        self._deletion = CachedDeletion(runtime, cache, self._boot_id)
         self._wait_s = wait_s
         self._gates = Gates(wait_s)
         self._in_add: set[tuple[str, AttachmentKey]] = set()
@@ -106,7 +97,7 @@ class CachedRuntime:
             if earlier is not None:
                 if earlier.boot_id in {"", self._boot_id}:
                     raise AttachmentExists(network.name, attachment.container_id, attachment.ifname)
-                await self._delete(earlier, network)
+                await self._deletion.run(earlier, network)
             cached = CachedAttachment(
                 network=network.name,
                 attachment=attachment,
@@ -129,7 +120,7 @@ class CachedRuntime:
                     if cached.result is None and isinstance(exc, _NOTHING_RAN):
                         await self._cache.remove(network.name, attachment.key)
                     else:
-                        await self._delete(cached, network)
+                        await self._deletion.run(cached, network)
                 except CniError as failed:
                     exc.add_note(f"it could not be undone, so that a DEL is still owed: {failed}")
                 raise
@@ -153,7 +144,7 @@ class CachedRuntime:
             if cached is None or cached.result is None or is_cut_off(cached, stored) or cached.deleted is not None:
                 raise NotAttached(network.name, attachment.container_id, attachment.ifname, owed=cached is not None)
             result = Result.from_document(cached.result)
-            used = await self._list_of_add(cached, network)
+            used = await self._deletion.list_of_add(cached, network)
             await self._runtime.check(used, attachment_of_add(cached, result, attachment), result)
 
     async def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
@@ -175,9 +166,9 @@ class CachedRuntime:
         async with self._place(network.name, attachment.container_id):
             cached = await self._find_readable(network.name, attachment.key, force=force)
             if cached is not None:
-                await self._delete(cached, network, attachment, force=force)
+                await self._deletion.run(cached, network, attachment, force=force)
             else:
-                with _only_logged(network.name, force=force):
+                with only_logged(network.name, force=force):
                     negotiated = await self._runtime.negotiate(network)
                     await self._runtime.delete(negotiated, attachment, None, force=force)
                 await self._cache.remove(network.name, attachment.key)
@@ -202,7 +193,7 @@ class CachedRuntime:
             except CacheDamaged:
                 found = cached
             if found is not None:
-                await self._delete(found, None, force=force)
+                await self._deletion.run(found, None, force=force)
 
     async def forget(self, network: str, key: AttachmentKey) -> None:
         """Forget an attachment whose plugins cannot be asked any more: what they made for it stays.
@@ -247,7 +238,7 @@ class CachedRuntime:
                         await self._delete_stale(cached, network, spared)
                     except CniError as exc:
                         errors.append(exc)
-            for used in _lists_of(network, remembered):
+            for used in lists_of_adds(network, remembered):
                 try:
                     await self._gc_plugins(used, keys)
                 except GcFailed as exc:
@@ -270,7 +261,7 @@ class CachedRuntime:
         key = cached.attachment.key
         async with self._place(network.name, key.container_id):
             if (network.name, key) not in spared and await self._cache.find(network.name, key) == cached:
-                await self._delete(cached, network)
+                await self._deletion.run(cached, network)
 
     async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         async with self._gates.alone(network.name):
@@ -301,103 +292,6 @@ class CachedRuntime:
             log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
             return None
 
-    async def _delete(
-        self,
-        cached: CachedAttachment,
-        current: NetworkConfigurationList | None,
-        given: Attachment | None = None,
-        *,
-        force: bool = False,
-    ) -> None:
-        with _only_logged(cached.network, force=force):
-            await self._run_delete(cached, current, given, force=force)
-        await self._cache.remove(cached.network, cached.attachment.key)
-
-    async def _run_delete(
-        self,
-        cached: CachedAttachment,
-        current: NetworkConfigurationList | None,
-        given: Attachment | None,
-        *,
-        force: bool,
-    ) -> None:
-        used, result = await self._list_of_add(cached, current), find_result_of_add(cached)
-        begun = replace(
-            cached,
-            attachment=attachment_of_add(cached, result, given),
-            configuration=document_of_delete(used),  # the indexes are those of this list
-            deleted=cached.deleted or frozenset(),
-        )
-
-        async def store(deleted: frozenset[int]) -> None:
-            nonlocal begun
-            begun = replace(begun, deleted=deleted)
-            await self._store_progress(begun)
-
-        try:
-            await self._runtime.delete(
-                used,
-                begun.attachment,
-                result,
-                answered=cached.answered,
-                deleted=cached.deleted or (),
-                is_needed=partial(self._is_needed, cached, result, force=force),
-                on_deleted=store,
-                force=force,
-            )
-        except PluginError:  # it may have deleted a part; with other errors no plugin has, or that is stored already
-            await self._store_progress(begun)
-            raise
-
-    async def _store_progress(self, begun: CachedAttachment) -> None:
-        """Store how far a DEL has come, if that is possible.
-
-        A full disk must keep nobody from freeing an address. At worst a repetition runs again what has completed.
-        """
-        try:
-            await self._cache.put(begun)
-        except CacheError as exc:
-            log.warning("cache.progress_not_stored", extra={"place": str(exc.place), "reason": exc.reason})
-
-    async def _is_needed(self, cached: CachedAttachment, result: Result | None, plugin: str, *, force: bool) -> bool:
-        """Return whether another attachment needs what a plugin would remove by the addresses of `result`.
-
-        One that is being deleted, or is of an earlier boot, needs no rules any more. By force, what cannot be read may.
-
-        Raises:
-            CacheError: An attachment cannot be read: it may have one of the addresses.
-        """
-        addresses = _addresses(result)
-        try:
-            remembered = await self._cache.list(whole=True)
-        except CacheError as exc:
-            if not force:
-                raise
-            log.warning("cache.unreadable", extra={"file": str(exc.place), "reason": exc.reason})
-            return True
-        for other in remembered:
-            if (other.network, other.attachment.key) == (cached.network, cached.attachment.key):
-                continue
-            if other.deleted is not None or other.boot_id not in {"", self._boot_id}:
-                continue
-            used = find_list_of_add(other, None)
-            types = None if used is None else {one.type for one in used.plugins}
-            owned = _addresses(find_result_of_add(other))
-            if needs_rules(plugin, addresses, other_types=types, other_addresses=owned):
-                return True
-        return False
-
-    async def _list_of_add(
-        self, cached: CachedAttachment, current: NetworkConfigurationList | None
-    ) -> NetworkConfigurationList:
-        """Return the list as it was used for ADD, or the present one if that is not known any more."""
-        used = find_list_of_add(cached, current)
-        if used is not None:
-            return used
-        if current is None:
-            raise BadConfiguration(f"that of {cached.network} has not been kept in the cache", file=None)
-        return await self._runtime.negotiate(current)
-
     @contextmanager
     def _adding(self, network: str, key: AttachmentKey) -> Iterator[None]:
         """Let nobody else add the same meanwhile, and no GC that began before take it for stale."""
@@ -411,35 +305,3 @@ class CachedRuntime:
             yield
         finally:
             self._in_add.remove(identity)
-
-
-def _addresses(result: Result | None) -> frozenset[str]:
-    return frozenset(str(ip.address.ip) for ip in result.ips) if result is not None else frozenset()
-
-
-@contextmanager
-def _only_logged(network: str, *, force: bool) -> Iterator[None]:
-    """With `force`, log what goes wrong instead of raising it, except that others are at work."""
-    try:
-        yield
-    except NetworkBusy:
-        raise
-    except CniError as exc:
-        if not force:
-            raise
-        log.warning("delete.incomplete", extra={"network": network, "error": str(exc)})
-
-
-def _lists_of(
-    network: NetworkConfigurationList, remembered: Iterable[CachedAttachment]
-) -> list[NetworkConfigurationList]:
-    """Return a list, and those that attachments were added with; equal ones once."""
-    used = [find_list_of_add(cached, network) for cached in remembered]
-    lists: list[NetworkConfigurationList] = []
-    seen: set[bytes] = set()
-    for one in (network, *filter(None, used)):
-        document = render_json([one.cni_version, *[plugin.document for plugin in one.plugins]])
-        if document not in seen:
-            seen.add(document)
-            lists.append(one)
-    return lists

@@ -7,7 +7,7 @@ is as good as lost.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,9 +17,16 @@ from cni_invoker.config import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration
 from cni_invoker.plugin_errors import BadResult
 from cni_invoker.result import Result
-from spec import JsonError, JsonObject, get_objects
+from spec import JsonError, JsonObject, get_objects, render_json
 
-__all__ = ["attachment_of_add", "document_of_delete", "find_list_of_add", "find_result_of_add", "is_cut_off"]
+__all__ = [
+    "attachment_of_add",
+    "document_of_delete",
+    "find_list_of_add",
+    "find_result_of_add",
+    "is_cut_off",
+    "lists_of_adds",
+]
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +93,21 @@ def attachment_of_add(cached: CachedAttachment, result: Result | None, given: At
 def is_cut_off(cached: CachedAttachment, stored: NetworkConfigurationList) -> bool:
     """Return whether ADD has not come to its end."""
     return cached.answered is not None and cached.answered < len(stored.plugins)
+
+
+def lists_of_adds(
+    network: NetworkConfigurationList, remembered: Iterable[CachedAttachment]
+) -> list[NetworkConfigurationList]:
+    """Return a list, and those that attachments were added with; equal ones once."""
+    used = [find_list_of_add(cached, network) for cached in remembered]
+    lists: list[NetworkConfigurationList] = []
+    seen: set[bytes] = set()
+    for one in (network, *filter(None, used)):
+        document = render_json([one.cni_version, *[plugin.document for plugin in one.plugins]])
+        if document not in seen:
+            seen.add(document)
+            lists.append(one)
+    return lists
 
 
 def _sandbox(result: Result | None, ifname: str) -> str:
