@@ -109,6 +109,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
         if os.geteuid() != 0:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
         unfinished = await daemon.owed.add_unfinished() + await daemon.reconcile.add_dead()
+        settle_memory()  # after a reboot each of thousands of tear downs has objects of its own too
         async with asyncio.TaskGroup() as tasks:
             runs = (daemon.binder.run(), daemon.owed.run(), daemon.reconcile.run(), daemon.settling.run())
             background = [tasks.create_task(run) for run in (*runs, reloading.run())]

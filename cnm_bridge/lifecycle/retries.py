@@ -19,6 +19,35 @@ _LATER_AT_ONCE: Final = 64
 """How many keys that may come later are begun at once: thousands of tasks would take a hundred megabytes."""
 
 
+class _Signal:
+    """An `asyncio.Event` that takes next to no memory unless somebody waits for it: there may be ten thousand keys."""
+
+    __slots__ = ("_event", "_is_set")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: asyncio.Event | None = None
+
+    def set(self) -> None:
+        """Let those who wait go on, and those who come later."""
+        self._is_set = True
+        if self._event is not None:
+            self._event.set()
+
+    def clear(self) -> None:
+        """Let those who come from now on wait."""
+        self._is_set = False
+        if self._event is not None:
+            self._event.clear()
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        if not self._is_set:
+            if self._event is None:
+                self._event = asyncio.Event()
+            await self._event.wait()
+
+
 class _Progress:
     """How far one key has come.
 
@@ -29,11 +58,13 @@ class _Progress:
         done: Set after the attempt that succeeded.
     """
 
+    __slots__ = ("again", "attempts", "done", "tried")
+
     def __init__(self) -> None:
         self.attempts = 0
-        self.tried = asyncio.Event()
-        self.again = asyncio.Event()
-        self.done = asyncio.Event()
+        self.tried = _Signal()
+        self.again = _Signal()
+        self.done = _Signal()
 
 
 class Retries(Generic[K]):

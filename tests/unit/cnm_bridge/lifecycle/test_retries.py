@@ -3,6 +3,7 @@
 """What does not succeed at once is tried again, each thing by itself, until it does."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -149,3 +150,34 @@ async def test_of_very_many_a_few_are_begun_at_once() -> None:
         may_end.set()
         await retries.wait_tried(names)
     assert sorted(begun) == sorted([*names, "new"])
+
+
+async def test_keys_that_come_later_take_little_memory() -> None:
+    """There may be ten thousand after a reboot; three events for each would be twenty megabytes."""
+
+    async def attempt(key: str) -> bool:
+        raise AssertionError(key)
+
+    retries: Retries[str] = Retries(attempt, first_pause_s=1, longest_pause_s=1)
+    keys = [str(number) for number in range(1000)]
+    tracemalloc.start()
+    try:
+        for key in keys:
+            retries.want_later(key)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / len(keys) < 700
+
+
+async def test_what_was_tried_before_is_not_waited_for() -> None:
+    """A wait that begins after the attempt ends at once, and one that began before ends with it."""
+
+    async def attempt(_: str) -> bool:
+        return False
+
+    async with running(attempt, pause_s=60) as retries:
+        retries.want("a")
+        await retries.wait_tried(["a"])
+        await retries.wait_tried(["a"])
+        assert retries.attempts == {"a": 1}
