@@ -14,6 +14,8 @@ and only not synced: then the next write takes it back.
 """
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,9 @@ __all__ = ["Database"]
 _FILES: Final = "leveldb"
 _BUFFER_BYTES: Final = 1 << 20
 """What LevelDB may hold back in memory; the default is 16 MB in all, and it is read only once."""
+
+_LEFT_BYTES: Final = 1 << 14
+"""Opening the database the next time takes some kilobytes."""
 
 Check = Callable[[Mapping[str, bytes]], None]
 
@@ -56,6 +61,7 @@ class Database:
         self._values = files.values
         self._is_sound = True
         self._unsure: set[str] = set()  # keys of writes that failed: the disk may have them all the same
+        self._is_holding = False
         self._memory = threading.Lock()  # a batch appears as a whole
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leveldb")
 
@@ -133,6 +139,7 @@ class Database:
         with self._memory:
             self._values.update(changes)
         self._unsure.update(changes)
+        self._is_holding = True
 
     def write_now(self, changes: Mapping[str, bytes | None]) -> None:
         """Do what `write` does, in the calling thread."""
@@ -142,12 +149,16 @@ class Database:
                 self._db.close()
                 self._db = _open(self.path / _FILES)
                 self._is_sound = True
-            _put(self._db, {**undone, **changes})
+            everything = {**undone, **changes}
+            if self._is_holding:
+                _require_space(self.path, everything)
+            _put(self._db, everything)
         except plyvel.Error as exc:
             self._is_sound = False
             self._unsure.update(changes)
             raise StateUnusable(self.path, "write", _text(exc)) from exc
         self._unsure.clear()
+        self._is_holding = False
         with self._memory:
             for key, value in changes.items():
                 if value is None:
@@ -221,6 +232,20 @@ def _write_new(files: Path, entries: Mapping[str, bytes]) -> None:
         _put(db, entries)
     finally:
         db.close()
+
+
+def _require_space(directory: Path, changes: Mapping[str, bytes | None]) -> None:
+    """Begin no write that cannot be completed: what was written of it would take the last space of the disk.
+
+    Raises:
+        StateUnusable: There is no space for it.
+    """
+    needed = sum(len(key) + len(value or b"") for key, value in changes.items())
+    disk = os.statvfs(directory)
+    free = disk.f_bavail * disk.f_frsize
+    if needed > free - _LEFT_BYTES:
+        reason = f"{os.strerror(errno.ENOSPC)}: {needed} bytes are to be written, {free} are free"
+        raise StateUnusable(directory, "write", reason)
 
 
 def _put(db: "plyvel.DB", changes: Mapping[str, bytes | None]) -> None:
