@@ -21,6 +21,7 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -83,17 +84,22 @@ class RunningPlugins:
 
     def _make(self, container_id: str) -> Path | None:
         assert self._directory is not None  # noqa: S101  # the caller has looked
-        own = find_process(os.getpid())
-        started = own.started if own is not None else 0
         content = f"{container_id} {ticks_now()}\n".encode()
+        file = self._directory
         try:
-            self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             while True:
-                file = self._directory / f"{os.getpid()}-{started}-{next(self._numbers)}"
-                with suppress(FileExistsError):
+                file = self._directory / f"{os.getpid()}-{_start_of(os.getpid())}-{next(self._numbers)}"
+                try:
                     _write(file, os.O_CREAT | os.O_EXCL, content)
+                except FileExistsError:
+                    continue
+                except FileNotFoundError:
+                    self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+                else:
                     return file
         except OSError as exc:
+            with suppress(OSError):  # it may be there, without content
+                file.unlink()
             self._report(exc)
             return None
 
@@ -109,6 +115,12 @@ class RunningPlugins:
         if not self._is_reported:
             self._is_reported = True
             log.warning("plugins.not_kept", extra={"directory": str(self._directory), "reason": str(exc)})
+
+
+@lru_cache(maxsize=1)
+def _start_of(pid: int) -> int:
+    process = find_process(pid)
+    return process.started if process is not None else 0
 
 
 def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tuple[Execution, ...]:
