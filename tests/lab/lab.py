@@ -159,7 +159,7 @@ class Lab:
         """Give a view of a container: its links, its addresses, and what Docker says they are."""
         return Container(self.namespaces, name)
 
-    def start_dockerd(self, *options: str, timeout_s: float = 20.0) -> Process:
+    def start_dockerd(self, *options: str, timeout_s: float = 60.0) -> Process:
         """Start dockerd and wait until its API answers.
 
         Raises:
@@ -192,7 +192,7 @@ class Lab:
         env: Mapping[str, str] | None = None,
         command: Sequence[str] = DAEMON_COMMAND,
         socket: str = PLUGIN_SOCKET,
-        timeout_s: float = 10.0,
+        timeout_s: float = 30.0,
     ) -> Process:
         """Start the daemon (`cnm_bridge serve` of this interpreter) and wait until `socket` answers Plugin.Activate.
 
@@ -207,11 +207,11 @@ class Lab:
         self._wait_ready(self.daemon, socket, "POST", "/Plugin.Activate", timeout_s)
         return self.daemon
 
-    def stop_daemon(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 10.0) -> int:
+    def stop_daemon(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> int:
         """End the daemon and give its exit status, negative for the signal that ended it."""
         return _stop(self.daemon, signal_number, timeout_s)
 
-    def restart_daemon(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 10.0) -> Process:
+    def restart_daemon(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> Process:
         """End the daemon within `timeout_s` and start it again as it was started."""
         return _restart(self.daemon, self._daemon_again, signal_number, timeout_s)
 
@@ -221,7 +221,7 @@ class Lab:
         """Give what is in the lab now that an attachment, a container or a network may leave behind."""
         return observe(self.namespaces)
 
-    def wait_clean(self, before: LabState, timeout_s: float = 10.0) -> str:
+    def wait_clean(self, before: LabState, timeout_s: float = 30.0) -> str:
         """Wait until nothing is left that `before` did not have. Give what is left all the same, as text; else "".
 
         It may take a moment: Docker reports a container as gone before its endpoints are deleted.

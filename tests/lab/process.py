@@ -56,7 +56,7 @@ class Process:
         """Send it a signal; one that has ended already is left in peace."""
         self._popen.send_signal(signal_number)
 
-    def wait(self, timeout_s: float = 10.0) -> int:
+    def wait(self, timeout_s: float = 30.0) -> int:
         """Wait for its end and give its exit status, negative for the signal that ended it.
 
         Raises:

@@ -13,8 +13,8 @@ __all__ = ["wait_until"]
 _POLL_S: Final = 0.005
 
 
-def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = 5.0) -> None:
-    """Wait until `is_true()`.
+def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Wait until `is_true()`; the limit leaves time to a busy machine.
 
     Raises:
         LabError: `timeout_s` passed; `what` says in the message what has not come.

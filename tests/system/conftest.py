@@ -39,7 +39,7 @@ def daemon_command() -> Sequence[str]:
 @pytest.fixture(scope="session")
 def settle_s() -> float:
     """How long after a test the daemon may still be cleaning up."""
-    return 10.0
+    return 30.0
 
 
 @pytest.fixture(scope="session")

@@ -132,7 +132,7 @@ def test_a_plugin_that_hangs_has_refused_nothing(private_slow: Scene) -> None:
     lab.write("/run/stuck", "")
     with ThreadPoolExecutor() as threads:
         following = threads.submit(create_next, lab)
-        time.sleep(0.5)
+        wait_until(lambda: order(lab).count("ADD") == 2, "the plugin before the one that hangs")
         lab.remove(GATE)
         assert '"stuck" failed (add)' in get_str(following.result(), "Err")
     assert order(lab).count("ADD") == 2

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from spec import JsonObject, get_str
-from tests.lab import Lab, LabError
+from tests.lab import Lab, LabError, wait_until
 from tests.system.scene import Scene, bridge, reaches
 
 STATE = "/var/lib/cni-bridge"
@@ -159,7 +159,7 @@ def test_a_running_container_is_removed(full_disk_scene: Scene) -> None:
     fail_a_write(lab, configuration)
     assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)
-    assert "reservation" not in lab.wait_clean(before, timeout_s=2)
+    wait_until(lambda: "reservation" not in lab.wait_clean(before, timeout_s=0), "the addresses are free")
     free(lab)
     wait_for_tear_downs(lab)
     remove_fillers(lab)

@@ -27,9 +27,8 @@ def test_a_shared_network(scene: Scene) -> None:
     owner = scene.run(network)
     guest = scene.run(f"container:{owner.name}")
     assert_settled(scene.lab, owner, wanted)
-    wait_until(lambda: "tentative" not in owner.exec("ip", "address"), "duplicate address detection is over")
-    assert guest.exec("ip", "address") == owner.exec("ip", "address")
-    assert guest.exec("ip", "rule") == owner.exec("ip", "rule")
+    # not what `ip address` shows: of two looks at one namespace the kernel may have changed an address in between
+    assert guest.exec("readlink", "/proc/self/ns/net") == owner.exec("readlink", "/proc/self/ns/net")
     assert reaches(guest, subnet.gateway)
     scene.lab.docker("restart", "-t", "0", guest.name)
     assert_settled(scene.lab, owner, wanted)

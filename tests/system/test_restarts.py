@@ -26,7 +26,8 @@ def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signal
     lab.start_daemon()
     assert reaches(container, subnet.gateway)
     lab.docker("stop", "-t", "0", container.name)
-    assert lab.wait_clean(before, timeout_s=1) == f"containers: {container.name}"
+    stopped = f"containers: {container.name}"
+    wait_until(lambda: lab.wait_clean(before, timeout_s=0) == stopped, "nothing is left but the stopped container")
     lab.docker("start", container.name)
     assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)

@@ -17,6 +17,8 @@ from cni_invoker.process import Ended, run_program
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "GREETING": "hello"}
 GRACE_S = 0.3
+DEADLINE_S = 1.0
+"""A shell reads its script in less, also on a busy machine."""
 
 
 def script(directory: Path, *lines: str) -> Path:
@@ -28,7 +30,13 @@ def script(directory: Path, *lines: str) -> Path:
 
 
 async def run(
-    program: Path, stdin: bytes = b"", *, timeout_s: float = 10.0, stdout_bytes: int = 1000, stderr_bytes: int = 1000
+    program: Path,
+    stdin: bytes = b"",
+    *,
+    timeout_s: float = 10.0,
+    grace_s: float = GRACE_S,
+    stdout_bytes: int = 1000,
+    stderr_bytes: int = 1000,
 ) -> Ended:
     """Run a program under small limits."""
     return await run_program(
@@ -36,7 +44,7 @@ async def run(
         ENVIRONMENT,
         stdin,
         deadline=asyncio.get_running_loop().time() + timeout_s,
-        grace_s=GRACE_S,
+        grace_s=grace_s,
         stdout_bytes=stdout_bytes,
         stderr_bytes=stderr_bytes,
     )
@@ -85,7 +93,7 @@ async def test_input_output_and_status(tmp_path: Path) -> None:
     ended = await run(program, b"exact\0bytes")
     assert (ended.status, ended.stdout, ended.stderr) == (3, b"hello\nexact\0bytes", b"trouble\n")
     assert (ended.timed_out, ended.stdout_complete) == (False, True)
-    assert 0 < ended.duration_s < 5
+    assert 0 < ended.duration_s < 60
 
 
 async def test_its_input_can_be_opened_by_name(tmp_path: Path) -> None:
@@ -179,23 +187,22 @@ async def test_the_deadline(tmp_path: Path) -> None:
     """At its deadline a program is asked to end, and may say something; what it started does not survive it."""
     program = script(
         tmp_path,
+        "trap 'echo ending >&2; exit 7' TERM",
         "(trap '' TERM; exec sleep 60) >/dev/null 2>&1 &",
         f"echo $! >{tmp_path}/pid",
-        "trap 'echo ending >&2; exit 7' TERM",
         "wait",
     )
-    ended = await run(program, timeout_s=0.3)
-    assert (ended.timed_out, ended.status, ended.stderr) == (True, 7, b"ending\n")
-    assert ended.duration_s < 0.3 + GRACE_S
+    ended = await run(program, timeout_s=DEADLINE_S)
+    assert (ended.timed_out, ended.status, ended.stderr) == (True, 7, b"ending\n")  # by itself: not killed
     await wait_until_gone(await wait_for_pid(tmp_path / "pid"))
 
 
 async def test_the_deadline_of_one_that_ignores_it(tmp_path: Path) -> None:
     """After the grace it is killed, with everything it started."""
     program = script(tmp_path, "trap '' TERM", "sleep 60 &", f"echo $! >{tmp_path}/pid", "while :; do wait; done")
-    ended = await run(program, timeout_s=0.3)
+    ended = await run(program, timeout_s=DEADLINE_S)
     assert (ended.timed_out, ended.status) == (True, -signal.SIGKILL)
-    assert 0.3 + GRACE_S <= ended.duration_s < 0.3 + 2 * GRACE_S + 1
+    assert ended.duration_s >= DEADLINE_S + GRACE_S
     await wait_until_gone(await wait_for_pid(tmp_path / "pid"))
 
 
@@ -203,7 +210,7 @@ async def test_a_deadline_that_has_passed(tmp_path: Path) -> None:
     """A program that comes too late is ended at once."""
     ended = await run(script(tmp_path, "sleep 60"), timeout_s=-1)
     assert ended.timed_out
-    assert ended.duration_s < 2
+    assert ended.duration_s < 60
 
 
 async def test_what_it_leaves_behind_does_not_hang_us(tmp_path: Path) -> None:
@@ -211,7 +218,7 @@ async def test_what_it_leaves_behind_does_not_hang_us(tmp_path: Path) -> None:
     program = script(tmp_path, "sleep 60 &", f"echo $! >{tmp_path}/pid", "echo result")
     ended = await run(program)
     assert (ended.status, ended.stdout, ended.timed_out) == (0, b"result\n", False)
-    assert GRACE_S <= ended.duration_s < GRACE_S + 2
+    assert GRACE_S <= ended.duration_s < 60
     await wait_until_gone(await wait_for_pid(tmp_path / "pid"))
 
 
@@ -229,8 +236,8 @@ async def test_what_it_leaves_behind_in_another_session(tmp_path: Path) -> None:
 async def test_a_quiet_daemon_is_left_alone(tmp_path: Path) -> None:
     """What was left behind on purpose, with its outputs closed, is not killed and not waited for."""
     program = script(tmp_path, "sleep 60 >/dev/null 2>&1 &", f"echo $! >{tmp_path}/pid")
-    ended = await run(program)
-    assert ended.duration_s < GRACE_S
+    ended = await run(program, grace_s=60.0)
+    assert ended.duration_s < 60
     pid = await wait_for_pid(tmp_path / "pid")
     assert is_alive(pid)
     os.kill(pid, signal.SIGKILL)

@@ -143,15 +143,18 @@ async def test_nothing_is_added_while_garbage_is_collected(plugins: FakePlugins,
     assert plugins.calls[-1] == ("third", "ADD")
 
 
-async def test_one_operation_at_a_time_on_a_container(plugins: FakePlugins, runtime: Runtime) -> None:
+async def test_one_operation_at_a_time_on_a_container(plugins: FakePlugins, runtime: Runtime, tmp_path: Path) -> None:
     """A DEL waits for the ADD of the same container, on any network, and for no other."""
-    plugins.install("slow", ADD={"sleep_s": 0.3})
+    gate = tmp_path / "gate"
+    plugins.install("slow", ADD={"wait_for": str(gate)})
     slow = network({"type": "slow"})
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(runtime.add(slow, ATTACHMENT))
-        await asyncio.sleep(0.1)
+        while ("slow", "ADD") not in plugins.calls:  # noqa: ASYNC110  # another process writes it
+            await asyncio.sleep(0.01)
         tasks.create_task(runtime.delete(THREE, ATTACHMENT, None))
         await runtime.delete(slow, replace(ATTACHMENT, container_id="other"), None)
+        gate.touch()
     assert next(call for call in plugins.calls if call[1] == "DEL") == ("slow", "DEL")
     assert plugins.calls[-1] == ("first", "DEL")
 
