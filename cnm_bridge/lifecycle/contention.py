@@ -41,6 +41,9 @@ _WHAT_TO_DO: Final = (
 WAIT_LIMIT_S: Final = 10.0
 """How long one call waits for other endpoints, in all. dockerd keeps other calls for the network waiting meanwhile."""
 
+_ELSEWHERE_LIMIT_S: Final = 1.0
+"""How much of that it waits for endpoints that leave other networks. They seldom have what was refused."""
+
 
 class ContentionResolver:
     """Waits for tear downs that Docker was not kept waiting for, and begins those that nobody has asked for.
@@ -137,7 +140,8 @@ class Contention:
         """Wait, after the plugins have refused something, until it makes sense to ask them once more.
 
         That is so when an endpoint has left the CNI network, or could not but was tried; where there is none, when
-        dead endpoints of the network were torn down; where there are none either, when one has left another network.
+        dead endpoints of the network were torn down; where there are none either, once, when some have left other
+        networks within a second.
         What begins to leave after the first refusal is not waited for: on a busy host that would have no end.
 
         Returns:
@@ -153,7 +157,7 @@ class Contention:
             here = (record for record in self._store.endpoints() if cni_network_name(record) == self._network)
             if await self._resolver.of(here, self._rest_s):
                 return True
-        return await self._has_left(self._elsewhere)
+        return await self._have_left_elsewhere()
 
     def describe_leaving(self) -> str:
         """Return what is still being deleted on the CNI network, for the user; empty if nothing is."""
@@ -174,9 +178,21 @@ class Contention:
         endpoints &= self._owed.leaving
         return True
 
-    async def _in_time(self, wait: Awaitable[None]) -> bool:
+    async def _have_left_elsewhere(self) -> bool:
+        """Wait for a moment, the first time, for endpoints that leave other networks; return whether any has left.
+
+        Most refusals have nothing to do with these, and dockerd holds a lock of this network meanwhile.
+        """
+        elsewhere, self._elsewhere = self._elsewhere, set()
+        if not elsewhere or self._rest_s <= 0:
+            return False
+        limit = min(self._deadline, asyncio.get_running_loop().time() + _ELSEWHERE_LIMIT_S)
+        await self._in_time(self._owed.wait_left(elsewhere, go_first=False), limit)
+        return not elsewhere <= self._owed.leaving
+
+    async def _in_time(self, wait: Awaitable[None], limit: float | None = None) -> bool:
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with asyncio.timeout_at(self._deadline if limit is None else limit):
                 await wait
         except TimeoutError:
             return False

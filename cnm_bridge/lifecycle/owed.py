@@ -3,7 +3,7 @@
 """Tear downs that are owed: due, or begun, and not done. Docker has forgotten such an endpoint; we have not."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -201,10 +201,16 @@ class OwedTearDowns:
             self._prefer(wanted)
         await self._retries.wait_tried(wanted)
 
-    async def wait_left(self, endpoints: Iterable[EndpointId]) -> None:
-        """Wait until some endpoints are gone, or at least not `leaving` any more: then their tear down has failed."""
+    async def wait_left(self, endpoints: Iterable[EndpointId], *, go_first: bool = True) -> None:
+        """Wait until some endpoints are gone, or at least not `leaving` any more: then their tear down has failed.
+
+        They are torn down at once, and, with `go_first`, before all others.
+        """
         wanted = frozenset(endpoints)
-        self._prefer(wanted)
+        if go_first:
+            self._prefer(wanted)
+        else:
+            self._hurry(wanted)
         await self._attempts.wait_until(lambda: not any(map(self._is_leaving, wanted)))
 
     async def wait_any_left(self, endpoints: Iterable[EndpointId]) -> None:
@@ -239,11 +245,15 @@ class OwedTearDowns:
             self.add(record.id)
 
     def _prefer(self, endpoints: Iterable[EndpointId]) -> None:
-        """Tear some endpoints down before all others, because a call waits for them."""
-        waited_for = [endpoint_id for endpoint_id in endpoints if self._is_due(endpoint_id)]
-        self._lull.hurry(waited_for)
-        self._places.prefer(waited_for)
-        self._retries.begin(waited_for)
+        """Tear some endpoints down at once and before all others, because a call needs what they have."""
+        self._places.prefer(self._hurry(endpoints))
+
+    def _hurry(self, endpoints: Iterable[EndpointId]) -> Sequence[EndpointId]:
+        """Have some endpoints torn down at once; return those of them for which an attempt runs or comes."""
+        due = [endpoint_id for endpoint_id in endpoints if self._is_due(endpoint_id)]
+        self._lull.hurry(due)
+        self._retries.begin(due)
+        return due
 
     def _is_due(self, endpoint_id: EndpointId) -> bool:
         """Tell whether an attempt in the background runs, or is the first and comes at once."""

@@ -9,10 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
+from cni_invoker import PluginFailed
 from cnm_bridge.daemon import Daemon, assemble
 from cnm_bridge.settings import Settings
 from spec import JsonObject, get_object, get_str, render_json
-from state import NetworkId, Phase, Store
+from state import EndpointId, NetworkId, Phase, Store
 from tests.kernel.real_plugins import find_plugins
 from tests.kernel.records import endpoint
 
@@ -20,6 +23,7 @@ ADDRESS = "10.7.0.9"
 NETWORK = "b" * 64
 FIRST, SECOND, THIRD = "1" * 64, "2" * 64, "3" * 64
 LIMIT_S = 60.0
+PLUGIN_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +35,16 @@ class Host:
         store: Its records.
         slow: As long as this file exists the plugin `idle` takes half a second for DEL, and `pool` before it begins.
         broken: As long as this file exists the plugin `pool` fails after its DEL of the first endpoint.
+        stuck: As long as this file exists DEL of the plugin `idle` hangs.
+        taken: As long as this file exists the plugin `pool` refuses every endpoint; DEL of `idle` removes it.
     """
 
     daemon: Daemon
     store: Store
     slow: Path
     broken: Path
+    stuck: Path
+    taken: Path
 
     async def call(self, method: str, body: JsonObject) -> JsonObject:
         """Carry out one call and give its answer."""
@@ -79,13 +87,16 @@ def write_plugin(path: Path, script: str) -> None:
 async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
     """A network with one address, on real plugins, and one endpoint that has it."""
     real = find_plugins("machine").directory
-    slow, broken, bin_dir, conf_dir = (tmp_path / name for name in ("slow", "broken", "bin", "net.d"))
+    slow, broken, stuck, taken = (tmp_path / name for name in ("slow", "broken", "stuck", "taken"))
+    bin_dir, conf_dir = (tmp_path / name for name in ("bin", "net.d"))
     bin_dir.mkdir()
     conf_dir.mkdir()
-    write_plugin(bin_dir / "idle", f"[ -e {slow} ] && sleep 0.5; exit 0")
+    hang = f"[ -e {slow} ] && sleep 0.5\nwhile [ -e {stuck} ]; do sleep 0.05; done"
+    write_plugin(bin_dir / "idle", f'[ "$CNI_COMMAND" = DEL ] || exit 0\n{hang}\nrm -f {taken}')
     wait = f'[ "$CNI_COMMAND" = DEL ] && [ -e {slow} ] && sleep 0.5'
+    refuse = f'[ "$CNI_COMMAND" = ADD ] && [ -e {taken} ] && exit 1'
     fail = f'[ "$CNI_COMMAND-$CNI_CONTAINERID" = DEL-{FIRST} ] && [ -e {broken} ] && exit 1'
-    write_plugin(bin_dir / "pool", f"{wait}\n{real}/ptp || exit $?\n{fail}\nexit 0")
+    write_plugin(bin_dir / "pool", f"{wait}\n{refuse}\n{real}/ptp || exit $?\n{fail}\nexit 0")
     ranges: JsonObject = {"subnet": "10.7.0.0/24", "rangeStart": ADDRESS, "rangeEnd": ADDRESS}
     plugin: JsonObject = {"type": "pool", "ipam": {"type": "host-local", "ranges": [[ranges]]}}
     conf_dir.joinpath("pool.conflist").write_bytes(
@@ -97,8 +108,10 @@ async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
         cni_bin_dirs=(bin_dir, real),
         cni_conf_dirs=(conf_dir,),
         docker_host=f"unix://{tmp_path}/no-engine",
+        plugin_timeout_s=PLUGIN_TIMEOUT_S,
     )
-    host = Host(daemon=assemble(settings, store), store=store, slow=slow, broken=broken)
+    daemon = assemble(settings, store)
+    host = Host(daemon=daemon, store=store, slow=slow, broken=broken, stuck=stuck, taken=taken)
     generic: JsonObject = {"com.docker.network.generic": {"cni.network": "pool"}}
     data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
     body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
@@ -109,8 +122,8 @@ async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
             assert await host.create(FIRST) == f"{ADDRESS}/32"
             yield host
         finally:
-            slow.unlink(missing_ok=True)
-            broken.unlink(missing_ok=True)
+            for path in (slow, broken, stuck, taken):
+                path.unlink(missing_ok=True)
             for record in store.endpoints():
                 await host.delete(record.id)
             while store.endpoints():  # noqa: ASYNC110 - nobody would set an event
@@ -149,3 +162,30 @@ async def test_after_one_whose_delete_failed(store: Store, tmp_path: Path) -> No
         await pool.delete(FIRST)
         assert await pool.create(SECOND) == f"{ADDRESS}/32"
         assert [record.phase for record in store.endpoints()] == [Phase.DELETING, Phase.READY]
+
+
+async def test_what_only_one_network_can_have(store: Store, tmp_path: Path) -> None:
+    """The network that had it is another one: it is tried again."""
+    async with one_address(store, tmp_path) as pool:
+        await pool.delete(FIRST)
+        while store.find_endpoint(EndpointId(FIRST)):  # noqa: ASYNC110 - nobody would set an event
+            await asyncio.sleep(0.05)
+        await pool.adopt(THIRD, "other")
+        pool.taken.touch()
+        await pool.delete(THIRD)
+        assert await pool.create(SECOND) == f"{ADDRESS}/32"
+
+
+async def test_a_refusal_beside_a_network_that_hangs(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The endpoint that leaves the other network does not have what is refused: that one's DEL is not waited for."""
+    monkeypatch.setattr("cnm_bridge.lifecycle.contention.WAIT_LIMIT_S", LIMIT_S)
+    async with one_address(store, tmp_path) as pool:
+        await pool.adopt(THIRD, "other")
+        pool.stuck.touch()
+        await pool.delete(THIRD)
+        with pytest.raises(PluginFailed, match="no IP addresses available"):
+            await pool.create(SECOND)
+        assert THIRD in pool.daemon.owed.leaving
+        assert pool.daemon.owed.all[EndpointId(THIRD)].attempts == 0
