@@ -216,6 +216,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         tear_down=tear_down,
         usage=usage,
         locks=endpoint_locks,
+        owners=owners,
         places=places,
         boot_id=boot_id,
         left_behind=LeftBehind(running_dir),

@@ -14,6 +14,7 @@ from cnm_bridge.lifecycle.attempts import Attempts
 from cnm_bridge.lifecycle.left_behind import LeftBehind
 from cnm_bridge.lifecycle.locks import KeyedLocks
 from cnm_bridge.lifecycle.lull import Lull
+from cnm_bridge.lifecycle.owners import AddressOwners
 from cnm_bridge.lifecycle.places import TearDownPlaces
 from cnm_bridge.lifecycle.retries import Retries
 from cnm_bridge.lifecycle.teardown import TearDown
@@ -53,6 +54,7 @@ class OwedTearDowns:
         tear_down: The one undo.
         usage: Tells what is in use, whatever the records say.
         locks: The locks of endpoints.
+        owners: Tells when a DEL that was put off, because a new endpoint claimed the address, can run.
         places: Limits how many are torn down at once.
         boot_id: The kernel's boot ID.
         left_behind: Ends the plugins that a killed daemon has left behind.
@@ -66,6 +68,7 @@ class OwedTearDowns:
         tear_down: TearDown,
         usage: Usage,
         locks: KeyedLocks[EndpointId],
+        owners: AddressOwners,
         places: TearDownPlaces,
         boot_id: str,
         left_behind: LeftBehind,
@@ -87,6 +90,7 @@ class OwedTearDowns:
             longest_pause_s=_LONGEST_PAUSE_S,
             on_attempt=self._attempts.announce,
         )
+        owners.when_released(self.add)
 
     @property
     def all(self) -> Mapping[EndpointId, OwedTearDown]:

@@ -7,9 +7,9 @@ is still being deleted if its DEL failed half way, if its record came back from 
 (`static`).
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cni_invoker import AddressClaimed, NetworkConfigurationList, needs_rules
 from cnm_bridge.kernel import IpAddress
@@ -20,8 +20,17 @@ __all__ = ["AddressOwners"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
+    """Addresses that an endpoint may receive.
+
+    Attributes:
+        addresses: The addresses.
+        types: The types of the endpoint's plugins.
+        put_off: Endpoints of which a DEL was put off because of this claim.
+    """
+
     addresses: frozenset[str]
     types: frozenset[str]
+    put_off: set[EndpointId] = field(default_factory=set)
 
 
 class AddressOwners:
@@ -34,6 +43,11 @@ class AddressOwners:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._claims: dict[EndpointId, _Claim] = {}
+        self._on_released: Callable[[EndpointId], None] = _ignore
+
+    def when_released(self, on_released: Callable[[EndpointId], None]) -> None:
+        """Have this called for each endpoint of which a DEL was put off, when the claim that was in its way is gone."""
+        self._on_released = on_released
 
     @contextmanager
     def claim(
@@ -44,7 +58,8 @@ class AddressOwners:
         try:
             yield
         finally:
-            del self._claims[endpoint_id]
+            for put_off in self._claims.pop(endpoint_id).put_off:
+                self._on_released(put_off)
 
     def find_owner(
         self, record: EndpointRecord, plugin: str, *, leaving: Collection[EndpointId] = ()
@@ -70,8 +85,13 @@ class AddressOwners:
             if claimant != record.id and needs_rules(
                 plugin, record.addresses, other_types=claim.types, other_addresses=claim.addresses
             ):
+                claim.put_off.add(record.id)
                 raise AddressClaimed(plugin, claimant)
         return None
+
+
+def _ignore(_: EndpointId) -> None:
+    return
 
 
 def _types_of(configuration: NetworkConfigurationList) -> frozenset[str]:

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from secrets import token_hex
 from typing import ClassVar
 
 import pytest
 
-from cni_invoker import Limits, PluginTimeout, Runtime
+from cni_invoker import Limits, NetworkConfigurationList, PluginTimeout, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.lifecycle import AddressOwners, KeyedLocks, LeftBehind, OwedTearDowns, TearDown, TearDownPlaces, Usage
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
@@ -79,6 +80,15 @@ class Stuck(Slow):
             await asyncio.Event().wait()
 
 
+class Walled(Slow):
+    """A tear down of an endpoint with a `firewall`."""
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Look whether the address is claimed."""
+        self._owners.find_owner(record, "firewall")
+        await super().__call__(record)
+
+
 class Docker:
     """Wants something, until it is said not to; nothing ever of the second endpoint."""
 
@@ -97,17 +107,20 @@ def make_owed(
     tear_down: type[TearDown] = TearDown,
     *,
     docker: Docker | None = None,
+    owners: AddressOwners | None = None,
 ) -> OwedTearDowns:
     """Make the object under test, without any plugin."""
     docker = docker or Docker()
+    owners = owners or AddressOwners(store)
     places = TearDownPlaces(Limits().executions)
-    undo = tear_down(store, Runtime([], Limits()), kernel, AddressOwners(store), places)
+    undo = tear_down(store, Runtime([], Limits()), kernel, owners, places)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return OwedTearDowns(
         store=store,
         tear_down=undo,
         usage=Usage(kernel, run_dir),
         locks=locks,
+        owners=owners,
         places=places,
         boot_id=BOOT,
         left_behind=LeftBehind(run_dir / "running"),
@@ -296,6 +309,26 @@ async def test_plugins_that_hang_again(store: Store, kernel: Kernel, tmp_path: P
         await owed.give_up(store.get_endpoint(EndpointId(SECOND)))
         await wait_gone(store, SECOND)
         assert len(Stuck.at_work) == most
+
+
+async def test_one_that_was_put_off(
+    store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new endpoint claimed its address: as soon as that one is made, or was refused, it is torn down."""
+    monkeypatch.setattr("cnm_bridge.lifecycle.owed._FIRST_PAUSE_S", 3600.0)
+    walled = endpoint(FIRST, plugins=[{"type": "firewall"}])
+    await put(store, replace(walled, addresses=("10.1.0.2",)))
+    owners = AddressOwners(store)
+    owed = make_owed(store, kernel, tmp_path / "run", Walled, owners=owners)
+    configuration = NetworkConfigurationList.from_document(walled.attachment.configuration)
+    async with running(owed):
+        with owners.claim(EndpointId(SECOND), [ip_address("10.1.0.2")], configuration):
+            await owed.give_up(store.get_endpoint(EndpointId(FIRST)))
+            await owed.wait_tried([EndpointId(FIRST)])
+            error = owed.all[EndpointId(FIRST)].error
+            assert error is not None
+            assert "plugin firewall waits for container" in error
+        await wait_gone(store, FIRST)
 
 
 async def test_many(store: Store, kernel: Kernel, tmp_path: Path) -> None:

@@ -91,6 +91,23 @@ async def test_an_endpoint_that_is_being_made(store: Store) -> None:
     assert owners.find_owner(first, "firewall") is None
 
 
+async def test_the_end_of_a_claim(store: Store) -> None:
+    """The DEL that was put off because of it can run at once; the end of another claim is no news for it."""
+    owners = AddressOwners(store)
+    released: list[EndpointId] = []
+    owners.when_released(released.append)
+    walled = NetworkConfigurationList.from_document(WALLED)
+    with owners.claim(SECOND, [ip_address(ADDRESS)], walled):
+        for _ in range(2):
+            with pytest.raises(AddressClaimed):
+                owners.find_owner(store.get_endpoint(FIRST), "firewall")
+        assert released == []
+    assert released == [FIRST]
+    with owners.claim(SECOND, [ip_address(ADDRESS)], walled):
+        pass
+    assert released == [FIRST]
+
+
 async def test_claims_that_are_in_no_way(store: Store) -> None:
     """Those of the endpoint itself, of another address, and of an endpoint without the plugin do not count."""
     owners = AddressOwners(store)
