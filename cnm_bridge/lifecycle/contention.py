@@ -65,13 +65,13 @@ class ContentionResolver:
         """Return what waits for one new endpoint on a CNI network; its time runs from now on."""
         return Contention(self, self._store, self._owed, network)
 
-    async def wait_for(self, endpoints: Iterable[EndpointId], limit_s: float = WAIT_LIMIT_S) -> None:
+    async def wait_for(self, endpoints: Iterable[EndpointId], limit_s: float) -> None:
         """Wait until some endpoints are gone or their tear down has failed, but not for long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._owed.wait_left(endpoints)
 
-    async def of(self, endpoints: Iterable[EndpointRecord], limit_s: float = WAIT_LIMIT_S) -> bool:
+    async def of(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
         """Tear down those of some endpoints that are dead; return whether any is gone.
 
         What fails, or takes longer than that, goes on in the background.

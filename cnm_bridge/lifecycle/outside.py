@@ -63,7 +63,8 @@ class ExternalConnectivity:
             return
         loop = asyncio.get_running_loop()
         deadline = loop.time() + WAIT_LIMIT_S
-        await self._contention.wait_for([owner.id for owner in await self._find_owners(request)])
+        owners = await self._find_owners(request)
+        await self._contention.wait_for([owner.id for owner in owners], WAIT_LIMIT_S)
         try:
             await self._publish(request)
         except CannotPublish as exc:

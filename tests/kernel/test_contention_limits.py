@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Whoever needs what dead endpoints have waits for a limited time, whatever else is done with these."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import Limits, Runtime
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.lifecycle import (
+    AddressOwners,
+    ContentionResolver,
+    KeyedLocks,
+    LeftBehind,
+    OwedTearDowns,
+    TearDown,
+    TearDownPlaces,
+    Usage,
+)
+from state import EndpointId, Phase, Store
+from tests.kernel.namespace import Namespace
+from tests.kernel.records import endpoint, put
+
+ID = EndpointId("1" * 64)
+
+
+@pytest.fixture(name="kernel")
+def make_kernel(tmp_path: Path, inhabited: Namespace) -> Kernel:
+    """One that sees only our own process and another one; not every machine shows all of its own."""
+    processes = tmp_path / "processes"
+    processes.mkdir()
+    for process in ("self", inhabited.path.parts[2]):
+        found = Path("/proc", process).resolve()
+        processes.joinpath(found.name).symlink_to(found)
+    return Kernel(reply_limit_s=5.0, processes=processes)
+
+
+async def test_a_lock_that_is_held(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """A call for the dead endpoint hangs and has its lock: that is not waited for without end."""
+    locks: KeyedLocks[EndpointId] = KeyedLocks()
+    owners, places = AddressOwners(store), TearDownPlaces(Limits().executions)
+    usage = Usage(kernel, tmp_path / "run")
+    owed = OwedTearDowns(
+        store=store,
+        tear_down=TearDown(store, Runtime([], Limits()), kernel, owners, places),
+        usage=usage,
+        locks=locks,
+        owners=owners,
+        left_behind=LeftBehind(tmp_path / "running"),
+        places=places,
+        boot_id="0c1f",
+        quiet_s=lambda _: 60.0,
+    )
+    resolver = ContentionResolver(store, kernel, usage, owed)
+    await put(store, replace(endpoint(ID), sandbox_key=str(tmp_path / "gone")))
+    async with asyncio.timeout(20):
+        async with locks.hold(ID):
+            assert not await resolver.of(store.endpoints(), 0.5)
+            assert store.get_endpoint(ID).phase is Phase.JOINED
+        await resolver.of(store.endpoints(), 0.5)
+    assert store.get_endpoint(ID).phase is Phase.DELETING  # it was found to be dead

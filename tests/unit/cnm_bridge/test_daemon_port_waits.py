@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A port that another endpoint has is waited for within one limit: Docker waits as long."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from cnm_bridge.daemon import assemble
+from cnm_bridge.errors import Refused
+from cnm_bridge.lifecycle import ContentionResolver
+from cnm_bridge.settings import Settings
+from spec import JsonObject
+from state import EndpointId, EndpointRecord, Phase, Store
+from tests.unit.cnm_bridge.test_daemon_departures import PORT, RECORD, REFERENCE
+
+OWNER = EndpointId("d" * 64)
+HOST_PORT: JsonObject = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
+
+
+class Recorded(ContentionResolver):
+    """Remembers how long each search for dead endpoints may take."""
+
+    limits: ClassVar[list[float]] = []
+
+    async def of(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
+        """Look for dead endpoints."""
+        self.limits.append(limit_s)
+        return await super().of(endpoints, limit_s)
+
+
+async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner that is torn down all the time leaves no time to look whether it is dead."""
+    monkeypatch.setattr("cnm_bridge.daemon.ContentionResolver", Recorded)
+    monkeypatch.setattr("cnm_bridge.lifecycle.outside.WAIT_LIMIT_S", 0.1)
+    store = Store.open(tmp_path / "state")
+    settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
+    attachment = replace(RECORD.attachment, capability_args={"portMappings": [HOST_PORT]})
+    owner = replace(RECORD, id=OWNER, phase=Phase.DELETING, sandbox_key="/run/other", attachment=attachment)
+    for record in (RECORD, owner):
+        await store.adopt_endpoint(record)
+    daemon = assemble(settings, store)
+    await daemon.publishing.load()
+    daemon.owed.add(OWNER)  # nobody carries it out
+    (program,) = (one for one in daemon.methods if one.name == "NetworkDriver.ProgramExternalConnectivity")
+    assert callable(program.answer)
+    options: JsonObject = {"com.docker.network.portmap": [{**PORT, "HostPort": 8080, "HostPortEnd": 8080}]}
+    with pytest.raises(Refused, match=f"published for endpoint {OWNER}"):
+        await program.answer({**REFERENCE, "Options": options})
+    (limit_s,) = Recorded.limits
+    assert limit_s <= 0
+    store.close()
