@@ -3,7 +3,6 @@
 """GC of a runtime that remembers: what is stale gets its DEL, and nobody else does."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import (
-    Attachment,
     AttachmentKey,
     CachedAttachment,
     CachedRuntime,
@@ -136,31 +134,26 @@ async def test_gc_spares_what_came_before_it_looked(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("first", ["add", "gc"])
-async def test_gc_spares_what_comes_meanwhile(scene: Scene, first: str) -> None:
+async def test_gc_spares_what_comes_meanwhile(scene: Scene, tmp_path: Path, first: str) -> None:
     """An ADD under way when GC is asked for, or that comes while GC waits, is in nobody's list of the valid."""
-    scene.plugins.install("first", ADD={"result": RESULT, "sleep_s": 0.3})
-    late = replace(ATTACHMENT, container_id="late")
+    gate = tmp_path / "gate"
     await scene.runtime.add(BLUE, ATTACHMENT)
+    scene.plugins.install("first", ADD={"result": RESULT, "wait_for": str(gate)})
 
-    async def collect() -> None:
-        await scene.runtime.gc(BLUE, ())
-
-    async def add(attachment: Attachment) -> None:
-        await scene.runtime.add(BLUE, attachment)
-
-    async def later(work: Callable[[], Awaitable[None]]) -> None:
-        await asyncio.sleep(0.1)
-        await work()
+    async def begin_add(tasks: asyncio.TaskGroup, container_id: str) -> None:
+        begun = scene.calls.count("first ADD")
+        tasks.create_task(scene.runtime.add(BLUE, replace(ATTACHMENT, container_id=container_id)))
+        while scene.calls.count("first ADD") == begun:  # noqa: ASYNC110  # another process writes it
+            await asyncio.sleep(0.01)
 
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        if first == "add":
-            tasks.create_task(add(late))
-            tasks.create_task(later(collect))
-        else:
-            # A further ADD keeps GC waiting, so that the late one comes while it waits.
-            tasks.create_task(add(replace(ATTACHMENT, container_id="early")))
-            tasks.create_task(later(collect))
-            tasks.create_task(later(lambda: later(lambda: add(late))))
+        # In either case an ADD that has begun keeps GC waiting; the late one is that one, or comes while GC waits.
+        await begin_add(tasks, "late" if first == "add" else "early")
+        tasks.create_task(scene.runtime.gc(BLUE, ()))
+        await asyncio.sleep(0.1)
+        if first == "gc":
+            await begin_add(tasks, "late")
+        gate.touch()
     there = {kept.attachment.container_id for kept in await scene.runtime.attachments()}
     assert "c1" not in there
     assert "late" in there
