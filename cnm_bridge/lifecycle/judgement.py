@@ -9,13 +9,11 @@ only when two looks, some seconds apart, agree in it (`reconcile.py`).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from cnm_bridge.engine import LOCAL, EngineEndpoint, EngineNetwork
-from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
+from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
 
 __all__ = [
-    "ATTACHED",
     "EngineView",
     "forgotten_endpoints",
     "forgotten_networks",
@@ -23,9 +21,6 @@ __all__ = [
     "unchanged_since",
     "unknown_endpoints",
 ]
-
-ATTACHED: Final = frozenset({Phase.READY, Phase.JOINED})
-"""The phases in which Docker has an endpoint; in the others it is in the making, or given up already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +49,7 @@ def forgotten_endpoints(view: EngineView, endpoints: Iterable[EndpointRecord]) -
     return tuple(
         record
         for record in endpoints
-        if record.phase in ATTACHED and record.network_id in view.networks and _has_forgotten(view, record)
+        if record.phase.is_attached and record.network_id in view.networks and _has_forgotten(view, record)
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.lifecycle.judgement import ATTACHED
 from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
 from state import EndpointRecord, Phase
 
@@ -43,7 +42,7 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
     Raises:
         KernelError: Links or processes cannot be looked at.
     """
-    wanted = [record for record in endpoints if record.phase in ATTACHED]
+    wanted = [record for record in endpoints if record.phase.is_attached]
     callers = {record.id: record.caller for record in wanted if record.caller and record.sandbox_key}
     ended = {caller for caller in set(callers.values()) if kernel.find_start(caller.pid) != caller.started}
     orphans = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
@@ -87,7 +86,7 @@ async def _without_sandbox(kernel: Kernel, endpoints: Iterable[EndpointRecord]) 
 
     Where it is joined to, the record of a rebuilt endpoint does not tell.
     """
-    attached = [record for record in endpoints if record.phase in ATTACHED]
+    attached = [record for record in endpoints if record.phase.is_attached]
     gone = await kernel.gone_sandboxes({record.sandbox_key for record in attached if record.sandbox_key is not None})
     return tuple(
         record
