@@ -15,19 +15,19 @@ It needs a running asyncio event loop and Linux 5.3.
 """
 
 from cni_invoker.attachment import Attachment, AttachmentKey
-from cni_invoker.cache import AttachmentCache, AttachmentReader, CachedAttachment, MemoryCache
-from cni_invoker.cached import CachedRuntime
+from cni_invoker.caching.cache import AttachmentCache, AttachmentReader, CachedAttachment, MemoryCache
+from cni_invoker.caching.collection import collect_garbage
+from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
+from cni_invoker.caching.runtime import CachedRuntime
 from cni_invoker.codes import ErrorCode
-from cni_invoker.collection import collect_garbage
-from cni_invoker.config import NetworkConfigurationList, PluginConfiguration, parse_configuration
-from cni_invoker.convert import convert_result
-from cni_invoker.deletion import needs_rules
-from cni_invoker.directory import (
+from cni_invoker.config.directory import (
     ConfigurationDirectories,
     ConfigurationIndex,
     ShadowedConfiguration,
     read_configuration,
 )
+from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, parse_configuration
+from cni_invoker.deletion import needs_rules
 from cni_invoker.errors import (
     AddressClaimed,
     AttachmentExists,
@@ -46,9 +46,12 @@ from cni_invoker.errors import (
     VerbUnsupported,
     VersionUnsupported,
 )
-from cni_invoker.executions import ExecutionObserver
-from cni_invoker.file_cache import DEFAULT_CACHE_DIR, FileCache
-from cni_invoker.limits import Limits
+from cni_invoker.execution.executions import ExecutionObserver
+from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.orphans import end_strays, find_strays
+from cni_invoker.execution.request import Request
+from cni_invoker.execution.shared_chains import DEFAULT_LOCK_DIR
+from cni_invoker.execution.trace import TraceContext
 from cni_invoker.plugin_errors import (
     BadResult,
     PluginError,
@@ -58,12 +61,9 @@ from cni_invoker.plugin_errors import (
     PluginTimeout,
 )
 from cni_invoker.preflight import PluginFinding, Preflight, Role, run_preflight
-from cni_invoker.request import Request
-from cni_invoker.result import Dns, Interface, IpAssignment, Result, Route, parse_result
+from cni_invoker.results.convert import convert_result
+from cni_invoker.results.result import Dns, Interface, IpAssignment, Result, Route, parse_result
 from cni_invoker.runtime import Collecting, Runtime
-from cni_invoker.shared_chains import DEFAULT_LOCK_DIR
-from cni_invoker.strays import end_strays, find_strays
-from cni_invoker.trace import TraceContext
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo
 

@@ -2,6 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m cni_invoker` is `cni-invoker`."""
 
-from cni_invoker.tool import main
+from cni_invoker.cli.tool import main
 
 main()

@@ -11,15 +11,15 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
-from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
+from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.deletion import RULES_BY_ADDRESS, Progress, is_done, progress_of_add, says_unknown_container
 from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
-from cni_invoker.executions import Executions
+from cni_invoker.execution.executions import Executions
+from cni_invoker.execution.request import Request, Requests
+from cni_invoker.execution.shared_chains import SharedChains
 from cni_invoker.negotiation import Negotiation, choose_version
 from cni_invoker.plugin_errors import BadResult, PluginError, PluginFailed
-from cni_invoker.request import Request, Requests
-from cni_invoker.result import Result, parse_result
-from cni_invoker.shared_chains import SharedChains
+from cni_invoker.results.result import Result, parse_result
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import is_at_least
 

@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.config import NetworkConfigurationList, PluginConfiguration
+from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import CniError, NoCommonVersion
-from cni_invoker.executions import Executions
+from cni_invoker.execution.executions import Executions
+from cni_invoker.execution.request import Requests
 from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginTimeout
-from cni_invoker.request import Requests
 from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, parse_version_info
 
 __all__ = ["Negotiation", "choose_version"]

@@ -18,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, assert_never
 
-from cni_invoker.config import NetworkConfigurationList
+from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import CniError
 from cni_invoker.plugin_errors import PluginNotFound, PluginNotStarted
 from cni_invoker.runtime import Runtime

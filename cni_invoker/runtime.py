@@ -14,19 +14,19 @@ from pathlib import Path
 from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.chain import Chain
 from cni_invoker.codes import ErrorCode
-from cni_invoker.config import NetworkConfigurationList
+from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.executions import ExecutionObserver, Executions
+from cni_invoker.execution.executions import ExecutionObserver, Executions
+from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.request import Request, Requests
+from cni_invoker.execution.running import RunningPlugins
+from cni_invoker.execution.shared_chains import SharedChains
+from cni_invoker.execution.trace import TraceContext
 from cni_invoker.gate import Gates
-from cni_invoker.limits import Limits
 from cni_invoker.names import check_argument
 from cni_invoker.negotiation import Negotiation
 from cni_invoker.plugin_errors import PluginNotFound
-from cni_invoker.request import Request, Requests
-from cni_invoker.result import Result
-from cni_invoker.running import RunningPlugins
-from cni_invoker.shared_chains import SharedChains
-from cni_invoker.trace import TraceContext
+from cni_invoker.results.result import Result
 from cni_invoker.versions import VersionInfo, require_supported
 
 __all__ = ["Collecting", "Runtime"]

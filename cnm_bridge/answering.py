@@ -17,8 +17,8 @@ import structlog
 from aiohttp import web
 
 from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app
-from cnm_bridge.lifecycle import OwedTearDowns
 from cnm_bridge.sockets import BACKLOG
+from cnm_bridge.teardown.queue import OwedTearDowns
 
 __all__ = ["answering"]
 

@@ -18,42 +18,40 @@ from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, FileCache, I
 from cnm_bridge import __version__
 from cnm_bridge.answering import answering
 from cnm_bridge.api import CallsUnderWay, Connections, Method, network_driver, status_method
-from cnm_bridge.attachment_cache import EndpointCache
+from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
+from cnm_bridge.endpoints.port_publisher import Publishing
+from cnm_bridge.endpoints.sandbox_sync import Settling
+from cnm_bridge.endpoints.service import Endpoints
+from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import HostPorts, Kernel
-from cnm_bridge.lifecycle import (
-    AddressOwners,
-    Audit,
-    Binder,
-    Certainty,
-    ContentionResolver,
-    Endpoints,
-    ExternalConnectivity,
-    KeyedLocks,
-    LeftBehind,
-    LostNetworks,
-    Networks,
-    OwedTearDowns,
-    PluginGarbage,
-    PluginLog,
-    PortClaims,
-    Publishing,
-    RebuildEndpoint,
-    Reconcile,
-    RemoveRemains,
-    Settling,
-    Status,
-    TearDown,
-    TearDownPlaces,
-    Unpublished,
-    Usage,
-)
 from cnm_bridge.log import configure_logging
+from cnm_bridge.networks.engine_import import LostNetworks
+from cnm_bridge.networks.name_resolver import Binder
+from cnm_bridge.networks.service import Networks
+from cnm_bridge.planning.port_claims import PortClaims
+from cnm_bridge.plugin_log import PluginLog
+from cnm_bridge.recovery.adopt import RebuildEndpoint
+from cnm_bridge.recovery.attachment_cache import EndpointCache
+from cnm_bridge.recovery.completeness import Certainty
+from cnm_bridge.recovery.leftovers import RemoveRemains
+from cnm_bridge.recovery.orphans import Audit
+from cnm_bridge.recovery.plugin_gc import PluginGarbage
+from cnm_bridge.recovery.reconciler import Reconcile
 from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.resources import keep_memory_small, raise_descriptor_limit, settle_memory
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import Settings
+from cnm_bridge.status_report import Status
 from cnm_bridge.systemd import take_notify
+from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.contention import ContentionResolver
+from cnm_bridge.teardown.in_use import Usage
+from cnm_bridge.teardown.orphaned_plugins import LeftBehind
+from cnm_bridge.teardown.places import TearDownPlaces
+from cnm_bridge.teardown.queue import OwedTearDowns
+from cnm_bridge.teardown.teardown import TearDown
 from state import EndpointId, NetworkId, StateError, Store
 
 __all__ = ["Daemon", "assemble", "run", "serve"]

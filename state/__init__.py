@@ -12,7 +12,6 @@ from state.errors import (
     StateUnusable,
     WrongPhase,
 )
-from state.finding import Finding
 from state.migrations import SCHEMA_VERSION
 from state.phases import TRANSITIONS, Phase
 from state.records import (
@@ -25,6 +24,7 @@ from state.records import (
     ProcessRecord,
     RequestedInterface,
 )
+from state.salvage.finding import Finding
 from state.store import Store
 
 __all__ = [

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from spec import JsonObject, render_json
-from state.copies import copy_path, remove_old_copies
 from state.db import Database
 from state.errors import RecordDamaged, StateUnusable
-from state.finding import Finding
+from state.salvage.copies import copy_path, remove_old_copies
+from state.salvage.finding import Finding
 
 __all__ = ["DamagedRecord", "set_aside"]
 

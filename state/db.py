@@ -27,8 +27,8 @@ import plyvel
 
 from state.directory import finish_replacement, lock_directory, release, replace
 from state.errors import StateUnusable
-from state.finding import Finding
-from state.salvage import Salvage, find_fault, read_good
+from state.salvage.finding import Finding
+from state.salvage.salvage import Salvage, find_fault, read_good
 
 __all__ = ["Database"]
 

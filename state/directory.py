@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from state.copies import copy_path, remove_old_copies
 from state.errors import StateLocked, StateUnusable
+from state.salvage.copies import copy_path, remove_old_copies
 
 __all__ = ["finish_replacement", "lock_directory", "release", "replace"]
 

@@ -18,7 +18,6 @@ from typing import Final, Self
 
 from spec import JsonError, JsonObject, JsonValue, parse_json
 from state.codec import as_stored, parse_endpoint, parse_network, render_endpoint, render_network, value_of_stored
-from state.copies import find_copies
 from state.damaged_records import DamagedRecord, set_aside
 from state.db import Database
 from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaTooNew, StateUnusable, WrongPhase
@@ -26,6 +25,7 @@ from state.index import Index
 from state.migrations import SCHEMA_VERSION, migrate
 from state.phases import TRANSITIONS, Phase
 from state.records import EndpointId, EndpointRecord, NetworkId, NetworkRecord
+from state.salvage.copies import find_copies
 from state.transfer import parse_export, render_export
 
 __all__ = ["SCHEMA_VERSION", "Store"]

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """HTTP: the plugin socket and the calls that Docker makes on it."""
 
-from cnm_bridge.api.calls import CallsUnderWay
+from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.api.connections import Connections
 from cnm_bridge.api.network_driver import network_driver
 from cnm_bridge.api.rpc import MAX_BODY_BYTES, Method, make_app

@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from cnm_bridge.caller import CALLER_PID
+from cnm_bridge.model.caller import CALLER_PID
 
 __all__ = ["Connections"]
 

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from cnm_bridge.api.rpc import Method
-from cnm_bridge.lifecycle import Endpoints, ExternalConnectivity, Networks
+from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
+from cnm_bridge.endpoints.service import Endpoints
+from cnm_bridge.networks.service import Networks
 from cnm_bridge.wire import (
     parse_create_endpoint,
     parse_create_network,

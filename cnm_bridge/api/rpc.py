@@ -24,7 +24,7 @@ import structlog
 from aiohttp import web
 
 from cni_invoker import CniError
-from cnm_bridge.api.calls import CallsUnderWay
+from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.api.connections import Connections
 from cnm_bridge.errors import BadRequest, BridgeError
 from cnm_bridge.kernel import KernelError

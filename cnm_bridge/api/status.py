@@ -3,7 +3,7 @@
 """The one call that is not Docker's: `cni-bridge status` asks how things stand, on the same socket."""
 
 from cnm_bridge.api.rpc import Method
-from cnm_bridge.lifecycle import Status
+from cnm_bridge.status_report import Status
 from spec import JsonObject
 
 __all__ = ["status_method"]

@@ -14,7 +14,7 @@ from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import Settings
 
 if TYPE_CHECKING:  # plugins and schemas take a while to import, which `serve` does not have
-    from cnm_bridge.lifecycle.explanation import Explanation
+    from cnm_bridge.planning.explanation import Explanation
     from state import RequestedInterface
 
 __all__ = ["explain"]
@@ -119,9 +119,9 @@ async def _explain(
     from cni_invoker import Attachment, Limits, Runtime, run_preflight  # noqa: PLC0415
     from cnm_bridge.cli.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.engine import Engine  # noqa: PLC0415
-    from cnm_bridge.lifecycle.explanation import explain as explain_plan  # noqa: PLC0415
-    from cnm_bridge.lifecycle.naming import STAGING_IFNAME, staging_path  # noqa: PLC0415
-    from cnm_bridge.lifecycle.plan import plan_attachment  # noqa: PLC0415
+    from cnm_bridge.model.naming import STAGING_IFNAME, staging_path  # noqa: PLC0415
+    from cnm_bridge.planning.explanation import explain as explain_plan  # noqa: PLC0415
+    from cnm_bridge.planning.plan import plan_attachment  # noqa: PLC0415
     from state import EndpointId  # noqa: PLC0415
 
     engine = Engine(settings.docker_host, settings.engine_timeout_s)

@@ -9,7 +9,7 @@ from pathlib import Path
 from cni_invoker import ConfigurationDirectories, ConfigurationNotFound, NetworkConfigurationList
 from cnm_bridge.engine import Engine, EngineNetwork
 from cnm_bridge.errors import EngineUnavailable, Refused
-from cnm_bridge.lifecycle.options import Options, merge_options, parse_options
+from cnm_bridge.planning.options import Options, merge_options, parse_options
 
 __all__ = ["ExplainedNetwork", "find_explained_network"]
 

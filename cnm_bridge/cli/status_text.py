@@ -14,7 +14,7 @@ def render_status(status: JsonObject) -> str:
     Pending tear downs, ports that are not published and orphans have tables if there are any.
 
     Args:
-        status: As `cnm_bridge.lifecycle.status` shows it.
+        status: As `cnm_bridge.status_report` shows it.
     """
     networks = get_objects(status, "networks")
     names = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}

@@ -5,11 +5,16 @@
 The only user of netlink and of pyroute2. Knows no Docker, CNI, database or HTTP. `Kernel` is the way in.
 """
 
-import cnm_bridge.kernel.pyroute2_in_parts  # noqa: F401 - before all that imports parts of it
+import cnm_bridge.kernel.netlink.pyroute2_in_parts  # noqa: F401 - before all that imports parts of it
 
 # isort: split
-from cnm_bridge.kernel.carried import Neighbour, Qdisc, Rule, Sysctl
-from cnm_bridge.kernel.errors import (
+from cnm_bridge.kernel.facade import WATCHES_AT_ONCE, Kernel
+from cnm_bridge.kernel.host_ports import HostPorts
+from cnm_bridge.kernel.movement.link_mover import Whereabouts
+from cnm_bridge.kernel.netlink.links import Link
+from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation
+from cnm_bridge.kernel.records.carried import Neighbour, Qdisc, Rule, Sysctl
+from cnm_bridge.kernel.records.errors import (
     KernelError,
     LinkMissing,
     NamespaceMissing,
@@ -18,12 +23,8 @@ from cnm_bridge.kernel.errors import (
     NotCarriable,
     NotSettled,
 )
-from cnm_bridge.kernel.host_ports import HostPorts
-from cnm_bridge.kernel.journey import Whereabouts
-from cnm_bridge.kernel.kernel import WATCHES_AT_ONCE, Kernel
-from cnm_bridge.kernel.links import Link
-from cnm_bridge.kernel.settlement import Placement, ReplacedRoute, Settlement
-from cnm_bridge.kernel.snapshot import (
+from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, Settlement
+from cnm_bridge.kernel.records.snapshot import (
     BY_KERNEL,
     MAIN_TABLE,
     NO_PREFIX_ROUTE,
@@ -38,7 +39,6 @@ from cnm_bridge.kernel.snapshot import (
     Route,
     Snapshot,
 )
-from cnm_bridge.kernel.sysctl import Baseline, Observation
 
 __all__ = [
     "BY_KERNEL",

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from cnm_bridge.cli.main import serve
-from cnm_bridge.lifecycle import options
+from cnm_bridge.planning import options
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text("utf-8")

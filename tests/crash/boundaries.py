@@ -18,12 +18,12 @@ from typing import Any, Final
 from aiohttp import web
 from pyroute2.netlink import rtnl
 
-from cni_invoker import execute, process
-from cni_invoker.process import Ended
+from cni_invoker.execution import execute, process
+from cni_invoker.execution.process import Ended
 from cnm_bridge.api import CallsUnderWay, Connections, Method, rpc
-from cnm_bridge.kernel import netns
-from cnm_bridge.kernel.message import Message, Wanted
-from cnm_bridge.kernel.netlink import Netlink
+from cnm_bridge.kernel.namespaces import netns
+from cnm_bridge.kernel.netlink.message import Message, Wanted
+from cnm_bridge.kernel.netlink.socket import Netlink
 from spec import JsonObject, Validator, as_object, parse_json
 from state.db import Database
 from state.stored_value import line_of

@@ -20,7 +20,7 @@ from cni_invoker import (
     Result,
     Verb,
 )
-from cnm_bridge.traces import ifb_name
+from cnm_bridge.recovery.artifacts import ifb_name
 from spec import JsonObject, JsonValue
 from tests.kernel.namespace import Namespace
 from tests.lab import LabState

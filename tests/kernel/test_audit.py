@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.lifecycle import Audit
-from cnm_bridge.traces import chain_names, ifb_name
+from cnm_bridge.recovery.artifacts import chain_names, ifb_name
+from cnm_bridge.recovery.orphans import Audit
 from spec import JsonObject
 from state import Store
 from tests.kernel.namespace import Namespace

@@ -9,9 +9,10 @@ from pathlib import Path
 import structlog
 
 from cnm_bridge.daemon import assemble
+from cnm_bridge.endpoints import sandbox_sync as settling_module
+from cnm_bridge.endpoints.sandbox_sync import Settling
 from cnm_bridge.kernel import Kernel, Placement
-from cnm_bridge.lifecycle import KeyedLocks, Settling
-from cnm_bridge.lifecycle import settling as settling_module
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import Settings
 from spec import JsonObject
 from state import EndpointId, Store

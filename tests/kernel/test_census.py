@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.kernel.census import altnames_in_use, mounted_namespaces
-from cnm_bridge.kernel.netns import current_namespace, namespace_id
-from cnm_bridge.kernel.threads import run_in_thread
+from cnm_bridge.kernel.namespaces.discovery import altnames_in_use, mounted_namespaces
+from cnm_bridge.kernel.namespaces.netns import current_namespace, namespace_id
+from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from tests.kernel.namespace import Namespace, living_process
 
 # linux/capability.h

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker.tool_environment import container_id
+from cni_invoker.cli.environment import container_id
 from spec import JsonObject, as_object, get_objects, get_str, parse_json
 from tests.kernel.namespace import Namespace
 

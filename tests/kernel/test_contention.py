@@ -180,7 +180,7 @@ async def test_a_refusal_beside_a_network_that_hangs(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The endpoint that leaves the other network does not have what is refused: that one's DEL is not waited for."""
-    monkeypatch.setattr("cnm_bridge.lifecycle.contention.WAIT_LIMIT_S", LIMIT_S)
+    monkeypatch.setattr("cnm_bridge.teardown.contention.WAIT_LIMIT_S", LIMIT_S)
     async with one_address(store, tmp_path) as pool:
         await pool.adopt(THIRD, "other")
         pool.stuck.touch()

@@ -10,16 +10,14 @@ import pytest
 
 from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.lifecycle import (
-    AddressOwners,
-    ContentionResolver,
-    KeyedLocks,
-    LeftBehind,
-    OwedTearDowns,
-    TearDown,
-    TearDownPlaces,
-    Usage,
-)
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.contention import ContentionResolver
+from cnm_bridge.teardown.in_use import Usage
+from cnm_bridge.teardown.orphaned_plugins import LeftBehind
+from cnm_bridge.teardown.places import TearDownPlaces
+from cnm_bridge.teardown.queue import OwedTearDowns
+from cnm_bridge.teardown.teardown import TearDown
 from state import EndpointId, Phase, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put

@@ -15,7 +15,13 @@ import pytest
 
 from cni_invoker import Limits, NetworkConfigurationList, PluginTimeout, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.lifecycle import AddressOwners, KeyedLocks, LeftBehind, OwedTearDowns, TearDown, TearDownPlaces, Usage
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.in_use import Usage
+from cnm_bridge.teardown.orphaned_plugins import LeftBehind
+from cnm_bridge.teardown.places import TearDownPlaces
+from cnm_bridge.teardown.queue import OwedTearDowns
+from cnm_bridge.teardown.teardown import TearDown
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
@@ -163,7 +169,7 @@ async def wait_gone(store: Store, endpoint_id: str) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that gives way to Docker for as long as it takes."""
-    monkeypatch.setattr("cnm_bridge.lifecycle.lull._LONGEST_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.scheduling.idle_gate._LONGEST_S", 3600.0)
 
 
 @pytest.mark.usefixtures("patient")
@@ -203,7 +209,7 @@ async def test_docker_deletes_what_has_failed(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is tried again at once, however long the pause is yet."""
-    monkeypatch.setattr("cnm_bridge.lifecycle.owed._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.teardown.queue._FIRST_PAUSE_S", 3600.0)
     await put(store, endpoint(SECOND, Phase.READY))
     owed = make_owed(store, kernel, tmp_path / "run", Sulky)
     async with running(owed):
@@ -315,7 +321,7 @@ async def test_one_that_was_put_off(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new endpoint claimed its address: as soon as that one is made, or was refused, it is torn down."""
-    monkeypatch.setattr("cnm_bridge.lifecycle.owed._FIRST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("cnm_bridge.teardown.queue._FIRST_PAUSE_S", 3600.0)
     walled = endpoint(FIRST, plugins=[{"type": "firewall"}])
     await put(store, replace(walled, addresses=("10.1.0.2",)))
     owners = AddressOwners(store)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList, Runtime
-from cnm_bridge.attachment_cache import EndpointCache
-from cnm_bridge.lifecycle import PluginGarbage
+from cnm_bridge.recovery.attachment_cache import EndpointCache
+from cnm_bridge.recovery.plugin_gc import PluginGarbage
 from spec import JsonObject
 from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
 from tests.kernel.namespace import Namespace

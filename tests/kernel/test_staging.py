@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.kernel.netns import is_namespace
+from cnm_bridge.kernel.namespaces.netns import is_namespace
 from tests.kernel.namespace import Namespace
 
 

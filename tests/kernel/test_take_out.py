@@ -25,7 +25,7 @@ from cnm_bridge.kernel import (
     Route,
     Snapshot,
 )
-from cnm_bridge.kernel.netns import current_namespace, namespace_id
+from cnm_bridge.kernel.namespaces.netns import current_namespace, namespace_id
 from tests.kernel.namespace import Namespace
 
 HOST_NAME = "cb0123456789a"

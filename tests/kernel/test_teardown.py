@@ -12,7 +12,9 @@ import pytest
 
 from cni_invoker import AddressClaimed, Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.lifecycle import AddressOwners, TearDown, TearDownPlaces
+from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.places import TearDownPlaces
+from cnm_bridge.teardown.teardown import TearDown
 from spec import JsonObject
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.records import endpoint, put

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.lifecycle.naming import alternative_name, host_link_name
-from cnm_bridge.lifecycle.verification import find_abandoned
+from cnm_bridge.model.naming import alternative_name, host_link_name
+from cnm_bridge.teardown.liveness import find_abandoned
 from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, ProcessRecord, RequestedInterface
 from tests.kernel.namespace import Namespace
 

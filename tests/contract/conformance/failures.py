@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from cni_invoker import Attachment, BadResult, PluginFailed, PluginNotStarted, PluginTimeout, run_preflight
-from cni_invoker.execute import execute
-from cni_invoker.request import Request
+from cni_invoker.execution.execute import execute
+from cni_invoker.execution.request import Request
 from cni_invoker.verbs import Verb
 from spec import JsonValue, find_str, get_int, get_object, get_str, get_strings, render_json
 from tests.contract.conformance.case import Case
@@ -72,7 +72,7 @@ async def last_words(case: Case, scene: Scene) -> None:
     logged: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: logged.append(str(record.__dict__.get("line")))  # type: ignore[method-assign]
-    logger = logging.getLogger("cni_invoker.execute")
+    logger = logging.getLogger("cni_invoker.execution.execute")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

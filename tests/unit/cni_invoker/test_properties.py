@@ -25,9 +25,9 @@ from cni_invoker import (
     parse_configuration,
     parse_result,
 )
-from cni_invoker.execute import _find_error
-from cni_invoker.libcni_record import parse_record
-from cni_invoker.request import Requests
+from cni_invoker.caching.libcni_record import parse_record
+from cni_invoker.execution.execute import _find_error
+from cni_invoker.execution.request import Requests
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import parse_version_info
 from spec import JsonError, JsonObject, JsonValue, find_str, get_str, parse_json, render_json

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cni_invoker.tool_environment import container_id
+from cni_invoker.cli.environment import container_id
 from spec import JsonObject, JsonValue, as_object, parse_json
 from tests.plugins import Command, FakePlugins
 

@@ -11,8 +11,9 @@ from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Final
 
 from cnm_bridge.daemon import assemble
+from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.errors import CannotPublish
-from cnm_bridge.lifecycle import PortClaims, Unpublished
+from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.settings import Settings
 from cnm_bridge.wire import ProgramExternalConnectivity
 from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store

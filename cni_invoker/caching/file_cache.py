@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The attachment cache on disk as libcni has it, so that cnitool and we can work on the same attachments.
+
+One file per attachment, `<directory>/results/<network>-<container ID>-<ifname>`, of libcni's form (`libcni_record`).
+What is different from libcni does not disturb it:
+
+* A file is replaced whole, and is on the disk when `put` returns; libcni's may be empty after a loss of power, which
+  then keeps the attachment from being deleted (cni#1055).
+* The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. The second to
+  come gets a name of its own, the shared one with a hash at its end. libcni lists it all the same, as it lists by
+  content.
+* A name that is too long for a file (255 bytes) is cut off, with a hash at its end. libcni cannot keep such an
+  attachment; it lists ours, and does not find them by name.
+* Processes are kept apart (`locks`); libcni takes no locks, so that cnitool does not wait.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.caching.cache import CachedAttachment
+from cni_invoker.caching.durable import in_thread, make_durably, sync
+from cni_invoker.caching.libcni_record import UnknownKind, parse_record, render_record
+from cni_invoker.caching.locks import Locks
+from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
+from cni_invoker.names import check_network_name
+from spec import JsonError, JsonObject
+
+__all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
+
+log = logging.getLogger(__name__)
+
+DEFAULT_CACHE_DIR: Final = Path("/var/lib/cni")
+"""Where libcni has its own."""
+
+_FILE_MODE: Final = 0o600  # a configuration may hold credentials
+_FILE_BYTES: Final = 16 << 20
+"""What is larger is no attachment: a result has some kilobytes, a configuration too."""
+
+_LOCK_PAUSE_S: Final = 0.005
+"""Between two attempts to get the lock; a change takes some milliseconds."""
+
+_NAME_BYTES: Final = 255
+_DIGEST_CHARS: Final = 16
+
+
+class FileCache:
+    """Keeps attachments in files, on the disk when a method returns.
+
+    Several processes may use one directory; a lock on it is held for the milliseconds of one change.
+
+    Args:
+        directory: The cache directory; it is made when the first attachment comes.
+        lock_s: How long to wait for another process that has the lock, in seconds.
+    """
+
+    def __init__(self, directory: Path = DEFAULT_CACHE_DIR, *, lock_s: float = 10.0) -> None:
+        self._directory = directory
+        self._lock_s = lock_s
+        self._results = directory / "results"
+        self._locks = Locks(directory)
+
+    @property
+    def running_dir(self) -> Path:
+        """Where a `Runtime` is to keep which plugins it runs: there `hold` looks for those of a killed one."""
+        return self._locks.running_dir
+
+    def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:
+        """Keep everybody else off a container, or off a network; the end of the process ends it too.
+
+        A plugin that a killed process has left behind at work for the container is ended first.
+
+        Raises:
+            PluginStillRuns: That cannot be done.
+        """
+        return self._locks.hold(network, container_id, wait_s=wait_s)
+
+    async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
+        """Keep `cached`."""
+        await in_thread(lambda: self._put(cached, new=new))
+
+    async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
+        """Return what is kept of an attachment.
+
+        A file of before libcni 0.8 has nothing but the result, without configuration, namespace and arguments.
+        """
+        return await in_thread(lambda: self._find(network, key))
+
+    async def remove(self, network: str, key: AttachmentKey) -> None:
+        """Forget an attachment, also one whose file cannot be understood."""
+        await in_thread(lambda: self._remove(network, key))
+
+    async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
+        """Return all attachments, or those to one network, by file name; libcni's `GetCachedAttachments`."""
+        return await in_thread(lambda: self._list(network, whole=whole))
+
+    def _put(self, cached: CachedAttachment, *, new: bool) -> None:
+        key = cached.attachment.key
+        own, shared = self._files(cached.network, key)
+        with _reported("write", self._results):
+            make_durably(self._results)
+            with _locked(self._results, self._lock_s):
+                if new:
+                    with suppress(CacheDamaged):
+                        if self._find(cached.network, key) is not None:
+                            raise AttachmentExists(cached.network, key.container_id, key.ifname)
+                taken = _is_of_another(own, cached.network, key) or own.exists()
+                taken = taken or _is_of_another(shared, cached.network, key)
+                # Not in `results`: left over by a crash, libcni would take it for one more attachment.
+                written = self._directory / "results.new"
+                with open(written, "wb", opener=_open_private) as opened:  # Path.open has no opener
+                    opened.write(render_record(cached))
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                written.rename(own if taken else shared)
+                sync(self._results)
+
+    def _find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
+        for file in self._files(network, key):
+            found = _read(file)
+            if isinstance(found, CachedAttachment) and (found.network, found.attachment.key) == (network, key):
+                return found
+            if found is not None and not isinstance(found, CachedAttachment):
+                attachment = Attachment(container_id=key.container_id, ifname=key.ifname, netns="")
+                return CachedAttachment(
+                    network=network, attachment=attachment, configuration=None, result=found, boot_id=""
+                )
+        return None
+
+    def _remove(self, network: str, key: AttachmentKey) -> None:
+        files = self._files(network, key)
+        with _reported("write", self._results):
+            if self._results.exists():
+                with _locked(self._results, self._lock_s):
+                    self._unlink(files, network, key)
+                    sync(self._results)
+
+    def _unlink(self, files: Iterable[Path], network: str, key: AttachmentKey) -> None:
+        """Remove what is kept of an attachment, and only if that is nothing else, a file of an unknown kind."""
+        unknown: list[Path] = []
+        removed = False
+        for file in files:
+            try:
+                if _is_of_another(file, network, key):
+                    continue
+            except CacheUnknown:
+                unknown.append(file)
+            else:
+                removed = removed or file.exists()
+                file.unlink(missing_ok=True)
+        for file in unknown:
+            if not removed:
+                file.unlink()
+
+    def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
+        with _reported("read", self._results):
+            files = sorted(self._results.iterdir()) if self._results.exists() else []
+        found: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
+        for file in files:
+            try:
+                cached = _read(file)
+                if cached is not None and not isinstance(cached, CachedAttachment):
+                    raise CacheDamaged(file, "a result alone, of before libcni 0.8, which does not tell whose it is")
+            except CacheError as exc:
+                if whole and (network is None or file.name.startswith(_beginning(f"{network}-"))):
+                    raise
+                log.warning("cache.unreadable", extra={"file": str(file), "reason": exc.reason})
+                continue
+            if cached is not None and network in {None, cached.network}:
+                found[cached.network, cached.attachment.key] = cached
+        return tuple(found.values())
+
+    def _files(self, network: str, key: AttachmentKey) -> tuple[Path, Path]:
+        """Return the file that can only be this attachment's, and the one that libcni would use.
+
+        A name that is too long for a file libcni cannot use either; then it is the same one.
+        """
+        check_network_name(network)
+        name = f"{network}-{key.container_id}-{key.ifname}"
+        digest = hashlib.sha256(f"{network}/{key.container_id}/{key.ifname}".encode()).hexdigest()[:_DIGEST_CHARS]
+        own = self._results / f"{_beginning(name)}-{digest}"
+        return own, self._results / name if len(name.encode()) <= _NAME_BYTES else own
+
+
+def _beginning(name: str) -> str:
+    """Return so much of a file's name that a digest has room behind it."""
+    return name.encode()[: _NAME_BYTES - _DIGEST_CHARS - 1].decode(errors="ignore")
+
+
+def _read(file: Path) -> CachedAttachment | JsonObject | None:
+    """Return what `parse_record` makes of a file, None if there is none."""
+    with _reported("read", file):
+        try:
+            # A FIFO would wait for a writer for ever.
+            if not file.is_file() and file.exists():
+                raise CacheDamaged(file, "not a regular file")
+            with file.open("rb") as opened:
+                data = opened.read(_FILE_BYTES + 1)
+        except FileNotFoundError:
+            return None
+    if len(data) > _FILE_BYTES:
+        raise CacheDamaged(file, f"it has more than {_FILE_BYTES} bytes")
+    try:
+        return parse_record(data)
+    except UnknownKind as exc:
+        raise CacheUnknown(file, f"{exc}; whoever has written it knows how to delete the attachment") from exc
+    except JsonError as exc:
+        raise CacheDamaged(file, str(exc)) from exc
+
+
+def _is_of_another(file: Path, network: str, key: AttachmentKey) -> bool:
+    try:
+        found = _read(file)
+    except CacheDamaged:
+        return False
+    return isinstance(found, CachedAttachment) and (found.network, found.attachment.key) != (network, key)
+
+
+@contextmanager
+def _locked(directory: Path, within_s: float) -> Iterator[None]:
+    """Hold the directory's lock, which nobody has for longer than one change."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    deadline = time.monotonic() + within_s
+    try:
+        while not _take(descriptor, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise CacheError(directory, f"another process has had its lock for {within_s:g} s")
+            time.sleep(_LOCK_PAUSE_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
+
+
+@contextmanager
+def _reported(doing: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise CacheError(path, f"cannot {doing} it: {exc.strerror}") from exc

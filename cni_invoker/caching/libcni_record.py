@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""An attachment in the form in which libcni writes it into its cache; pure.
+
+```json
+{"kind": "cniCacheV1", "containerId": "c1", "config": "<the list, base64>", "ifName": "eth0", "networkName": "blue",
+ "netns": "/run/netns/c1", "cniArgs": [["K", "V"]], "capabilityArgs": {}, "result": {},
+ "bootId": "<the kernel's>", "answered": 2, "deleted": [1]}
+```
+
+`result` is missing as long as no plugin has told one, `deleted` as long as no DEL has begun. `bootId`, `answered` and
+`deleted` are ours; libcni does not look at them.
+"""
+
+import base64
+from typing import Final
+
+from cni_invoker.attachment import Attachment
+from cni_invoker.caching.cache import CachedAttachment
+from cni_invoker.errors import InvalidParameter
+from spec import (
+    JsonError,
+    JsonObject,
+    JsonValue,
+    as_object,
+    find_int,
+    find_object,
+    find_str,
+    get_list,
+    get_str,
+    parse_json,
+    render_json,
+)
+
+__all__ = ["UnknownKind", "parse_record", "render_record"]
+
+_KIND: Final = "cniCacheV1"
+
+
+class UnknownKind(JsonError):
+    """A record of a kind that this version does not know: it is not damaged, and somebody understands it."""
+
+
+def render_record(cached: CachedAttachment) -> bytes:
+    """Return what libcni would write for an attachment."""
+    attachment = cached.attachment
+    record: dict[str, JsonValue] = {
+        "kind": _KIND,
+        "containerId": attachment.container_id,
+        "config": base64.b64encode(render_json(cached.configuration)).decode("ascii") if cached.configuration else None,
+        "ifName": attachment.ifname,
+        "networkName": cached.network,
+        "netns": attachment.netns,
+        "cniArgs": attachment.args,
+        "capabilityArgs": attachment.capability_args,
+        "result": cached.result,
+        "bootId": cached.boot_id,
+    }
+    given = {key: value for key, value in record.items() if value}  # libcni's omitempty
+    if cached.answered is not None:
+        given["answered"] = cached.answered
+    if cached.deleted is not None:
+        given["deleted"] = sorted(cached.deleted)
+    return render_json(given)
+
+
+def parse_record(data: bytes) -> CachedAttachment | JsonObject:
+    """Return the attachment that a file tells of; or, from a file of before `cniCacheV1`, the bare result.
+
+    A configuration that cannot be read is left out: the result and the arguments are still worth something.
+
+    Raises:
+        UnknownKind: It is a record of another kind.
+        JsonError: It is neither.
+    """
+    record = as_object(parse_json(data), "the record")
+    kind = find_str(record, "kind")
+    if kind is None:
+        return record
+    if kind != _KIND:
+        raise UnknownKind(f"it is of the kind {kind!r}, and only {_KIND!r} is known here")
+    try:
+        attachment = Attachment(
+            container_id=get_str(record, "containerId"),
+            ifname=get_str(record, "ifName"),
+            netns=find_str(record, "netns") or "",
+            args=tuple(_pair(item) for item in get_list(record, "cniArgs")),
+            capability_args=find_object(record, "capabilityArgs") or {},
+        )
+    except InvalidParameter as exc:
+        raise JsonError(str(exc)) from exc
+    return CachedAttachment(
+        network=get_str(record, "networkName"),
+        attachment=attachment,
+        configuration=_configuration(record),
+        result=find_object(record, "result"),
+        boot_id=find_str(record, "bootId") or "",
+        answered=find_int(record, "answered"),
+        deleted=_deleted(record),
+    )
+
+
+def _configuration(record: JsonObject) -> JsonObject | None:
+    try:
+        return as_object(parse_json(base64.b64decode(get_str(record, "config"), validate=True)), "config")
+    except ValueError:
+        return None
+
+
+def _deleted(record: JsonObject) -> frozenset[int] | None:
+    if record.get("deleted") is None:
+        return None
+    indexes = [index for index in get_list(record, "deleted") if isinstance(index, int) and not isinstance(index, bool)]
+    if len(indexes) != len(get_list(record, "deleted")):
+        raise JsonError("deleted must have integers only")
+    return frozenset(indexes)
+
+
+def _pair(item: JsonValue) -> tuple[str, str]:
+    match item:
+        case [str(key), str(value)]:
+            return key, value
+        case _:
+            raise JsonError("each of cniArgs must be a pair of strings")

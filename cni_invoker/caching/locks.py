@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Keeps the processes apart that share a cache directory: on a container they work one by one, GC on a network alone.
+
+CNI SPEC §2, "Lifecycle & Ordering". There is a file for each network and, while somebody works on it, one for each
+container, in `locks`. The end of a process ends what it holds, but the file of a container is still there then: so it
+is known that the process has not completed its work, and that a plugin may run on without it. Such a plugin is ended
+before anybody else works on the container, or it would go on with an ADD while that is undone.
+
+A DEL needs no free inode: where no file can be made, everybody else is kept off the whole directory instead.
+"""
+
+import asyncio
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from cni_invoker.caching.durable import in_thread, make_durably
+from cni_invoker.errors import CacheError, NetworkBusy, PluginStillRuns
+from cni_invoker.execution.orphans import end_strays, find_strays
+from cni_invoker.names import check_network_name
+
+__all__ = ["Locks"]
+
+log = logging.getLogger(__name__)
+
+_FILE_MODE: Final = 0o600
+_NAME_BYTES: Final = 255
+
+_PAUSE_S: Final = 0.05
+"""Between two attempts to get a lock; plugins take some tens of milliseconds."""
+
+_STRAY_LIMIT_S: Final = 10.0
+"""What has been killed ends at once, unless it hangs in the kernel."""
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+
+_Take = Callable[[Path, int], Awaitable[tuple[int, bool]]]
+"""Returns a descriptor that has a file or directory locked, and whether a file was made for that."""
+
+
+class Locks:
+    """The locks of one cache directory; several processes may use it, and tasks of one process.
+
+    Args:
+        directory: The cache directory; it is made if it is missing.
+
+    Attributes:
+        running_dir: Where runtimes are to keep which plugins they run.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._files = directory / "locks"
+        self.running_dir = directory / "running"
+
+    def _network_file(self, network: str) -> Path:
+        # No network can have such a name, and it is never too long.
+        too_long = len(network.encode()) > _NAME_BYTES
+        return self._files / (f"@@{hashlib.sha256(network.encode()).hexdigest()}" if too_long else network)
+
+    @asynccontextmanager
+    async def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AsyncIterator[None]:
+        """Have the body run while no other process works on a container, or, with None, on a network.
+
+        Raises:
+            NetworkBusy: Others did not end in time; the body has not run, as with the next ones.
+            PluginStillRuns: A plugin that a killed process has left behind cannot be ended.
+            CacheError: The directory cannot be used.
+        """
+        check_network_name(network)
+        deadline = asyncio.get_running_loop().time() + wait_s
+
+        async def take(path: Path, how: int) -> tuple[int, bool]:
+            while True:
+                taken = _try_take(path, how)
+                if taken is not None:
+                    return taken
+                if asyncio.get_running_loop().time() > deadline:
+                    raise NetworkBusy(network, waited_s=wait_s)
+                await asyncio.sleep(_PAUSE_S)
+
+        container = None if container_id is None else self._container_file(container_id)
+        with _reported(self._files):
+            make_durably(self._directory)
+            try:
+                held, interrupted = await self._lock(network, container, take)
+            except OSError as exc:
+                if exc.errno not in _NO_ROOM:
+                    raise
+                held, interrupted = await self._lock_everything(container, take)
+        with held:
+            if container_id is not None and container is not None:
+                if interrupted:
+                    await in_thread(lambda: _end_plugins(self.running_dir, container_id))
+                held.callback(_unlink, container)
+            yield
+
+    async def _lock(self, network: str, container: Path | None, take: _Take) -> tuple[ExitStack, bool]:
+        """Lock a container, or a network; return whether work on the container was cut off."""
+        interrupted = False
+        with ExitStack() as held:
+            # Always in this order, so that nobody waits in a circle.
+            held.callback(os.close, (await take(self._directory, fcntl.LOCK_SH))[0])
+            make_durably(self._files)
+            how = fcntl.LOCK_EX if container is None else fcntl.LOCK_SH
+            held.callback(os.close, (await take(self._network_file(network), how))[0])
+            if container is not None:
+                descriptor, made = await take(container, fcntl.LOCK_EX)
+                held.callback(os.close, descriptor)
+                interrupted = not made
+            return held.pop_all(), interrupted
+
+    async def _lock_everything(self, container: Path | None, take: _Take) -> tuple[ExitStack, bool]:
+        """Lock the directory against everybody, as there is no room for a file."""
+        with ExitStack() as held:
+            held.callback(os.close, (await take(self._directory, fcntl.LOCK_EX))[0])
+            return held.pop_all(), container is not None and _is_there(container)
+
+    def _container_file(self, container_id: str) -> Path:
+        # No network can have such a name, and it is never too long.
+        return self._files / f"@{hashlib.sha256(container_id.encode()).hexdigest()}"
+
+
+def _is_there(file: Path) -> bool:
+    return file.exists()
+
+
+def _try_take(path: Path, how: int) -> tuple[int, bool] | None:
+    """Lock a file, which is made if it is missing, or a directory; return None if another one has it."""
+    made = False
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+        except FileExistsError:
+            return None
+        made = True
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:  # else who had it has just removed it
+            kept, descriptor = descriptor, -1
+            return kept, made
+    except BlockingIOError:
+        pass
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+    return None
+
+
+def _end_plugins(running_dir: Path, container_id: str) -> None:
+    """End the plugins that a killed process has left behind.
+
+    Raises:
+        PluginStillRuns: That cannot be done.
+    """
+    ended = end_strays(running_dir, [container_id], limit_s=_STRAY_LIMIT_S)
+    if ended:
+        pids = ", ".join(map(str, ended))
+        log.warning("plugins.ended", extra={"container_id": container_id, "pids": pids})
+    running = find_strays(running_dir, [container_id])
+    if running:
+        raise PluginStillRuns(container_id, [str(stray) for stray in running])
+
+
+def _unlink(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink()
+
+
+@contextmanager
+def _reported(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise CacheError(path, f"cannot lock it: {exc.strerror}") from exc

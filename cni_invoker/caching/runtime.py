@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A runtime with a memory, what libcni's `CNIConfig` is: whoever uses it need not store anything.
+
+An attachment is remembered before its first plugin runs, with each plugin's result as it comes, and until its DEL has
+succeeded. Whatever happens in between, a crash included, what DEL needs is there.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from typing import Final
+
+from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, read_boot_id
+from cni_invoker.caching.collection import collect_garbage
+from cni_invoker.caching.deletion import CachedDeletion, only_logged
+from cni_invoker.caching.replay import attachment_of_add, find_list_of_add, is_cut_off, lists_of_adds
+from cni_invoker.chain import require_check
+from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.errors import (
+    AttachmentExists,
+    CacheDamaged,
+    CacheUnknown,
+    CniError,
+    GcFailed,
+    InvalidParameter,
+    NetworkBusy,
+    NotAttached,
+    VersionUnsupported,
+)
+from cni_invoker.gate import Gates
+from cni_invoker.plugin_errors import PluginNotFound
+from cni_invoker.results.result import Result
+from cni_invoker.runtime import Runtime
+
+__all__ = ["CachedRuntime"]
+
+log = logging.getLogger(__name__)
+
+_NOTHING_RAN: Final = (InvalidParameter, NetworkBusy, PluginNotFound, VersionUnsupported)
+"""What `Runtime.add` raises before the first plugin runs."""
+
+
+class CachedRuntime:
+    """Adds, checks and deletes attachments, and knows which there are.
+
+    DEL, CHECK and GC are given what ADD was given: the stored list, namespace, arguments and result, not what the
+    caller or the configuration directory has by now. What is remembered is read, used and changed while nobody else
+    works on the container: no other task of this object, and no other process with the same cache.
+
+    Args:
+        runtime: Runs the plugins.
+        cache: Remembers the attachments.
+        boot_id: The kernel's boot ID. No namespace outlives a boot, but attachments of an earlier one may still hold
+            addresses and rules.
+        wait_s: How long to wait for other tasks, and as long again for other processes, in seconds.
+    """
+
+    def __init__(
+        self, runtime: Runtime, cache: AttachmentCache, *, boot_id: str | None = None, wait_s: float = 120.0
+    ) -> None:
+        self._runtime = runtime
+        self._cache = cache
+        self._boot_id = read_boot_id() if boot_id is None else boot_id
+        self._deletion = CachedDeletion(runtime, cache, self._boot_id)
+        self._wait_s = wait_s
+        self._gates = Gates(wait_s)
+        self._in_add: set[tuple[str, AttachmentKey]] = set()
+        self._spared: list[set[tuple[str, AttachmentKey]]] = []
+
+    async def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
+        """Add a container to a network and return the last plugin's result.
+
+        An attachment of an earlier boot is deleted first. If a plugin fails, all of them are asked to delete what they
+        have done, before the error is raised; where one fails whose ADD was good, a note at the error tells it, and the
+        attachment is still remembered. Cancellation undoes nothing: the attachment is remembered, and a `delete` owed.
+
+        Args:
+            network: The list.
+            attachment: The container.
+
+        Raises:
+            AttachmentExists: It has been added already, or is about to be.
+            InvalidParameter, PluginNotFound, VersionUnsupported, NetworkBusy: Nothing has been executed.
+            PluginError, BadResult: A plugin failed.
+            CacheError: It cannot be remembered. Nothing has been executed, or all has been undone.
+        """
+        with self._adding(network.name, attachment.key):
+            negotiated = await self._runtime.negotiate(network)
+            return await self._add(negotiated, attachment)
+
+    async def _add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
+        async with self._place(network.name, attachment.container_id):
+            earlier = await self._find_readable(network.name, attachment.key)
+            if earlier is not None:
+                if earlier.boot_id in {"", self._boot_id}:
+                    raise AttachmentExists(network.name, attachment.container_id, attachment.ifname)
+                await self._deletion.run(earlier, network)
+            cached = CachedAttachment(
+                network=network.name,
+                attachment=attachment,
+                configuration=network.document,
+                result=None,
+                boot_id=self._boot_id,
+                answered=0,
+            )
+            await self._cache.put(cached, new=True)
+
+            async def remember(result: Result) -> None:
+                nonlocal cached
+                cached = replace(cached, result=result.document, answered=(cached.answered or 0) + 1)
+                await self._cache.put(cached)
+
+            try:
+                return await self._runtime.add(network, attachment, on_result=remember)
+            except CniError as exc:
+                try:
+                    if cached.result is None and isinstance(exc, _NOTHING_RAN):
+                        await self._cache.remove(network.name, attachment.key)
+                    else:
+                        await self._deletion.run(cached, network)
+                except CniError as failed:
+                    exc.add_note(f"it could not be undone, so that a DEL is still owed: {failed}")
+                raise
+
+    async def check(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
+        """Ask the plugins whether an attachment is as they made it (CNI SPEC "Checking an attachment").
+
+        Raises:
+            VerbUnsupported: The version of its list has no CHECK; nothing has been executed, as with the next ones.
+            NotAttached: It is not remembered, or its ADD has not told a result, or its DEL has begun: plugins would
+                complain of that.
+            CacheDamaged: What was remembered cannot be understood.
+            CniError: As `Runtime.check`.
+        """
+        async with self._place(network.name, attachment.container_id):
+            cached = await self._cache.find(network.name, attachment.key)
+            stored = (cached and find_list_of_add(cached, network)) or network
+            require_check(stored.cni_version)
+            if stored.disable_check:
+                return
+            if cached is None or cached.result is None or is_cut_off(cached, stored) or cached.deleted is not None:
+                raise NotAttached(network.name, attachment.container_id, attachment.ifname, owed=cached is not None)
+            result = Result.from_document(cached.result)
+            used = await self._deletion.list_of_add(cached, network)
+            await self._runtime.check(used, attachment_of_add(cached, result, attachment), result)
+
+    async def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
+        """Delete a container from a network, and forget the attachment.
+
+        It may be repeated, and resumes then: plugins whose DEL has completed do not run again. One that is not
+        remembered, or damaged, is deleted as it is given here, without a result. If another attachment has one of the
+        addresses by now, plugins that find their rules by address alone receive no result, and leave its rules.
+
+        Args:
+            network: The list.
+            attachment: The container.
+            force: Forget the attachment even if plugins fail, or cannot be run. All run that can; what fails is logged,
+                and what those plugins made stays.
+
+        Raises:
+            CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still remembered.
+        """
+        async with self._place(network.name, attachment.container_id):
+            cached = await self._find_readable(network.name, attachment.key, force=force)
+            if cached is not None:
+                await self._deletion.run(cached, network, attachment, force=force)
+            else:
+                with only_logged(network.name, force=force):
+                    negotiated = await self._runtime.negotiate(network)
+                    await self._runtime.delete(negotiated, attachment, None, force=force)
+                await self._cache.remove(network.name, attachment.key)
+
+    async def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
+        """Delete an attachment with nothing but what is remembered of it: its network may have no configuration now.
+
+        What is remembered by now counts; if that is nothing, it has been deleted, and nothing happens.
+
+        Args:
+            cached: The attachment.
+            force: As with `delete`.
+
+        Raises:
+            BadConfiguration: Its list has not been kept.
+            CniError: As `delete`.
+        """
+        key = cached.attachment.key
+        async with self._place(cached.network, key.container_id):
+            try:
+                found = await self._cache.find(cached.network, key)
+            except CacheDamaged:
+                found = cached
+            if found is not None:
+                await self._deletion.run(found, None, force=force)
+
+    async def forget(self, network: str, key: AttachmentKey) -> None:
+        """Forget an attachment whose plugins cannot be asked any more: what they made for it stays.
+
+        Raises:
+            NetworkBusy: Others are at work on the container; nothing has changed.
+            CacheError: The cache cannot be written.
+        """
+        async with self._place(network, key.container_id):
+            await self._cache.remove(network, key)
+
+    async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
+        """Delete every remembered attachment to a network that is not valid, then run the plugins' own GC.
+
+        That runs once for the list, and once for each other list that an attachment was added with: a plugin that was
+        taken out of the list may still hold something.
+
+        An attachment whose ADD is under way now, or begins or goes on in another process before its turn has come, is
+        valid, whether it is among `valid` or not. So is, for the plugins, one whose DEL fails: it is still remembered.
+        Others wait only while the plugins' own GC runs.
+
+        Args:
+            network: The list; with `disableGC` nothing happens.
+            valid: The attachments to be left alone. There is no default: none at all is a decision.
+
+        Raises:
+            GcFailed: With all that went wrong; the rest has been done.
+            CacheError: The attachments cannot be listed; nothing has been done.
+            TypeError: Something in `valid` is no `AttachmentKey`; nothing has been done.
+        """
+        keys = frozenset(freeze_keys(valid))
+        if network.disable_gc:
+            return
+        spared = set(self._in_add)
+        self._spared.append(spared)
+        try:
+            errors: list[CniError] = []
+            remembered = await self._cache.list(network.name)
+            for cached in remembered:
+                if cached.attachment.key not in keys:
+                    try:
+                        await self._delete_stale(cached, network, spared)
+                    except CniError as exc:
+                        errors.append(exc)
+            for used in lists_of_adds(network, remembered):
+                try:
+                    await self._gc_plugins(used, keys)
+                except GcFailed as exc:
+                    errors.extend(exc.errors)
+                except CniError as exc:
+                    errors.append(exc)
+        finally:
+            self._spared.remove(spared)
+        if errors:
+            raise GcFailed(network.name, errors)
+
+    async def attachments(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+        """Return what is remembered, of one network or of all."""
+        return await self._cache.list(network)
+
+    async def _delete_stale(
+        self, cached: CachedAttachment, network: NetworkConfigurationList, spared: Collection[tuple[str, AttachmentKey]]
+    ) -> None:
+        """Delete what was found stale, unless it is in use, or another's, by the time that its turn has come."""
+        key = cached.attachment.key
+        async with self._place(network.name, key.container_id):
+            if (network.name, key) not in spared and await self._cache.find(network.name, key) == cached:
+                await self._deletion.run(cached, network)
+
+    async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+        async with self._gates.alone(network.name):
+            await collect_garbage(self._runtime, network, (self._cache,), valid=valid, wait_s=self._wait_s)
+
+    @asynccontextmanager
+    async def _place(self, network: str, container_id: str) -> AsyncIterator[None]:
+        """Have the body run while nobody else, task or process, works on the container, and no GC on the network."""
+        async with (
+            self._gates.attachment(network, container_id),
+            self._cache.hold(network, container_id, wait_s=self._wait_s),
+        ):
+            yield
+
+    async def _find_readable(self, network: str, key: AttachmentKey, *, force: bool = False) -> CachedAttachment | None:
+        """Return what is remembered of an attachment; what is damaged must keep nobody from deleting or adding.
+
+        What is of an unknown kind has been written by somebody who knows it, and is left to him, unless by force.
+        """
+        try:
+            return await self._cache.find(network, key)
+        except CacheUnknown as exc:
+            if not force:
+                raise
+            log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
+            return None
+        except CacheDamaged as exc:
+            log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
+            return None
+
+    @contextmanager
+    def _adding(self, network: str, key: AttachmentKey) -> Iterator[None]:
+        """Let nobody else add the same meanwhile, and no GC that began before take it for stale."""
+        identity = (network, key)
+        if identity in self._in_add:
+            raise AttachmentExists(network, key.container_id, key.ifname)
+        for spared in self._spared:
+            spared.add(identity)
+        self._in_add.add(identity)
+        try:
+            yield
+        finally:
+            self._in_add.remove(identity)

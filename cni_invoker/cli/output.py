@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the tool prints: documents on standard output, and what is for a reader on standard error."""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from cni_invoker.caching.cache import CachedAttachment
+from cni_invoker.caching.replay import find_list_of_add, find_result_of_add, is_cut_off
+from cni_invoker.codes import ErrorCode
+from cni_invoker.config.directory import ConfigurationIndex
+from cni_invoker.errors import CniError
+from cni_invoker.plugin_errors import PluginFailed
+from cni_invoker.versions import SUPPORTED_VERSIONS
+from spec import JsonObject, JsonValue, render_json
+
+__all__ = [
+    "Messages",
+    "print_error",
+    "print_json",
+    "print_usage_error",
+    "render_attachments",
+    "render_attachments_text",
+    "render_index",
+    "render_index_text",
+]
+
+_WORDS: Final = {
+    "cache.bad_configuration": "the remembered configuration of {network} is not used, but the present one: {reason}",
+    "cache.bad_result": "the remembered result of {network} is not used: {reason}",
+    "cache.damaged": "what is remembered in {place} is not used: {reason}",
+    "cache.unreadable": "{file} is left out: {reason}",
+    "cache.progress_not_stored": "what has been deleted so far cannot be remembered, and a repetition begins again: "
+    "{place}: {reason}",
+    "delete.incomplete": "what was made for {network} may be left: {error}",
+    "lock.unavailable": "other processes are not kept from making the same iptables chains at once: "
+    "no lock in {directory}: {reason}",
+    "plugins.ended": "ended what a killed process had left behind for {container_id}: {pids}",
+    "plugins.not_kept": "if this is killed, the plugin that runs is not ended by the next add or del: "
+    "{directory} cannot be written: {reason}",
+    "plugin.delete_failed": "plugin {plugin} did not undo its add, but the others were asked all the same: {error}",
+}
+"""What the package's warnings are to a reader."""
+
+
+class Messages(logging.Handler):
+    """Shows what plugins say on standard error, as libcni lets it through, and the package's own warnings."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show a record."""
+        if record.msg == "plugin.stderr":
+            click.echo(f"{record.__dict__['plugin']}: {record.__dict__['line']}", err=True)
+        elif record.levelno >= logging.WARNING:
+            click.echo(_WORDS.get(str(record.msg), str(record.msg)).format_map(record.__dict__), err=True)
+
+
+def print_json(value: JsonValue) -> None:
+    """Print a document as Go's plugins and cnitool print it."""
+    click.echo(render_json(value, indent=4))
+
+
+def print_error(exc: CniError) -> None:
+    """Print an error as a plugin would (CNI SPEC "Error"), and for a reader.
+
+    A plugin's own message is `msg` as it is; which plugin it was, and all else that is known, are `details`.
+    """
+    text = "; ".join((str(exc), *getattr(exc, "__notes__", ())))
+    error: dict[str, JsonValue] = {"cniVersion": SUPPORTED_VERSIONS[-1], "code": exc.code, "msg": text}
+    if isinstance(exc, PluginFailed):
+        error |= {"msg": exc.msg, "details": text}
+    print_json(error)
+    click.echo(text, err=True)
+
+
+def print_usage_error(exc: click.UsageError) -> None:
+    """Print what is wrong with a command line as an error of CNI's, and for a reader."""
+    print_json(
+        {"cniVersion": SUPPORTED_VERSIONS[-1], "code": ErrorCode.INVALID_ENVIRONMENT, "msg": exc.format_message()}
+    )
+    exc.show()
+
+
+def render_index(index: ConfigurationIndex) -> JsonObject:
+    """Return which files give networks their lists, and which are of no use, as JSON."""
+    networks = tuple(map(index.find, index.names))
+    return {
+        "networks": [
+            {
+                "name": network.name,
+                "source": str(network.source),
+                "cniVersion": network.cni_version,
+                "plugins": [plugin.type for plugin in network.plugins],
+            }
+            for network in networks
+        ],
+        "shadowed": [
+            {"name": shadowed.name, "source": str(shadowed.file), "by": str(shadowed.by)} for shadowed in index.shadowed
+        ],
+        "problems": [str(problem) for problem in index.problems],
+    }
+
+
+def render_index_text(index: ConfigurationIndex) -> str:
+    """Return the same for a reader.
+
+    ```
+    blue             /etc/cni/net.d/10-blue.conflist  (CNI 1.0.0: bridge, firewall)
+      shadowed       /etc/cni/net.d/20-blue.conf
+    broken           /etc/cni/net.d/30-red.conf, line 3, column 9: Expecting ',' delimiter
+    ```
+    """
+    lines = []
+    for network in map(index.find, index.names):
+        plugins = ", ".join(plugin.type for plugin in network.plugins)
+        lines.append(f"{network.name:<16} {network.source}  (CNI {network.cni_version}: {plugins})")
+        lines.extend(f"{'  shadowed':<16} {other.file}" for other in index.shadowed if other.name == network.name)
+    lines.extend(f"{'broken':<16} {problem}" for problem in index.problems)
+    return "\n".join(lines) or f"no network configuration in {', '.join(map(str, index.directories))}"
+
+
+def render_attachments(attachments: Iterable[CachedAttachment]) -> JsonObject:
+    """Return what is remembered, as JSON."""
+    return {
+        "attachments": [
+            {
+                "network": cached.network,
+                "containerID": cached.attachment.container_id,
+                "ifname": cached.attachment.ifname,
+                "netns": cached.attachment.netns,
+                "addresses": list(_addresses(cached)),
+                "state": _state(cached),
+            }
+            for cached in attachments
+        ]
+    }
+
+
+def render_attachments_text(attachments: Iterable[CachedAttachment]) -> str:
+    """Return the same for a reader.
+
+    ```
+    blue             cnitool-1a2b3c/eth0  /run/netns/testing  10.1.2.3/24  added
+    ```
+    """
+    lines = []
+    for cached in attachments:
+        attachment = cached.attachment
+        addresses = ", ".join(_addresses(cached)) or "no address"
+        name = f"{attachment.container_id}/{attachment.ifname}"
+        lines.append(
+            f"{cached.network:<16} {name}  {attachment.netns or 'no namespace'}  {addresses}  {_state(cached)}"
+        )
+    return "\n".join(lines) or "no attachment"
+
+
+def _addresses(cached: CachedAttachment) -> tuple[str, ...]:
+    result = find_result_of_add(cached)
+    return () if result is None else tuple(str(ip.address) for ip in result.ips)
+
+
+def _state(cached: CachedAttachment) -> str:
+    """Return how far ADD and DEL of an attachment have come."""
+    if cached.deleted is not None:
+        return "del not completed"
+    used = find_list_of_add(cached, None)
+    return "add not completed" if used is not None and is_cut_off(cached, used) else "added"

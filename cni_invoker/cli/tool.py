@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The command `cni-invoker`, a drop-in for cnitool.
+
+Results are JSON on standard output, and so are errors, in the form in which CNI plugins print theirs; what is meant for
+a reader is on standard error. It ends with 0 or, whatever went wrong, with 1, as cnitool does.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+
+from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
+from cni_invoker.caching.runtime import CachedRuntime
+from cni_invoker.cli.environment import find_configuration_dir, find_plugin_dirs, parse_attachment
+from cni_invoker.cli.output import (
+    Messages,
+    print_error,
+    print_json,
+    print_usage_error,
+    render_attachments,
+    render_attachments_text,
+    render_index,
+    render_index_text,
+)
+from cni_invoker.codes import ErrorCode
+from cni_invoker.config.directory import ConfigurationDirectories, ConfigurationIndex
+from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.errors import CacheDamaged, CacheError, CacheUnknown, CniError, ConfigurationNotFound, InvalidParameter
+from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.shared_chains import DEFAULT_LOCK_DIR
+from cni_invoker.plugin_errors import PluginError
+from cni_invoker.preflight import run_preflight
+from cni_invoker.runtime import Runtime
+from cni_invoker.versions import SUPPORTED_VERSIONS
+
+__all__ = ["main"]
+
+_T = TypeVar("_T")
+
+_LIMITS: Final = Limits()
+
+_network = click.argument("network")
+_netns = click.argument("netns")
+_ignored_netns = click.argument("netns", required=False, expose_value=False)
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_ifname = click.option("-i", "--ifname", help="Name of the interface; the default is $CNI_IFNAME, or eth0.")
+_cache_dir = click.option(
+    "--cache-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_CACHE_DIR,
+    show_default=True,
+    help="Where attachments are remembered, in libcni's form.",
+)
+
+
+def main() -> None:
+    """Run the tool with this process's arguments and environment, and end the process."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who has inherited that it is ignored learns no exit status
+    logger = logging.getLogger("cni_invoker")
+    logger.addHandler(Messages())
+    logger.setLevel(logging.DEBUG)
+    try:
+        _cli.main(prog_name="cni-invoker", standalone_mode=False)
+    except click.UsageError as exc:
+        print_usage_error(exc)
+    except click.ClickException as exc:
+        exc.show()
+    except click.Abort:
+        click.echo("interrupted; an attachment that was begun is remembered, and needs a del", err=True)
+    except CniError as exc:
+        print_error(exc)
+    else:
+        return
+    sys.exit(1)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(
+    package_name="cni-bridge",
+    message=f"%(prog)s %(version)s, CNI {SUPPORTED_VERSIONS[0]} to {SUPPORTED_VERSIONS[-1]}",
+)
+def _cli() -> None:
+    """Attach network namespaces to CNI networks.
+
+    \b
+    NETCONFPATH  directory of network configurations          [/etc/cni/net.d]
+    CNI_PATH     directories of plugins, separated by colons  [/opt/cni/bin:/usr/lib/cni]
+    CNI_IFNAME   name of the interface                        [eth0]
+    CNI_ARGS     arguments for plugins, K=V;K2=V2
+    CAP_ARGS     capability arguments, a JSON object
+    """  # noqa: D301  # \b is click's: what follows is shown as it is
+
+
+@_cli.command("add")
+@_network
+@_netns
+@_ifname
+@_cache_dir
+def _add(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
+    """Attach a network namespace; print the result."""
+    found, attachment = _find_network(network), _attachment(netns, ifname)
+    print_json(_run(lambda: _cached_runtime(cache_dir).add(found, attachment)).document)
+
+
+@_cli.command("check")
+@_network
+@_netns
+@_ifname
+@_cache_dir
+def _check(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
+    """Ask the plugins whether an attachment is as they made it."""
+    found, attachment = _find_network(network), _attachment(netns, ifname)
+    _run(lambda: _cached_runtime(cache_dir).check(found, attachment))
+
+
+@_cli.command("del")
+@_network
+@_netns
+@_ifname
+@click.option("--container-id", metavar="ID", help="The container, if it was not added by its namespace.")
+@click.option("--force", is_flag=True, help="Forget the attachment even if plugins fail; what they made stays.")
+@_cache_dir
+def _del(
+    network: str, netns: str, *, ifname: str | None, container_id: str | None, force: bool, cache_dir: Path
+) -> None:
+    """Detach a network namespace.
+
+    It needs no configuration as long as the attachment is remembered.
+    """
+    attachment = _attachment(netns, ifname)
+    if container_id is not None:
+        attachment = replace(attachment, container_id=container_id)
+    try:
+        _run(lambda: _delete(network, attachment, cache_dir, force=force))
+    except (PluginError, CacheDamaged, CacheUnknown) as exc:
+        exc.add_note("the attachment is still remembered: repeat the del, or forget it with del --force")
+        raise
+
+
+@_cli.command("attachments")
+@click.argument("network", required=False)
+@_as_json
+@_cache_dir
+def _attachments(network: str | None, as_json: bool, cache_dir: Path) -> None:
+    """List the attachments that are remembered.
+
+    Those whose add or del has not completed are marked; a del deletes them.
+    """
+    found = _run(lambda: FileCache(cache_dir).list(network))
+    if as_json:
+        print_json(render_attachments(found))
+    else:
+        click.echo(render_attachments_text(found))
+
+
+@_cli.command("gc")
+@_network
+@_ignored_netns
+@click.option("--valid", multiple=True, metavar="ID/IFNAME", help="An attachment to be left alone. Repeatable.")
+@click.option("--all", "everything", is_flag=True, help="Leave none alone.")
+@_cache_dir
+def _gc(network: str, valid: tuple[str, ...], everything: bool, cache_dir: Path) -> None:
+    """Delete the attachments to a network that are not valid.
+
+    Unlike cnitool, which takes all of them for stale, it wants to be told.
+    """
+    found = _find_network(network)
+    keys = frozenset(map(_parse_key, valid))
+    if bool(keys) == everything:
+        there = _run(lambda: FileCache(cache_dir).list(network))
+        names = ", ".join(f"{one.attachment.container_id}/{one.attachment.ifname}" for one in there) or "none"
+        raise click.UsageError(f"say which attachments are valid, or --all to delete every one; there are: {names}")
+    _run(lambda: _cached_runtime(cache_dir).gc(found, keys))
+
+
+@_cli.command("status")
+@_network
+@_ignored_netns
+def _status(network: str) -> None:
+    """Ask the plugins whether they are ready for an add."""
+    _run(lambda: _report_status(_runtime(), _find_network(network)))
+
+
+@_cli.command("version")
+@_network
+@_ignored_netns
+def _version(network: str) -> None:
+    """Print the CNI versions that the plugins support.
+
+    The one that is used for the network is printed too.
+    """
+    found = _find_network(network)
+    report = _run(lambda: run_preflight(_runtime(), found))
+    print_json(
+        {
+            "cniVersion": report.cni_version,
+            "supportedVersions": {plugin.type: plugin.supported for plugin in report.plugins},
+        }
+    )
+    if not report.is_good:
+        raise click.ClickException("; ".join(report.all_problems))
+
+
+@_cli.command("validate")
+@_network
+@_ignored_netns
+@_as_json
+def _validate(network: str, as_json: bool) -> None:
+    """Look for what could keep a network from working.
+
+    Nothing is changed.
+    """
+    found = _find_network(network)
+    report = _run(lambda: run_preflight(_runtime(), found))
+    if as_json:
+        print_json(report.render_json())
+    else:
+        click.echo(report.render_text())
+    if not report.is_good:
+        sys.exit(1)
+
+
+@_cli.command("list")
+@_as_json
+def _list(as_json: bool) -> None:
+    """List the networks and where they come from.
+
+    Files that are shadowed by others, or broken, are listed too.
+    """
+    index = _index()
+    if as_json:
+        print_json(render_index(index))
+    else:
+        click.echo(render_index_text(index))
+
+
+def _index() -> ConfigurationIndex:
+    return ConfigurationDirectories([find_configuration_dir(os.environ)]).index()
+
+
+def _find_network(name: str) -> NetworkConfigurationList:
+    return _index().find(name)
+
+
+def _attachment(netns: str, ifname: str | None) -> Attachment:
+    return parse_attachment(netns, os.environ, ifname=ifname)
+
+
+def _parse_key(text: str) -> AttachmentKey:
+    container_id, slash, ifname = text.partition("/")
+    if not slash:
+        raise InvalidParameter(
+            "attachment", text, "it is not of the form ID/IFNAME", code=ErrorCode.INVALID_ENVIRONMENT
+        )
+    return AttachmentKey(container_id=container_id, ifname=ifname)
+
+
+def _runtime(running_dir: Path | None = None) -> Runtime:
+    return Runtime(find_plugin_dirs(os.environ), _LIMITS, lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir)
+
+
+def _cached_runtime(cache_dir: Path) -> CachedRuntime:
+    cache = FileCache(cache_dir)
+    return CachedRuntime(_runtime(cache.running_dir), cache, wait_s=_LIMITS.wait_s)
+
+
+async def _delete(network: str, attachment: Attachment, cache_dir: Path, *, force: bool) -> None:
+    runtime = _cached_runtime(cache_dir)
+    try:
+        found = _find_network(network)
+    except ConfigurationNotFound as missing:
+        try:
+            cached = await FileCache(cache_dir).find(network, attachment.key)
+        except CacheError as exc:
+            if not force:
+                raise
+            click.echo(f"no plugin is asked: {exc}", err=True)
+            await runtime.forget(network, attachment.key)
+            return
+        if cached is None:
+            missing.add_note(
+                f"no attachment of {attachment.container_id}/{attachment.ifname} to it is remembered: "
+                "cni-invoker attachments lists those that are"
+            )
+            raise
+        await runtime.delete_cached(cached, force=force)
+    else:
+        await runtime.delete(found, attachment, force=force)
+
+
+async def _report_status(runtime: Runtime, network: NetworkConfigurationList) -> None:
+    await runtime.status(await runtime.negotiate(network))
+
+
+def _run(work: Callable[[], Coroutine[None, None, _T]]) -> _T:
+    """Do `work` in an event loop; SIGTERM and SIGHUP end it like Ctrl-C, so that no plugin is left running."""
+
+    async def until_told() -> _T:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # this is a coroutine
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup's
+                asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        return await work()
+
+    try:
+        return asyncio.run(until_told())
+    except asyncio.CancelledError as exc:
+        raise click.Abort from exc

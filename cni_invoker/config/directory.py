@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Directories of network configurations: which file gives a network its list, and which files are of no use.
+
+One broken file never hides another. Files are read when they change, not when they are asked for.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from cni_invoker.config.lists import (
+    FURTHER_SUFFIX,
+    LIST_SUFFIX,
+    PLUGIN_SUFFIXES,
+    NetworkConfigurationList,
+    parse_configuration,
+    parse_further_plugin,
+)
+from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
+from spec import JsonObject
+
+__all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]
+
+_FILE_BYTES: Final = 1 << 20
+"""A configuration has some kilobytes; what is larger than this is something else."""
+
+_SETTLED_NS: Final = 50_000_000
+"""Time stamps of files are as coarse as the kernel's tick, up to 10 ms: a file that was read so soon after a change may
+have changed once more without showing it, and is read again."""
+
+_Stat = tuple[int, int, int, int, int] | int
+"""A file as it was: device, inode, size, time of modification and of change; or the errno of looking at it."""
+
+_Signature = tuple[_Stat, tuple[tuple[str, _Stat], ...]] | None
+"""All that a list was made of: its file, and the files with further plugins beside it; or None, which is like no other,
+where one of them has not settled."""
+
+_Outcome = NetworkConfigurationList | BadConfiguration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowedConfiguration:
+    """A good file that is not used, because another one before it describes the same network.
+
+    Attributes:
+        name: Name of the network.
+        file: The file that is not used.
+        by: The file that is.
+    """
+
+    name: str
+    file: Path
+    by: Path
+
+
+class ConfigurationIndex:
+    """What a sequence of directories had in it at one moment; it never changes.
+
+    Attributes:
+        directories: The directories, in order of precedence.
+        problems: One error for each file or directory that cannot be used.
+        shadowed: The files that are good, but come too late.
+    """
+
+    def __init__(self, directories: Iterable[Path], outcomes: Iterable[_Outcome]) -> None:
+        chosen: dict[str, NetworkConfigurationList] = {}
+        shadowed: list[ShadowedConfiguration] = []
+        problems: list[BadConfiguration] = []
+        for outcome in outcomes:
+            if isinstance(outcome, BadConfiguration):
+                problems.append(outcome)
+                continue
+            first = chosen.setdefault(outcome.name, outcome)
+            if first is not outcome and first.source and outcome.source:
+                shadowed.append(ShadowedConfiguration(name=outcome.name, file=outcome.source, by=first.source))
+        self.directories = tuple(directories)
+        self.problems = tuple(problems)
+        self.shadowed = tuple(shadowed)
+        self._chosen: Mapping[str, NetworkConfigurationList] = MappingProxyType(chosen)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all networks, sorted."""
+        return tuple(sorted(self._chosen))
+
+    def find(self, name: str) -> NetworkConfigurationList:
+        """Return the list of the network `name`.
+
+        Raises:
+            ConfigurationNotFound: There is none; it says what there is, and which files are broken.
+        """
+        found = self._chosen.get(name)
+        if found is None:
+            raise self._not_found(name)
+        return found
+
+    def require_any(self) -> None:
+        """Raise `ConfigurationNotFound` if there is no configuration at all."""
+        if not self._chosen:
+            raise self._not_found(None)
+
+    def _not_found(self, name: str | None) -> ConfigurationNotFound:
+        return ConfigurationNotFound(name, known=self.names, directories=self.directories, problems=self.problems)
+
+
+class ConfigurationDirectories:
+    """Directories of network configurations, as they are now.
+
+    In each directory all `.conflist` files come first, then all `.conf` and `.json` files, both in the order of their
+    names (libcni's `LoadNetworkConf`); an earlier directory comes before a later one. The first file that describes a
+    network is used. A directory that is not there is empty. Sub-directories hold no networks, only further plugins of
+    lists (`read_configuration`).
+
+    Args:
+        directories: The directories, in order of precedence.
+    """
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._read: dict[str, tuple[_Signature, _Outcome]] = {}
+        self.look_in(directories)
+
+    def look_in(self, directories: Sequence[Path]) -> None:
+        """Look in other directories from now on, in order of precedence."""
+        self._directories = tuple(dict.fromkeys(directories))
+        self._index = ConfigurationIndex(self._directories, ())
+        self._seen: list[tuple[str, _Signature]] = []
+
+    def index(self) -> ConfigurationIndex:
+        """Return what is in the directories now.
+
+        The same object as long as nothing changes, which costs a listing of each directory and a `stat` of each file;
+        only files that changed are read.
+        """
+        now_ns = time.time_ns()
+        seen = list(self._scan())
+        if seen != self._seen:
+            self._read = {path: self._get(path, signature, now_ns) for path, signature in seen}
+            self._index = ConfigurationIndex(self._directories, (outcome for _, outcome in self._read.values()))
+            self._seen = [(path, signature) for path, (signature, _) in self._read.items()]
+        return self._index
+
+    def _scan(self) -> Iterator[tuple[str, _Signature]]:
+        """Give the path and the signature of each configuration file, in order of precedence."""
+        for directory in self._directories:
+            try:
+                with os.scandir(directory) as scan:
+                    entries = sorted(scan, key=attrgetter("name"))
+            except FileNotFoundError:
+                continue
+            except OSError as exc:
+                yield str(directory), (exc.errno or 0, ())
+                continue
+            files, folders = _split(entries)
+            further = tuple(file for folder in folders for file in _scan_further(folder))
+            for entry in files:
+                if entry.name.endswith(LIST_SUFFIX):
+                    yield entry.path, (_stat(entry.path), further)
+            for entry in files:
+                if entry.name.endswith(PLUGIN_SUFFIXES):
+                    yield entry.path, (_stat(entry.path), ())
+
+    def _get(self, path: str, signature: _Signature, now_ns: int) -> tuple[_Signature, _Outcome]:
+        known = self._read.get(path)
+        if known is not None and known[0] == signature:
+            return known
+        if signature is not None and isinstance(signature[0], int):
+            return signature, BadConfiguration(f"error reading it: {os.strerror(signature[0])}", file=Path(path))
+        try:
+            outcome: _Outcome = read_configuration(Path(path))
+        except BadConfiguration as exc:
+            outcome = exc
+        return signature if _has_settled(signature, now_ns) else None, outcome
+
+
+def _split(entries: Iterable[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+    """Return files and directories apart."""
+    files: list[os.DirEntry[str]] = []
+    folders: list[os.DirEntry[str]] = []
+    for entry in entries:
+        (folders if _is_directory(entry) else files).append(entry)
+    return files, folders
+
+
+def _is_directory(entry: os.DirEntry[str] | Path) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself, for one; who reads it will tell
+        return False
+
+
+def _scan_further(folder: os.DirEntry[str]) -> Iterator[tuple[str, _Stat]]:
+    """Give the files of a sub-directory that may belong to a list, whose name is only known when it is read."""
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208  # the hot path: no Path object per name
+    except OSError as exc:
+        yield folder.path, exc.errno or 0
+        return
+    for name in names:
+        if name.endswith(FURTHER_SUFFIX):
+            path = f"{folder.path}/{name}"
+            yield path, _stat(path)
+
+
+def _stat(path: str) -> _Stat:
+    try:
+        status = os.stat(path)  # noqa: PTH116  # as above
+    except OSError as exc:
+        return exc.errno or 0
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _has_settled(signature: _Signature, now_ns: int) -> bool:
+    if signature is None:
+        return False
+    file, further = signature
+    changes = (stat[-1] for stat in (file, *(stat for _, stat in further)) if isinstance(stat, tuple))
+    return now_ns - max(changes, default=0) > _SETTLED_NS
+
+
+def read_configuration(file: Path) -> NetworkConfigurationList:
+    """Return the list that one file describes, and the files with further plugins beside it.
+
+    A list that does not say `loadOnlyInlinedPlugins` goes on in the files `NAME/*.conf` of its directory, NAME being
+    the network's, in the order of their names (CNI SPEC §1, libcni's `NetworkConfFromFile`).
+
+    Raises:
+        BadConfiguration: One of them cannot be read, or is no configuration.
+    """
+    return parse_configuration(_read(file), file, lambda name: _read_further(file.parent / name))
+
+
+def _read_further(directory: Path) -> list[JsonObject]:
+    try:
+        files = sorted(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as exc:
+        raise BadConfiguration(f"error reading it: {exc.strerror}", file=directory) from exc
+    chosen = (file for file in files if file.name.endswith(FURTHER_SUFFIX) and not _is_directory(file))
+    return [parse_further_plugin(_read(file), file) for file in chosen]
+
+
+def _read(file: Path) -> bytes:
+    try:
+        # A FIFO would wait for a writer for ever, and a device may never end.
+        if file.exists() and not file.is_file():
+            raise BadConfiguration("error reading it: not a regular file", file=file)
+        with file.open("rb") as opened:
+            data = opened.read(_FILE_BYTES + 1)
+    except OSError as exc:
+        raise BadConfiguration(f"error reading it: {exc.strerror}", file=file) from exc
+    if len(data) > _FILE_BYTES:
+        raise BadConfiguration(f"it has more than {_FILE_BYTES} bytes", file=file)
+    return data

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What one execution of a plugin is given: its environment and its standard input; pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
+from cni_invoker.execution.trace import TRACE_VARIABLES, TraceContext
+from cni_invoker.results.result import Result
+from cni_invoker.verbs import Verb
+from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
+from spec import JsonObject, JsonValue, render_json
+
+__all__ = ["Request", "Requests"]
+
+_RESERVED: Final = frozenset({"prevResult", "runtimeConfig"})
+_RESERVED_PREFIX: Final = "cni.dev/"
+
+_VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
+"""The key of GC, as the text of 1.1.0 has it, and as libcni and plugins wrote it before."""
+
+_DUMMY: Final = "dummy"
+"""Says libcni to VERSION: some plugins of old ask for variables that this verb does not need."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One execution of a plugin, ready to be carried out.
+
+    Attributes:
+        plugin: The plugin's type.
+        verb: What it is asked to do.
+        environment: All of its environment.
+        stdin: All of its standard input, a JSON object.
+        ports: How many ports it is given to publish, as the capability `portMappings`.
+    """
+
+    plugin: str
+    verb: Verb
+    environment: Mapping[str, str] = field(hash=False)
+    stdin: bytes
+    ports: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """Makes requests.
+
+    Attributes:
+        plugin_dirs: Where a plugin may find further plugins (`CNI_PATH`).
+        environment: The environment that plugins inherit; CNI's own variables win.
+        trace: The span they belong to; without one, the environment's variables for it stay as they are.
+    """
+
+    plugin_dirs: tuple[Path, ...]
+    environment: Mapping[str, str] = field(hash=False)
+    trace: TraceContext | None = None
+
+    def attachment(
+        self,
+        verb: Verb,
+        network: NetworkConfigurationList,
+        plugin: PluginConfiguration,
+        attachment: Attachment,
+        prev_result: Result | None,
+    ) -> Request:
+        """Return the request for ADD, CHECK or DEL to `plugin`, one of the plugins of `network`.
+
+        `network` gives name and version, whatever the plugin's own configuration says; `prev_result` is what the
+        plugin is told of a result, None for nothing.
+        """
+        document = _document(network, plugin)
+        runtime_config = {key: value for key, value in attachment.capability_args.items() if key in plugin.capabilities}
+        if runtime_config:
+            document["runtimeConfig"] = runtime_config
+        if prev_result is not None:
+            document["prevResult"] = prev_result.document
+        return self._request(
+            verb,
+            plugin.type,
+            document,
+            container_id=attachment.container_id,
+            netns=attachment.netns,
+            ifname=attachment.ifname,
+            args=";".join(f"{key}={value}" for key, value in attachment.args),
+            ports=len(ports) if isinstance(ports := runtime_config.get("portMappings"), list) else 0,
+        )
+
+    def gc(
+        self, network: NetworkConfigurationList, plugin: PluginConfiguration, valid: Collection[AttachmentKey]
+    ) -> Request:
+        """Return the request for GC: `valid` are all attachments there are, the others may be cleaned up."""
+        attachments: list[JsonValue] = [{"containerID": key.container_id, "ifname": key.ifname} for key in valid]
+        document = {**_document(network, plugin), **dict.fromkeys(_VALID_ATTACHMENTS, attachments)}
+        return self._request(Verb.GC, plugin.type, document)
+
+    def status(self, network: NetworkConfigurationList, plugin: PluginConfiguration) -> Request:
+        """Return the request for STATUS."""
+        return self._request(Verb.STATUS, plugin.type, _document(network, plugin))
+
+    def version(self, plugin_type: str) -> Request:
+        """Return the request for VERSION."""
+        document: JsonObject = {"cniVersion": SUPPORTED_VERSIONS[-1]}
+        return self._request(Verb.VERSION, plugin_type, document, netns=_DUMMY, ifname=_DUMMY, path=_DUMMY)
+
+    def _request(
+        self,
+        verb: Verb,
+        plugin_type: str,
+        document: JsonObject,
+        *,
+        container_id: str = "",
+        netns: str = "",
+        ifname: str = "",
+        args: str = "",
+        path: str | None = None,
+        ports: int = 0,
+    ) -> Request:
+        return Request(
+            plugin=plugin_type,
+            verb=verb,
+            environment={
+                **self._inherited(),
+                "CNI_COMMAND": verb.value,
+                "CNI_CONTAINERID": container_id,
+                "CNI_NETNS": netns,
+                "CNI_IFNAME": ifname,
+                "CNI_ARGS": args,
+                "CNI_PATH": ":".join(map(str, self.plugin_dirs)) if path is None else path,
+            },
+            stdin=render_json(document),
+            ports=ports,
+        )
+
+    def _inherited(self) -> Mapping[str, str]:
+        if self.trace is None:
+            return self.environment
+        # All of one span or nothing: a TRACESTATE from elsewhere belongs to another TRACEPARENT.
+        others = {key: value for key, value in self.environment.items() if key not in TRACE_VARIABLES}
+        return {**others, **self.trace.environment}
+
+
+def _document(network: NetworkConfigurationList, plugin: PluginConfiguration) -> dict[str, JsonValue]:
+    """Derive a plugin's configuration, CNI SPEC §3 "Deriving execution configuration from plugin configuration".
+
+    Keys that are the runtime's to set do not get through from the administrator's file: a `prevResult` from there would
+    be taken by the first plugin of a list for a chain that never ran. `capabilities` is removed from 1.0.0 on, whose
+    text demands it; plugins of before may expect what libcni has always left in.
+    """
+    document: dict[str, JsonValue] = {
+        key: value
+        for key, value in plugin.document.items()
+        if key not in _RESERVED and not key.startswith(_RESERVED_PREFIX)
+    }
+    if is_at_least(network.cni_version, "1.0.0"):
+        document.pop("capabilities", None)
+    document["cniVersion"] = network.cni_version
+    document["name"] = network.name
+    return document

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""From what a plugin printed to a typed result, of any version of the specification; pure.
+
+The document is the truth: it is what the next plugin, CHECK and DEL are given as `prevResult`, and what is stored.
+"""
+
+import re
+from dataclasses import dataclass, field
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+    ip_address,
+    ip_interface,
+)
+from typing import Final, Self
+
+from cni_invoker.plugin_errors import BadResult
+from cni_invoker.results.convert import convert_result
+from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
+from spec import (
+    JsonError,
+    JsonObject,
+    JsonValue,
+    find_int,
+    find_object,
+    find_str,
+    get_objects,
+    get_str,
+    get_strings,
+    load_validator,
+    parse_json,
+)
+
+__all__ = ["Dns", "Interface", "IpAssignment", "Result", "Route", "parse_result"]
+
+IpAddress = IPv4Address | IPv6Address
+IpInterface = IPv4Interface | IPv6Interface
+IpNetwork = IPv4Network | IPv6Network
+
+_check_result: Final = load_validator("cni/result")  # now, because later there may be no descriptor to read it with
+_CIDR: Final = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """A link that plugins made or use.
+
+    Attributes:
+        name: Its name.
+        mac: Its hardware address, empty if it is not told.
+        sandbox: Path of the namespace it is in, empty for the host's.
+        mtu: Its MTU in bytes, None if it is not told.
+        socket_path: Path of a socket that belongs to it, empty if there is none.
+        pci_id: Its PCI address, empty if there is none.
+    """
+
+    name: str
+    mac: str
+    sandbox: str
+    mtu: int | None
+    socket_path: str
+    pci_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IpAssignment:
+    """An address that was given to an interface.
+
+    Attributes:
+        address: The address and the length of its prefix.
+        gateway: Its default gateway, None if there is none.
+        interface: Index of the interface in the result's `interfaces`, None if it is not told.
+    """
+
+    address: IpInterface
+    gateway: IpAddress | None
+    interface: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A route inside the container; its numbers are the kernel's, None where it is to choose.
+
+    Attributes:
+        dst: Where it leads.
+        gw: The next hop, None for the gateway of the address or none at all.
+        mtu: Largest packet on the path, in bytes.
+        advmss: Largest TCP segment to announce, in bytes.
+        priority: Its metric; the lower wins.
+        table: The routing table.
+        scope: Its scope, e.g. 253 for a destination on the link.
+    """
+
+    dst: IpNetwork
+    gw: IpAddress | None
+    mtu: int | None
+    advmss: int | None
+    priority: int | None
+    table: int | None
+    scope: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dns:
+    """What the container is to write into its resolver's configuration."""
+
+    nameservers: tuple[str, ...]
+    domain: str
+    search: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The result of ADD, CNI SPEC §5 "ADD Success".
+
+    Attributes:
+        cni_version: The version of its document.
+        interfaces: The links, in their order.
+        ips: The addresses, in their order; up to 0.2.0 one of each family, IPv4 first.
+        routes: The routes, in their order.
+        dns: The resolver's configuration.
+        document: The whole result as the plugin printed it, its version completed; `from_document` makes the same
+            result of it again.
+    """
+
+    cni_version: str
+    interfaces: tuple[Interface, ...]
+    ips: tuple[IpAssignment, ...]
+    routes: tuple[Route, ...]
+    dns: Dns
+    document: JsonObject = field(hash=False)
+
+    @classmethod
+    def from_document(cls, document: JsonValue, *, cni_version: str = "") -> Self:
+        """Return the result that `document` describes, fresh from a plugin or from where it was stored.
+
+        Args:
+            document: The result; `null` is an empty one.
+            cni_version: The version it has if it does not tell.
+
+        Raises:
+            BadResult: The document is no result, or of a version nobody knows.
+        """
+        try:
+            found = _check_result({} if document is None else document)
+            version = find_str(found, "cniVersion") or cni_version or "0.1.0"
+            if version not in SUPPORTED_VERSIONS:
+                raise BadResult(f'unsupported CNI result version "{version}"')
+            interfaces = tuple(_interface(item) for item in get_objects(found, "interfaces"))
+            ips, routes = _addressing(found, version, len(interfaces))
+            return cls(
+                cni_version=version,
+                interfaces=interfaces,
+                ips=ips,
+                routes=routes,
+                dns=_dns(find_object(found, "dns") or {}),
+                document={**found, "cniVersion": version},
+            )
+        except ValueError as exc:
+            raise BadResult(str(exc)) from exc
+
+    def converted(self, version: str) -> Self:
+        """Return the same result in another version; what that cannot say is lost (see `convert_result`).
+
+        Raises:
+            BadResult: It cannot be said in that version.
+        """
+        return self if version == self.cni_version else self.from_document(convert_result(self.document, version))
+
+    def addresses_of(self, ifname: str) -> tuple[IpInterface, ...]:
+        """Return the addresses of the container's interface `ifname`, in their order.
+
+        An address that does not tell its interface belongs to the one that the attachment is about, so to every one
+        that is asked for here.
+        """
+        return tuple(
+            ip.address for ip in self.ips if ip.interface is None or self.interfaces[ip.interface].name == ifname
+        )
+
+
+def parse_result(stdout: bytes, cni_version: str) -> Result:
+    """Return the result that a plugin has printed for ADD.
+
+    Args:
+        stdout: All of its standard output.
+        cni_version: The version it was spoken to in.
+
+    Raises:
+        BadResult: It is no result.
+    """
+    if not stdout.strip():
+        raise BadResult("plugin returned no result")
+    try:
+        document = parse_json(stdout)
+    except JsonError as exc:
+        raise BadResult(str(exc)) from exc
+    if isinstance(document, dict) and "code" in document and "msg" in document:
+        raise BadResult(f"it ended well, but printed an error: code {document['code']}: {document['msg']}")
+    return Result.from_document(document, cni_version=cni_version)
+
+
+def _addressing(found: JsonObject, version: str, interfaces: int) -> tuple[tuple[IpAssignment, ...], tuple[Route, ...]]:
+    if is_at_least(version, "0.3.0"):
+        # The text of 0.3.0 called the key `ip`; most plugins wrote `ips` all the same, as 0.3.1 put right.
+        key = "ip" if version == "0.3.0" and "ips" not in found else "ips"
+        ips = tuple(_ip(item, get_str(item, "address"), interfaces) for item in get_objects(found, key))
+        return ips, _routes(found)
+    families = [family for key in ("ip4", "ip6") if (family := find_object(found, key))]
+    return (
+        tuple(_ip(family, get_str(family, "ip"), interfaces) for family in families),
+        tuple(route for family in families for route in _routes(family)),
+    )
+
+
+def _interface(item: JsonObject) -> Interface:
+    return Interface(
+        name=find_str(item, "name") or "",
+        mac=find_str(item, "mac") or "",
+        sandbox=find_str(item, "sandbox") or "",
+        mtu=find_int(item, "mtu"),
+        socket_path=find_str(item, "socketPath") or "",
+        pci_id=find_str(item, "pciID") or "",
+    )
+
+
+def _ip(item: JsonObject, address: str, interfaces: int) -> IpAssignment:
+    index = find_int(item, "interface")
+    return IpAssignment(
+        address=_cidr(address),
+        gateway=_address(find_str(item, "gateway")),
+        # Plugins are known to print -1, or an index into a list that they leave out.
+        interface=index if index is not None and 0 <= index < interfaces else None,
+    )
+
+
+def _routes(found: JsonObject) -> tuple[Route, ...]:
+    return tuple(
+        Route(
+            dst=_cidr(get_str(item, "dst")).network,
+            gw=_address(find_str(item, "gw")),
+            mtu=find_int(item, "mtu"),
+            advmss=find_int(item, "advmss"),
+            priority=find_int(item, "priority"),
+            table=find_int(item, "table"),
+            scope=find_int(item, "scope"),
+        )
+        for item in get_objects(found, "routes")
+    )
+
+
+def _dns(dns: JsonObject) -> Dns:
+    return Dns(
+        nameservers=get_strings(dns, "nameservers"),
+        domain=find_str(dns, "domain") or "",
+        search=get_strings(dns, "search"),
+        options=get_strings(dns, "options"),
+    )
+
+
+def _cidr(text: str) -> IpInterface:
+    # Python also reads an address without a prefix and one with a netmask; CNI knows neither.
+    if _CIDR.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not an address with the length of its prefix, such as 10.1.0.9/24")
+    return ip_interface(text)
+
+
+def _address(text: str | None) -> IpAddress | None:
+    return ip_address(text) if text else None

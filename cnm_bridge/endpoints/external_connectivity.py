@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The endpoint that is its container's way to the outside: ProgramExternalConnectivity, RevokeExternalConnectivity."""
+
+import asyncio
+
+from cnm_bridge.endpoints.port_publisher import Publishing
+from cnm_bridge.endpoints.sandbox_sync import Settling
+from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.errors import CannotPublish, Refused
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.teardown.contention import WAIT_LIMIT_S, ContentionResolver
+from cnm_bridge.wire import EndpointReference, ProgramExternalConnectivity
+from state import EndpointId, EndpointRecord, Phase, Store, WrongPhase
+
+__all__ = ["ExternalConnectivity"]
+
+
+class ExternalConnectivity:
+    """Publishes the ports of a container where Docker wants them, and takes them back.
+
+    Args:
+        store: The records.
+        publishing: Publishes ports.
+        unpublished: Decides about those that cannot be published.
+        settling: Brings into sandboxes what Docker cannot be told.
+        contention: Waits for endpoints that have the ports and are being torn down.
+        locks: The locks of endpoints.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        publishing: Publishing,
+        unpublished: Unpublished,
+        settling: Settling,
+        contention: ContentionResolver,
+        locks: KeyedLocks[EndpointId],
+    ) -> None:
+        self._store = store
+        self._publishing = publishing
+        self._unpublished = unpublished
+        self._settling = settling
+        self._contention = contention
+        self._locks = locks
+
+    async def program(self, request: ProgramExternalConnectivity) -> None:
+        """Let an endpoint be its container's way to the outside: its ports are published there.
+
+        All else the plugins have done already. From Engine 28 on, and in a container that runs, its link is in the
+        sandbox now, and is settled.
+
+        Raises:
+            Refused: A port belongs to another endpoint; or the network cannot publish and is the container's only one.
+            RecordNotFound, WrongPhase: There is no attached endpoint of that ID.
+            CniError: A plugin failed.
+            KernelError: The sandbox could not be made what the plugins made.
+        """
+        self._settling.become_gateway(request.endpoint_id)
+        await self._settling.settle(request.endpoint_id)
+        if not request.ports:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WAIT_LIMIT_S
+        owners = await self._find_owners(request)
+        await self._contention.wait_for([owner.id for owner in owners], WAIT_LIMIT_S)
+        try:
+            await self._publish(request)
+        except CannotPublish as exc:
+            await self._unpublished.accept(request, exc)
+        except Refused:
+            if not await self._contention.of(await self._find_owners(request), deadline - loop.time()):
+                raise
+            await self._publish(request)
+
+    async def revoke(self, request: EndpointReference) -> None:
+        """Let another endpoint be the container's way to the outside, or none; an unknown one is none already.
+
+        Ports that are being published are not waited for: their plugins are ended, and what they did is taken back.
+
+        Raises:
+            CniError: A plugin failed twice.
+        """
+        self._unpublished.forget(request.endpoint_id)
+        self._settling.stop_being_gateway(request.endpoint_id)
+        self._publishing.interrupt(request.endpoint_id)
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.find_endpoint(request.endpoint_id)
+            if record is not None and record.phase.is_attached:
+                await self._publishing.revoke(record)
+
+    async def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
+        return await self._publishing.find_owners(request.endpoint_id, request.ports)
+
+    async def _publish(self, request: ProgramExternalConnectivity) -> None:
+        async with self._locks.hold(request.endpoint_id):
+            record = self._store.get_endpoint(request.endpoint_id)
+            if not record.phase.is_attached:
+                raise WrongPhase(record.id, record.phase, Phase.JOINED)
+            await self._publishing.publish(record, request.ports)
+        self._unpublished.forget(request.endpoint_id)

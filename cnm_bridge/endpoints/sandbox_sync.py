@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Settling: what the plugins made and Docker could not be told is brought into the sandbox after libnetwork's work.
+
+When that is over depends on the engine. From 28 on, and for `docker network connect` everywhere, the sandbox exists at
+Join, and the engine asks EndpointOperInfo (and tells ProgramExternalConnectivity) once the link is placed. Before 28 a
+container that starts has its sandbox only later, and nobody tells: then the link is watched as it leaves the host
+namespace, and the sandbox until libnetwork is done there, which takes milliseconds.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, Self
+
+import structlog
+
+from cnm_bridge.kernel import WATCHES_AT_ONCE, Kernel, KernelError, Settlement, Snapshot
+from cnm_bridge.model.naming import alternative_name, host_link_name
+from cnm_bridge.planning.sandbox_plan import describe_placement, plan_settlement
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from state import EndpointId, EndpointRecord, Phase, Store
+
+__all__ = ["Settling"]
+
+log = structlog.get_logger()
+
+_AT_ONCE: Final = WATCHES_AT_ONCE // 2
+"""How many endpoints of the previous run are settled at once: a container that starts now has the other places."""
+
+_PLACEMENT_LIMIT_S: Final = 10.0
+"""How long libnetwork may take from moving the link to its last route; then what there is gets settled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Joined:
+    """What is of interest of a joined endpoint."""
+
+    id: EndpointId
+    internal: bool
+    snapshot: Snapshot
+    sandbox: Path
+
+    @classmethod
+    def of(cls, record: EndpointRecord | None) -> Self | None:
+        """Return it for a record, None for one that is not joined."""
+        if record is None or record.phase is not Phase.JOINED or not record.snapshot or not record.sandbox_key:
+            return None
+        snapshot, sandbox = Snapshot.from_json(record.snapshot), Path(record.sandbox_key)
+        return cls(id=record.id, internal=record.internal, snapshot=snapshot, sandbox=sandbox)
+
+    @property
+    def settlement(self) -> Settlement:
+        """What its sandbox is to have."""
+        return plan_settlement(self.snapshot, internal=self.internal)
+
+
+class Settling:
+    """Settles endpoints.
+
+    Args:
+        store: The records.
+        kernel: Settles links.
+        locks: The locks of endpoints.
+    """
+
+    def __init__(self, store: Store, kernel: Kernel, locks: KeyedLocks[EndpointId]) -> None:
+        self._store = store
+        self._kernel = kernel
+        self._locks = locks
+        self._sandboxes: KeyedLocks[Path] = KeyedLocks()
+        self._watches: dict[EndpointId, asyncio.Task[None]] = {}
+        self._needy: set[EndpointId] = set()
+        self._gateways: set[EndpointId] = set()
+        self._wanted: asyncio.Queue[EndpointId] = asyncio.Queue()
+
+    def join(self, record: EndpointRecord) -> None:
+        """Settle an endpoint that is being joined as soon as it is placed; returns at once.
+
+        Nothing is watched where nothing is to be settled, or where the sandbox exists and the engine will call.
+        """
+        joined = _Joined.of(record)
+        if joined is not None and not joined.settlement.is_empty:
+            self._needy.add(joined.id)
+            if not self._kernel.is_namespace(joined.sandbox):
+                self._wanted.put_nowait(joined.id)
+
+    def become_gateway(self, endpoint_id: EndpointId) -> None:
+        """Take note that libnetwork makes the endpoint's default routes; returns at once."""
+        if endpoint_id in self._needy:
+            self._gateways.add(endpoint_id)
+
+    def stop_being_gateway(self, endpoint_id: EndpointId) -> None:
+        """Take note that libnetwork makes the default routes of another endpoint; returns at once.
+
+        So it is when a container starts on several networks: each that is joined may take the place of the one before.
+        """
+        self._gateways.discard(endpoint_id)
+
+    def forget(self, endpoint_id: EndpointId) -> None:
+        """Settle an endpoint no more; returns at once."""
+        self._needy.discard(endpoint_id)
+        self._gateways.discard(endpoint_id)
+        watch = self._watches.pop(endpoint_id, None)
+        if watch is not None:
+            watch.cancel()
+
+    async def settle(self, endpoint_id: EndpointId) -> None:
+        """Settle an endpoint now, if it is joined, has something to be settled, and its link is in the sandbox.
+
+        Raises:
+            NotSettled: The kernel refused a part.
+            KernelError: The sandbox cannot be read.
+        """
+        if endpoint_id in self._needy:
+            async with self._locks.hold(endpoint_id):
+                joined = _Joined.of(self._store.find_endpoint(endpoint_id))
+                if joined is not None:
+                    await self._settle(joined)
+
+    async def withdraw(self, record: EndpointRecord) -> None:
+        """Take back what would outlast the link in the sandbox of an endpoint that is about to leave: its rules.
+
+        What another endpoint of the sandbox wants as well stays. Errors are logged: nothing keeps an endpoint. The
+        caller holds the endpoint's lock, and the link is still inside.
+        """
+        if not (record.snapshot and record.snapshot.get("rules")):  # it costs a millisecond to read all of it
+            return
+        leaving = _Joined.of(record)
+        if leaving is None:
+            return
+        wanted = {rule for other in self._beside(leaving) for rule in other.settlement.rules}
+        settlement = leaving.settlement
+        rules = tuple(rule for rule in settlement.rules if rule not in wanted)
+        try:
+            async with self._sandboxes.hold(leaving.sandbox):
+                altname = alternative_name(leaving.id)
+                taken = await self._kernel.withdraw(leaving.sandbox, altname, replace(settlement, rules=rules))
+        except KernelError as exc:
+            log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
+        else:
+            log.info("endpoint.withdrawn", endpoint_id=leaving.id, taken=taken)
+
+    def _beside(self, joined: _Joined) -> Iterator[_Joined]:
+        """Yield the other endpoints of a sandbox."""
+        for record in self._store.endpoints_in_sandbox(str(joined.sandbox)):
+            other = _Joined.of(record)
+            if other is not None and other.id != joined.id:
+                yield other
+
+    async def _settle(self, joined: _Joined) -> None:
+        # of two links at once, each would find the same routing table free
+        async with self._sandboxes.hold(joined.sandbox):
+            done = await self._kernel.settle(joined.sandbox, alternative_name(joined.id), joined.settlement)
+        if done is None:
+            return
+        if done:
+            log.info("endpoint.settled", endpoint_id=joined.id, brought=done)
+        watch = self._watches.get(joined.id)
+        if watch is not None and watch is not asyncio.current_task():
+            watch.cancel()
+
+    async def run(self) -> None:
+        """Settle what is joined already, then watch, for as long as it is not cancelled."""
+        joined = [record.id for record in self._store.endpoints() if record.phase is Phase.JOINED]
+        self._needy.update(joined)  # until they have been planned, which takes a while
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._take_up(joined, tasks))
+            while True:
+                endpoint_id = await self._wanted.get()
+                self._watch(endpoint_id, tasks.create_task(self._follow(endpoint_id, has_departed=False)))
+
+    async def _take_up(self, joined: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
+        """Settle what an earlier run of the daemon has joined, a few at once.
+
+        A link that is in the host namespace yet is followed like that of a new endpoint, however long that takes.
+        """
+        try:
+            at_home = {link.state.name for link in await self._kernel.host_links()}
+        except KernelError as exc:
+            log.warning("settling.links_unknown", error=str(exc))
+            at_home = set()
+        slots = asyncio.Semaphore(_AT_ONCE)
+        for endpoint_id in joined:
+            await asyncio.sleep(0)  # a plan takes a millisecond, and Docker's calls come first
+            if self._has_something(endpoint_id):
+                if host_link_name(endpoint_id) in at_home:
+                    self._wanted.put_nowait(endpoint_id)
+                else:
+                    await slots.acquire()
+                    watch = tasks.create_task(self._follow(endpoint_id, has_departed=True))
+                    watch.add_done_callback(lambda _: slots.release())
+                    self._watch(endpoint_id, watch)
+
+    def _has_something(self, endpoint_id: EndpointId) -> bool:
+        """Tell whether something is to be settled for an endpoint; if not, it is forgotten."""
+        try:
+            joined = _Joined.of(self._store.find_endpoint(endpoint_id))
+            is_needy = joined is not None and not joined.settlement.is_empty
+        except Exception:  # a bug with one endpoint must not keep the others from being settled, nor go unseen
+            log.exception("settling.bug", endpoint_id=endpoint_id)
+            is_needy = False
+        if not is_needy:
+            self.forget(endpoint_id)
+        return is_needy
+
+    def _watch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
+        """Have one task at a time follow an endpoint: the latest."""
+        previous = self._watches.get(endpoint_id)
+        if previous is not None:
+            previous.cancel()
+        self._watches[endpoint_id] = watch
+        watch.add_done_callback(partial(self._unwatch, endpoint_id))
+
+    def _unwatch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
+        if self._watches.get(endpoint_id) is watch:
+            del self._watches[endpoint_id]
+
+    async def _follow(self, endpoint_id: EndpointId, *, has_departed: bool) -> None:
+        """Wait until libnetwork has placed an endpoint's link in its sandbox, and settle it; errors are logged.
+
+        Args:
+            endpoint_id: The endpoint.
+            has_departed: The link has left the host namespace already.
+        """
+        try:
+            if not has_departed:
+                await self._kernel.wait_departed(host_link_name(endpoint_id))
+            joined = _Joined.of(self._store.find_endpoint(endpoint_id))
+            if joined is None:
+                self.forget(endpoint_id)
+                return
+            is_gateway = endpoint_id in self._gateways
+            placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
+            altname = alternative_name(endpoint_id)
+            placed = await self._kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
+            if not placed and self._kernel.is_namespace(joined.sandbox):  # else the container is gone already
+                log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
+            await self.settle(endpoint_id)
+        except KernelError as exc:
+            log.warning("endpoint.not_settled", endpoint_id=endpoint_id, error=str(exc))
+        except Exception:  # a bug in background work must neither end the daemon nor go unseen
+            log.exception("settling.bug", endpoint_id=endpoint_id)

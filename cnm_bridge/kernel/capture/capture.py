@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The snapshot, read from the kernel."""
+
+from cnm_bridge.kernel.capture.uncarriable import refuse_further_links, refuse_uncarriable
+from cnm_bridge.kernel.netlink.addresses import find_addresses
+from cnm_bridge.kernel.netlink.links import Link, list_links
+from cnm_bridge.kernel.netlink.neighbours import find_neighbours
+from cnm_bridge.kernel.netlink.qdiscs import find_qdisc
+from cnm_bridge.kernel.netlink.routes import find_routes
+from cnm_bridge.kernel.netlink.rules import find_rules
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.procfs.sysctl import Baseline, changed_settings
+from cnm_bridge.kernel.records.snapshot import Snapshot
+
+__all__ = ["capture"]
+
+
+def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: float) -> Snapshot:
+    """Give the snapshot of a link in the conversation's namespace, which is the calling thread's.
+
+    Raises:
+        OSError: The kernel refused.
+        NotCarriable: There is something that a snapshot cannot hold.
+    """
+    refuse_further_links(list_links(netlink), link)
+    if baseline.observation.thorough:
+        refuse_uncarriable(netlink, link, reply_limit_s=reply_limit_s)
+    return Snapshot(
+        link=link.state,
+        addresses=find_addresses(netlink, link),
+        routes=find_routes(netlink, link),
+        rules=find_rules(netlink),
+        neighbours=find_neighbours(netlink, link),
+        sysctls=changed_settings(baseline),
+        qdisc=find_qdisc(netlink, link.index),
+    )

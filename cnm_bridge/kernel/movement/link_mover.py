@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The journey of a link: out of its staging namespace for Docker, and back into it for CNI DEL.
+
+Runs whole in one throw-away thread, which begins in the host namespace. Nothing is remembered from one to the next:
+where a link is, the kernel tells. It is known by an alternative name, which stays with it wherever Docker moves it and
+whatever Docker calls it; a link that has neither that name nor, in the host namespace, our own, is never touched.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from errno import EEXIST
+from pathlib import Path
+
+from cnm_bridge.kernel.capture.capture import capture
+from cnm_bridge.kernel.namespaces.netns import (
+    NamespaceId,
+    current_namespace,
+    ensure_namespace,
+    enter,
+    namespace_id,
+    open_namespace,
+)
+from cnm_bridge.kernel.namespaces.process_namespaces import inhabited_namespaces
+from cnm_bridge.kernel.netlink.addresses import add_addresses, find_addresses, remove_addresses
+from cnm_bridge.kernel.netlink.links import (
+    Link,
+    add_altname,
+    delete_link,
+    find_link,
+    find_link_by_altname,
+    get_link,
+    list_links,
+    make_veth,
+    move_link,
+    remove_altname,
+    rename_link,
+)
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.procfs.sysctl import Baseline
+from cnm_bridge.kernel.records.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken, attempt
+from cnm_bridge.kernel.records.snapshot import IpInterface, Snapshot
+
+__all__ = ["Journey", "Whereabouts"]
+
+
+class Whereabouts(StrEnum):
+    """Where the link of an endpoint was found."""
+
+    HOST = "host"
+    SANDBOX = "sandbox"
+    STAGING = "staging"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journey:
+    """One link's way out or back; `Kernel` describes both.
+
+    Attributes:
+        host: The namespace that Docker lives in.
+        path: The staging namespace.
+        ifname: What the link is called there.
+        altname: The alternative name by which it is known everywhere.
+        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+    """
+
+    host: NamespaceId
+    path: Path
+    ifname: str
+    altname: str
+    reply_limit_s: float
+
+    def out(self, host_name: str, baseline: Baseline) -> Snapshot:
+        """Take the snapshot and move the link to the host namespace, to be called `host_name` there."""
+        operation, subject = "move out", str(self)
+        with attempt(operation, subject), self._at_home() as home_fd, self._in_staging() as (staging, _):
+            link = find_link(staging, self.ifname)
+            if link is None:
+                raise LinkMissing(operation, subject, tuple(other.state.name for other in list_links(staging)))
+            snapshot = capture(staging, link, baseline, reply_limit_s=self.reply_limit_s)
+            if self.altname not in link.altnames:
+                add_altname(staging, link, self.altname)
+            # Renamed before it moves: given a name along with the move the kernel moves first, and the host's network
+            # services see another eth0 come up. This way, too, a name that is taken fails before anything has moved.
+            rename_link(staging, link, host_name)
+            try:
+                move_link(staging, link, home_fd)
+            except OSError as exc:
+                rename_link(staging, link, self.ifname)
+                if exc.errno == EEXIST:
+                    raise NameTaken(operation, subject, (host_name, self.altname)) from exc
+                raise
+        return snapshot
+
+    def back(self, host_name: str, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None) -> Whereabouts:
+        """Find the link, or put a veth in its place, and give it exactly `addresses`."""
+        with attempt("bring back", str(self)), self._at_home(), self._netlink() as home:
+            ensure_namespace(self.path, host=self.host)
+            with self._in_staging() as (staging, staging_fd):
+                where = self._retrieve(home, host_name, sandbox, staging, staging_fd)
+                link = get_link(staging, self.ifname)
+                if addresses is not None:
+                    if where is Whereabouts.STAGING:  # else there are none: they do not survive a move
+                        remove_addresses(staging, link)
+                    add_addresses(staging, link, addresses)
+                if link.state.kind is None and self.altname in link.altnames:
+                    remove_altname(staging, link, self.altname)  # a physical device outlives the endpoint
+        return where
+
+    def look(self) -> Snapshot:
+        """Read the state and the addresses of the link in staging."""
+        with attempt("look at", str(self)), self._in_staging() as (staging, _):
+            link = get_link(staging, self.ifname)
+            return Snapshot(link=link.state, addresses=find_addresses(staging, link), routes=())
+
+    def __str__(self) -> str:
+        return f"link {self.ifname} of {self.path}"
+
+    def _retrieve(
+        self, home: Netlink, host_name: str, sandbox: Path | None, staging: Netlink, staging_fd: int
+    ) -> Whereabouts:
+        """Bring the link into staging under its name, from wherever it is."""
+        # A container that may configure its network can take the alternative name off; the host name is ours as well.
+        at_home = find_link_by_altname(home, self.altname) or find_link(home, host_name)
+        if self._fetch(home, at_home, staging, staging_fd):
+            return Whereabouts.HOST
+        link = find_link_by_altname(staging, self.altname)
+        if link is not None:
+            if link.state.name != self.ifname:  # interrupted on its way out
+                rename_link(staging, link, self.ifname)
+            return Whereabouts.STAGING
+        if sandbox is not None and self._fetch_from(sandbox, staging, staging_fd):
+            return Whereabouts.SANDBOX
+        if find_link(staging, self.ifname) is not None:  # it never left, or this is the veth of an earlier call
+            return Whereabouts.STAGING
+        if sandbox is not None and self._fetch_from_processes(staging, staging_fd):
+            return Whereabouts.SANDBOX
+        make_veth(staging, self.ifname)
+        return Whereabouts.GONE
+
+    def _fetch(self, source: Netlink, link: Link | None, staging: Netlink, staging_fd: int) -> bool:
+        """Move the link from the source's namespace into staging; False where it is not in the former."""
+        if link is None:
+            return False
+        stand_in = find_link(staging, self.ifname)
+        if stand_in is not None:  # of an earlier call, which did not find the link
+            delete_link(staging, stand_in)
+        move_link(source, link, staging_fd, self.ifname)
+        return True
+
+    def _fetch_from(self, sandbox: Path, staging: Netlink, staging_fd: int) -> bool:
+        """Do the same from the namespace at `sandbox`, if there is one, and return to staging."""
+        try:
+            with open_namespace(sandbox) as fd:
+                is_own = namespace_id(fd) != self.host  # a container may be on the host's network
+                return is_own and self._fetch_inside(fd, staging, staging_fd)
+        except NamespaceMissing:
+            return False
+
+    def _fetch_inside(self, sandbox_fd: int, staging: Netlink, staging_fd: int) -> bool:
+        try:
+            enter(sandbox_fd, host=self.host)
+            with self._netlink() as inside:
+                return self._fetch(inside, find_link_by_altname(inside, self.altname), staging, staging_fd)
+        finally:
+            enter(staging_fd, host=self.host)
+
+    def _fetch_from_processes(self, staging: Netlink, staging_fd: int) -> bool:
+        """Do the same from whichever namespace a process keeps alive, and return to staging.
+
+        A dockerd that was killed may have lost a container that runs on, and its sandbox is mounted nowhere any more.
+        Its link must not stay where it is: its address is about to be another's.
+        """
+        inhabited = inhabited_namespaces(besides=frozenset({self.host, namespace_id(staging_fd)}))
+        return any(self._fetch_inside(fd, staging, staging_fd) for _, fd in inhabited)
+
+    @contextmanager
+    def _at_home(self) -> Iterator[int]:
+        """Open the host namespace, in which every thread begins."""
+        with current_namespace() as fd:
+            if namespace_id(fd) != self.host:
+                raise NamespaceRefused("begin in", "namespace", "it is not the host's")
+            yield fd
+
+    @contextmanager
+    def _in_staging(self) -> Iterator[tuple[Netlink, int]]:
+        """Move the thread into staging; gives a conversation with it and its descriptor."""
+        with open_namespace(self.path) as fd:
+            enter(fd, host=self.host)
+            with self._netlink() as netlink:
+                yield netlink, fd
+
+    def _netlink(self) -> Netlink:
+        return Netlink(reply_limit_s=self.reply_limit_s)

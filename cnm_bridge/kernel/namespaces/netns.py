@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Network namespaces: make one, mount it at a path, enter it, remove it.
+
+`enter` and `ensure_namespace` change the namespace of the calling thread for good: they belong into a throw-away thread
+(`threads.py`). Python 3.11 has neither `os.unshare` nor `os.setns`, hence the C library; what pyroute2 offers instead
+forks, and creates a namespace where it was asked to open one.
+"""
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from errno import EINVAL, ENOENT
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.kernel.procfs.sysctl import has_ipv6, write_ipv6
+from cnm_bridge.kernel.records.errors import NamespaceMissing, NamespaceRefused, attempt
+
+__all__ = [
+    "NamespaceId",
+    "current_namespace",
+    "ensure_namespace",
+    "enter",
+    "is_namespace",
+    "namespace_id",
+    "open_namespace",
+    "remove_namespace",
+]
+
+_CURRENT: Final = "/proc/thread-self/ns/net"
+
+# sched.h, nsfs.h, sys/mount.h, sockios.h, if.h
+_CLONE_NEWNET: Final = 0x40000000
+_NS_GET_NSTYPE: Final = 0xB703
+_MS_BIND: Final = 0x1000
+_MNT_DETACH: Final = 2
+_SIOCSIFFLAGS: Final = 0x8914
+_IFF_UP: Final = 1
+_IFREQ_FLAGS: Final = struct.Struct("16sh22x")
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceId:
+    """What tells one network namespace from another, as long as both exist."""
+
+    device: int
+    inode: int
+
+
+def namespace_id(fd: int) -> NamespaceId:
+    """Give the identity of an open namespace."""
+    found = os.fstat(fd)
+    return NamespaceId(device=found.st_dev, inode=found.st_ino)
+
+
+@contextmanager
+def current_namespace() -> Iterator[int]:
+    """Open the namespace of the calling thread for the length of the block."""
+    fd = os.open(_CURRENT, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def open_namespace(path: Path) -> Iterator[int]:
+    """Open the namespace mounted at `path` for the length of the block.
+
+    Raises:
+        NamespaceMissing: There is none.
+    """
+    fd = _find_namespace(path)
+    if fd is None:
+        raise NamespaceMissing("enter namespace", str(path))
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def is_namespace(path: Path) -> bool:
+    """Tell whether a live network namespace is mounted at `path`; costs three system calls."""
+    fd = _find_namespace(path)
+    if fd is None:
+        return False
+    os.close(fd)
+    return True
+
+
+def enter(fd: int, *, host: NamespaceId) -> None:
+    """Move the calling thread into an open namespace.
+
+    Raises:
+        NamespaceRefused: It is the host's.
+    """
+    with attempt("enter", "namespace"):
+        _call("setns", fd, _CLONE_NEWNET)
+    _leave_host_alone(host)
+
+
+def ensure_namespace(path: Path, *, host: NamespaceId) -> None:
+    """Mount a new namespace at `path`, unless one is there; the calling thread stays in one that it makes.
+
+    `lo` is up and links made or moved there do no duplicate address detection. The mount is the last step: what is
+    found at `path` is always complete. A plain file there, left by an interrupted call, is mounted over. Missing parent
+    directories are made for root alone. After a failure nothing is at `path`.
+    """
+    if is_namespace(path):
+        return
+    with attempt("make namespace", str(path)):
+        if not path.parent.is_dir():
+            for directory in reversed(path.parents):
+                directory.mkdir(mode=0o700, exist_ok=True)
+        _call("unshare", _CLONE_NEWNET)
+        _leave_host_alone(host)
+        _bring_lo_up()
+        _turn_dad_off()
+        path.touch(mode=0o600)
+        try:
+            _call("mount", os.fsencode(_CURRENT), os.fsencode(path), None, ctypes.c_ulong(_MS_BIND), None)
+        except OSError:
+            path.unlink()
+            raise
+
+
+def remove_namespace(path: Path) -> None:
+    """Unmount what is at `path` and remove the file; nothing there is fine.
+
+    The kernel destroys the namespace, and the virtual links in it, once nobody uses it any more; nobody waits for that.
+    """
+    with attempt("remove namespace", str(path)):
+        try:
+            while True:  # mounted twice is mounted over
+                _call("umount2", os.fsencode(path), _MNT_DETACH)
+        except OSError as exc:
+            if exc.errno not in {EINVAL, ENOENT}:  # EINVAL: not, or no longer, a mount point
+                raise
+        path.unlink(missing_ok=True)
+
+
+def _find_namespace(path: Path) -> int | None:
+    try:
+        if not path.is_file():  # opening a device, a watchdog for one, may already do something
+            return None
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        # ioctl_nsfs(2); a file of any other kind does not know this request
+        if fcntl.ioctl(fd, _NS_GET_NSTYPE) == _CLONE_NEWNET:
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
+
+
+def _leave_host_alone(host: NamespaceId) -> None:
+    """Assert that the thread has left the host namespace: what follows must never happen there."""
+    with current_namespace() as fd:
+        if namespace_id(fd) == host:
+            raise NamespaceRefused("work in", "namespace", "it is the host's")
+
+
+def _bring_lo_up() -> None:
+    # one request by ioctl costs a fifth of a netlink conversation
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _IFREQ_FLAGS.pack(b"lo", _IFF_UP))
+
+
+def _turn_dad_off() -> None:
+    """Spare the plugins that wait for duplicate address detection (ptp, macvlan) 1.5 to 2 seconds.
+
+    The larger of the link's own value, which starts as `default`, and `all` counts; both may come from the host by
+    net.core.devconf_inherit_init_net.
+    """
+    if has_ipv6():
+        for scope in ("default", "all"):
+            write_ipv6(scope, "accept_dad", 0)
+
+
+def _call(function: str, *arguments: int | bytes | ctypes.c_ulong | None) -> None:
+    """Call a function of the C library that gives 0 or sets errno."""
+    if getattr(_libc, function)(*arguments) != 0:
+        errno = ctypes.get_errno()
+        raise OSError(errno, os.strerror(errno))

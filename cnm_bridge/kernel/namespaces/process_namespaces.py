@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Network namespaces in which processes live, also those that are mounted nowhere any more."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
+from cnm_bridge.kernel.netlink.links import list_links
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.records.errors import NamespaceMissing, attempt
+
+__all__ = ["PROCESSES", "Inhabited", "altnames_inside", "find_inhabited", "inhabited_namespaces"]
+
+PROCESSES: Final = Path("/proc")
+
+
+def inhabited_namespaces(
+    *, besides: frozenset[NamespaceId], strict: bool = False, processes: Path = PROCESSES
+) -> Iterator[tuple[NamespaceId, int]]:
+    """Open, one after the other, the namespaces in which processes live, but for those of `besides`.
+
+    Args:
+        besides: What is not looked for.
+        strict: Whether a process that the kernel does not let us look at is an error, raised after all others have been
+            looked at; otherwise it is left out.
+        processes: A directory like `/proc`.
+
+    Yields:
+        What it is, and its descriptor, which is closed when the next one is asked for.
+
+    Raises:
+        PermissionError: There is such a process.
+    """
+    seen = set(besides)
+    hidden: PermissionError | None = None
+    for process in processes.iterdir():
+        if not process.name.isdigit():
+            continue
+        path = process / "ns" / "net"
+        try:
+            found = os.stat(path)  # noqa: PTH116  # there are thousands
+            if NamespaceId(device=found.st_dev, inode=found.st_ino) in seen:
+                continue
+            with open_namespace(path) as fd:
+                identity = namespace_id(fd)
+                if identity not in seen:
+                    seen.add(identity)
+                    yield identity, fd
+        except (FileNotFoundError, ProcessLookupError, NamespaceMissing):  # it has just ended
+            continue
+        except PermissionError as exc:
+            hidden = exc
+    if strict and hidden is not None:
+        raise hidden
+
+
+def altnames_inside(fd: int, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
+    """Give the alternative names of all links of an open namespace; moves the calling thread there."""
+    enter(fd, host=host)
+    with Netlink(reply_limit_s=reply_limit_s) as netlink:
+        return frozenset(altname for link in list_links(netlink) for altname in link.altnames)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inhabited:
+    """The namespaces in which processes live, but for the host's.
+
+    Attributes:
+        namespaces: Which they are.
+        altnames: The alternative names of all links in them.
+    """
+
+    namespaces: frozenset[NamespaceId]
+    altnames: frozenset[str]
+
+    def includes(self, sandbox: Path) -> bool:
+        """Tell whether the namespace mounted at a path is one of them."""
+        try:
+            found = sandbox.stat()
+        except FileNotFoundError:
+            return False
+        return NamespaceId(device=found.st_dev, inode=found.st_ino) in self.namespaces
+
+
+def find_inhabited(*, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES) -> Inhabited:
+    """Look into all namespaces in which processes live, but the host's; moves the calling thread there.
+
+    Raises:
+        KernelError: The kernel refused, or does not let us look at all processes.
+    """
+    namespaces: set[NamespaceId] = set()
+    altnames: set[str] = set()
+    with attempt("look at", "processes"):
+        for identity, fd in inhabited_namespaces(besides=frozenset({host}), strict=True, processes=processes):
+            namespaces.add(identity)
+            altnames |= altnames_inside(fd, host=host, reply_limit_s=reply_limit_s)
+    return Inhabited(namespaces=frozenset(namespaces), altnames=frozenset(altnames))

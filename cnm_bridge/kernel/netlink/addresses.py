@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Addresses of a link: read them, and give it others in their place.
+
+Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+"""
+
+import struct
+from errno import EADDRNOTAVAIL, EPROTO
+from ipaddress import IPv6Interface, ip_interface
+from socket import AF_INET, AF_INET6
+from typing import Final
+
+from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL
+from pyroute2.netlink.rtnl import RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR
+
+from cnm_bridge.kernel.netlink.links import Link
+from cnm_bridge.kernel.netlink.message import Message
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.procfs.sysctl import has_ipv6, write_ipv6
+from cnm_bridge.kernel.records.snapshot import NO_PREFIX_ROUTE, Address, IpInterface
+
+__all__ = ["add_addresses", "add_further_address", "find_addresses", "parse_address", "remove_addresses"]
+
+_IFA_F_NODAD: Final = 0x02
+# IFA_F_HOMEADDRESS, IFA_F_PERMANENT, IFA_F_MANAGETEMPADDR, IFA_F_MCAUTOJOIN
+_LASTING_FLAGS: Final = 0x10 | 0x80 | 0x100 | 0x400 | NO_PREFIX_ROUTE
+_LIFETIMES: Final = struct.Struct("=4I")  # ifa_cacheinfo: seconds preferred and valid; two times of the kernel's own
+_FOR_EVER: Final = 0xFFFFFFFF
+
+
+def find_addresses(netlink: Netlink, link: Link) -> tuple[Address, ...]:
+    """Give the addresses of a link in the kernel's order."""
+    return tuple(parse_address(message, link) for message in netlink.dump(RTM_GETADDR, {"index": link.index}))
+
+
+def remove_addresses(netlink: Netlink, link: Link) -> None:
+    """Remove the addresses of a link."""
+    for present in find_addresses(netlink, link):
+        try:
+            netlink.request(RTM_DELADDR, _fields(link, present.address), (("IFA_LOCAL", present.address.packed),))
+        except OSError as exc:
+            if exc.errno != EADDRNOTAVAIL:  # secondary addresses go with their primary
+                raise
+
+
+def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ...]) -> None:
+    """Add addresses in their order, without duplicate address detection.
+
+    The thread must be in the link's namespace: IPv6 is switched on for the link where it is off. On a kernel without
+    IPv6 its addresses are passed over.
+    """
+    for address in addresses:
+        is_ipv6 = isinstance(address, IPv6Interface)
+        if is_ipv6:
+            if not has_ipv6():
+                continue
+            write_ipv6(link.state.name, "disable_ipv6", 0)
+        netlink.request(
+            RTM_NEWADDR,
+            {**_fields(link, address), "flags": _IFA_F_NODAD if is_ipv6 else 0},
+            (("IFA_LOCAL", address.packed), ("IFA_ADDRESS", address.packed)),
+            flags=NLM_F_CREATE | NLM_F_EXCL,
+        )
+
+
+def add_further_address(netlink: Netlink, link: Link, address: Address) -> None:
+    """Add an address as it was elsewhere, with all that a snapshot holds of it."""
+    wanted: list[tuple[str, int | str | bytes]] = [
+        ("IFA_LOCAL", address.address.packed),
+        ("IFA_ADDRESS", (address.peer or address.address).packed),
+        ("IFA_FLAGS", address.flags & _LASTING_FLAGS | _IFA_F_NODAD),
+    ]
+    if address.broadcast is not None:
+        wanted.append(("IFA_BROADCAST", address.broadcast.packed))
+    if address.metric is not None:
+        wanted.append(("IFA_RT_PRIORITY", address.metric))
+    if address.label is not None:
+        wanted.append(("IFA_LABEL", f"{link.state.name}{address.label}"))
+    if address.is_deprecated:
+        wanted.append(("IFA_CACHEINFO", _LIFETIMES.pack(0, _FOR_EVER, 0, 0)))
+    fields = {**_fields(link, address.address), "scope": address.scope}
+    netlink.request(RTM_NEWADDR, fields, wanted, flags=NLM_F_CREATE | NLM_F_EXCL)
+
+
+def parse_address(message: Message, link: Link) -> Address:
+    """Read what the kernel tells about an address of a link."""
+    # IFA_LOCAL is the link's own; IFA_ADDRESS is the peer's where there is one, else the same, and alone in IPv6
+    address = message.address("IFA_ADDRESS")
+    local = message.address("IFA_LOCAL") or address
+    if local is None:
+        raise OSError(EPROTO, "the kernel told of an address without telling it")
+    return Address(
+        address=ip_interface((local, message.field("prefixlen"))),
+        peer=None if address == local else address,
+        scope=message.field("scope"),
+        flags=message.number("IFA_FLAGS") or message.field("flags"),
+        broadcast=message.address("IFA_BROADCAST"),
+        metric=message.number("IFA_RT_PRIORITY"),
+        label=(message.text("IFA_LABEL") or "").removeprefix(link.state.name) or None,
+    )
+
+
+def _fields(link: Link, address: IpInterface) -> dict[str, int]:
+    return {
+        "family": AF_INET6 if isinstance(address, IPv6Interface) else AF_INET,
+        "prefixlen": address.network.prefixlen,
+        "index": link.index,
+    }

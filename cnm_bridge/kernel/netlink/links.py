@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Links: find, name, move, make and remove them, one netlink request each.
+
+Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+"""
+
+from dataclasses import dataclass
+from errno import ENODEV
+from typing import Final
+
+from pyroute2.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL
+from pyroute2.netlink.rtnl import (
+    RTM_DELLINK,
+    RTM_DELLINKPROP,
+    RTM_GETLINK,
+    RTM_NEWLINK,
+    RTM_NEWLINKPROP,
+)
+
+from cnm_bridge.kernel.netlink.message import Attributes, Message, Wanted
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.records.snapshot import LinkState
+
+__all__ = [
+    "Link",
+    "add_altname",
+    "delete_link",
+    "find_link",
+    "find_link_by_altname",
+    "get_link",
+    "has_token",
+    "list_links",
+    "make_veth",
+    "move_link",
+    "parse_link",
+    "remove_altname",
+    "rename_link",
+]
+
+_EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: half of a link's message, and nobody reads it
+_IFF_UP: Final = 0x1
+_IFF_NOARP: Final = 0x80
+_ARPHRD_ETHER: Final = 1
+
+
+class _Ipv6:
+    nla_map = ((7, "IFLA_INET6_TOKEN", "ip6addr"),)
+
+
+class _AddressFamilies:
+    """What is asked for of IFLA_AF_SPEC, which pyroute2 reads by a function instead of a table."""
+
+    inet6 = _Ipv6
+    nla_map = ((10, "AF_INET6", "inet6"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A link as it was found in a namespace.
+
+    Attributes:
+        index: Its number there.
+        is_up: It is set up.
+        altnames: Its alternative names, which move along with it.
+        state: What it is.
+    """
+
+    index: int
+    is_up: bool
+    altnames: tuple[str, ...]
+    state: LinkState
+
+
+def get_link(netlink: Netlink, name: str) -> Link:
+    """Give the link called `name`; ENODEV where there is none."""
+    return _get(netlink, ("IFLA_IFNAME", name))
+
+
+def find_link(netlink: Netlink, name: str) -> Link | None:
+    """Give the link called `name`, None where there is none."""
+    return _find(netlink, ("IFLA_IFNAME", name))
+
+
+def find_link_by_altname(netlink: Netlink, altname: str) -> Link | None:
+    """Give the link that has `altname` among its alternative names, None where there is none."""
+    link = _find(netlink, ("IFLA_ALT_IFNAME", altname))
+    return link if link is not None and altname in link.altnames else None  # the kernel looks at ordinary names too
+
+
+def list_links(netlink: Netlink) -> tuple[Link, ...]:
+    """Give all links."""
+    return tuple(parse_link(message) for message in netlink.dump(RTM_GETLINK, {}, (_EXT_MASK,)))
+
+
+def has_token(netlink: Netlink, link: Link) -> bool:
+    """Tell whether somebody has said how the addresses end that are made of what routers announce (`ip token`)."""
+    (message,) = netlink.request(RTM_GETLINK, {"index": link.index})
+    ipv6 = Attributes(_AddressFamilies, message.find("IFLA_AF_SPEC") or b"").nested("AF_INET6")
+    return ipv6 is not None and any(ipv6.find("IFLA_INET6_TOKEN") or b"")
+
+
+def rename_link(netlink: Netlink, link: Link, name: str) -> None:
+    """Take a link down and call it `name`: before Linux 6.2 a link that is up has to keep its name."""
+    netlink.request(RTM_NEWLINK, {"index": link.index, "flags": 0, "change": _IFF_UP})
+    netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_IFNAME", name),))
+
+
+def move_link(netlink: Netlink, link: Link, namespace_fd: int, name: str | None = None) -> None:
+    """Move a link into an open namespace, where it is down and has no addresses or routes.
+
+    Args:
+        netlink: A conversation with the namespace that the link is in.
+        link: What to move; its index may become another one.
+        namespace_fd: Where to.
+        name: What to call it there. The kernel moves first and renames then: others may see the old name there.
+    """
+    names: Wanted = () if name is None else (("IFLA_IFNAME", name),)
+    netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_NET_NS_FD", namespace_fd), *names))
+
+
+def add_altname(netlink: Netlink, link: Link, altname: str) -> None:
+    """Give a link an alternative name, of at most 127 bytes."""
+    flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND
+    netlink.request(RTM_NEWLINKPROP, {"index": link.index}, _altname(altname), flags=flags)
+
+
+def remove_altname(netlink: Netlink, link: Link, altname: str) -> None:
+    """Take an alternative name from a link."""
+    netlink.request(RTM_DELLINKPROP, {"index": link.index}, _altname(altname))
+
+
+def make_veth(netlink: Netlink, name: str) -> None:
+    """Make a pair of veth links, both in this namespace and both down; the kernel names the other one."""
+    kind: Wanted = (("IFLA_LINKINFO", (("IFLA_INFO_KIND", "veth"),)),)
+    netlink.request(RTM_NEWLINK, {}, (("IFLA_IFNAME", name), *kind), flags=NLM_F_CREATE | NLM_F_EXCL)
+
+
+def delete_link(netlink: Netlink, link: Link) -> None:
+    """Delete a virtual link."""
+    netlink.request(RTM_DELLINK, {"index": link.index})
+
+
+def parse_link(message: Message) -> Link:
+    """Read what the kernel tells about a link."""
+    info = message.nested("IFLA_LINKINFO")
+    properties = message.nested("IFLA_PROP_LIST")
+    mac = message.find("IFLA_ADDRESS")
+    return Link(
+        index=message.field("index"),
+        is_up=bool(message.field("flags") & _IFF_UP),
+        altnames=() if properties is None else properties.texts("IFLA_ALT_IFNAME"),
+        state=LinkState(
+            name=message.text("IFLA_IFNAME") or "",
+            kind=None if info is None else info.text("IFLA_INFO_KIND"),
+            mac=mac.hex(":") if mac is not None and message.field("ifi_type") == _ARPHRD_ETHER else None,
+            mtu=message.number("IFLA_MTU") or 0,
+            noarp=bool(message.field("flags") & _IFF_NOARP),
+        ),
+    )
+
+
+def _get(netlink: Netlink, by: tuple[str, str]) -> Link:
+    (message,) = netlink.request(RTM_GETLINK, {}, (by, _EXT_MASK))
+    return parse_link(message)
+
+
+def _find(netlink: Netlink, by: tuple[str, str]) -> Link | None:
+    try:
+        return _get(netlink, by)
+    except OSError as exc:
+        if exc.errno == ENODEV:
+            return None
+        raise
+
+
+def _altname(altname: str) -> Wanted:
+    return (("IFLA_PROP_LIST", (("IFLA_ALT_IFNAME", altname),)),)

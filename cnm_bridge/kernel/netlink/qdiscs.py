@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The root qdisc of a link: find one that is not the kernel's own choice, and set it.
+
+Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+"""
+
+from collections.abc import Iterator
+from socket import AF_UNSPEC
+from typing import Final
+
+from pyroute2.netlink import NLM_F_CREATE, NLM_F_REPLACE
+from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWQDISC
+
+from cnm_bridge.kernel.netlink.links import Link
+from cnm_bridge.kernel.netlink.message import Message
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.records.carried import Qdisc
+from cnm_bridge.kernel.records.errors import NotCarriable
+
+__all__ = ["find_qdisc", "has_qdisc", "set_qdisc"]
+
+_ROOT: Final = 0xFFFFFFFF  # TC_H_ROOT
+_ALONE: Final = frozenset({"bfifo", "codel", "fq", "fq_codel", "pfifo", "tbf"})
+"""Kinds that are whole by themselves, without classes, and that the kernel takes as it tells them."""
+_FILTERED: Final = frozenset({"fq_codel"})
+"""Those of them that can have filters all the same."""
+_UNDERSTOOD: Final = {
+    *("TCA_KIND", "TCA_OPTIONS", "TCA_STATS", "TCA_STATS2", "TCA_XSTATS"),
+    "12",  # TCA_HW_OFFLOAD: a state
+}
+
+
+def find_qdisc(netlink: Netlink, index: int) -> Qdisc | None:
+    """Give the root qdisc of the link of that index, None where nobody has set one.
+
+    Raises:
+        NotCarriable: There are several, or one that is not whole by itself.
+    """
+    found = None
+    for message in _set_by_somebody(netlink, index):
+        kind = message.text("TCA_KIND") or ""
+        if kind not in _ALONE or message.field("parent") != _ROOT:
+            raise NotCarriable(f"qdisc {kind}")
+        if not message.names() <= _UNDERSTOOD:
+            raise NotCarriable(f"qdisc {kind} with a size table or an estimator")
+        found = _parse(message)
+        if kind in _FILTERED and _has_filters(netlink, index, found.handle):
+            raise NotCarriable(f"qdisc {kind} with filters")
+    return found
+
+
+def has_qdisc(netlink: Netlink, index: int, qdisc: Qdisc) -> bool:
+    """Tell whether this is the root qdisc of the link of that index."""
+    return any(
+        message.field("parent") == _ROOT and _parse(message) == qdisc for message in _set_by_somebody(netlink, index)
+    )
+
+
+def set_qdisc(netlink: Netlink, link: Link, qdisc: Qdisc) -> None:
+    """Set the root qdisc."""
+    fields = {"family": AF_UNSPEC, "index": link.index, "handle": qdisc.handle, "parent": _ROOT}
+    wanted = (("TCA_KIND", qdisc.kind), ("TCA_OPTIONS", qdisc.options))
+    netlink.request(RTM_NEWQDISC, fields, wanted, flags=NLM_F_CREATE | NLM_F_REPLACE)
+
+
+def _set_by_somebody(netlink: Netlink, index: int) -> Iterator[Message]:
+    """Yield the qdiscs of a link that have a handle: what the kernel chooses itself has none."""
+    for message in netlink.dump(RTM_GETQDISC, {"family": AF_UNSPEC}):
+        if message.field("index") == index and message.field("handle"):
+            yield message
+
+
+def _parse(message: Message) -> Qdisc:
+    kind, options = message.text("TCA_KIND") or "", message.find("TCA_OPTIONS") or b""
+    return Qdisc(kind=kind, handle=message.field("handle"), options=options)
+
+
+def _has_filters(netlink: Netlink, index: int, handle: int) -> bool:
+    return bool(netlink.dump(RTM_GETTFILTER, {"family": AF_UNSPEC, "index": index, "parent": handle}))

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Routes through a link: read, add, replace, remove.
+
+Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+"""
+
+import struct
+import sys
+from collections.abc import Iterator
+from ipaddress import IPv6Address, IPv6Network, ip_network
+from socket import AF_INET, AF_INET6, AF_UNSPEC
+from typing import Final
+
+from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE
+from pyroute2.netlink.rtnl import RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE
+
+from cnm_bridge.kernel.netlink.links import Link
+from cnm_bridge.kernel.netlink.message import Message, Wanted
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.netlink.tables import Places
+from cnm_bridge.kernel.records.errors import NotCarriable
+from cnm_bridge.kernel.records.snapshot import BY_KERNEL, MAIN_TABLE, IpAddress, IpNetwork, Route
+
+__all__ = [
+    "add_route",
+    "find_places",
+    "find_plain_routes",
+    "find_routes",
+    "find_routes_elsewhere",
+    "has_default",
+    "parse_route",
+    "remove_route",
+    "replace_route",
+]
+
+_LOCAL_TABLE: Final = 255
+_HEARD: Final = {1, 9}  # RTPROT_REDIRECT, RTPROT_RA: routers told the kernel, and will tell it in the sandbox
+_RTNH_F_ONLINK: Final = 4
+_DEFAULTS: Final[dict[int, str]] = {AF_INET: "0.0.0.0", AF_INET6: "::"}  # noqa: S104 - a destination, nothing listens there
+_CACHE: Final = struct.Struct("=IIi")  # the beginning of rta_cacheinfo: the third word is what is left of a lifetime
+_UNDERSTOOD: Final = {
+    *("RTA_TABLE", "RTA_DST", "RTA_GATEWAY", "RTA_VIA", "RTA_OIF", "RTA_PRIORITY", "RTA_PREFSRC", "RTA_METRICS"),
+    *("RTA_CACHEINFO", "RTA_PREF"),  # both are there of every IPv6 route, and are looked into
+}
+_BEYOND: Final = {
+    "RTA_MULTIPATH": "several next hops",
+    "RTA_ENCAP": "an encapsulation",
+    "RTA_ENCAP_TYPE": "an encapsulation",
+    "RTA_SRC": "a source prefix",
+    "RTA_FLOW": "a realm",
+    "26": "a setting for MPLS",  # RTA_TTL_PROPAGATE
+    "30": "a next hop object",  # RTA_NH_ID
+}
+_TYPES: Final = {2: "local route", 6: "blackhole", 7: "unreachable", 8: "prohibit", 9: "throw"}
+_METRICS: Final = {"RTAX_MTU", "RTAX_ADVMSS"}
+
+
+def find_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
+    """Give the routes through a link, IPv4 first, without those that the kernel makes by itself.
+
+    Those are the routes of the table `local` to the link's addresses, and what routers have told; the routes of
+    addresses' prefixes are given.
+
+    Raises:
+        NotCarriable: As in `parse_route`.
+    """
+    return tuple(map(parse_route, _made(netlink, link)))
+
+
+def find_plain_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
+    """Give the same without those that a `Route` has no place for: in a sandbox, others may make what they want."""
+    return tuple(parse_route(message) for message in _made(netlink, link) if not _what_is_beyond(message))
+
+
+def find_routes_elsewhere(netlink: Netlink, link: Link) -> tuple[str, ...]:
+    """Describe the routes that somebody made and that do not lead through a link, e.g. `unreachable 10.9.0.0/16`."""
+    return tuple(
+        f"{_TYPES.get(message.field('type'), 'route')} {_destination(message)}"
+        for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC})
+        if message.field("family") in _DEFAULTS
+        and message.field("proto") not in {BY_KERNEL, *_HEARD}
+        and message.number("RTA_OIF") != link.index
+        and "RTA_MULTIPATH" not in message
+    )
+
+
+def find_places(netlink: Netlink, link: Link) -> Places:
+    """Give the places that routes have which do not lead through a link."""
+    places: dict[int, set[tuple[IpNetwork, int]]] = {}
+    for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}):
+        if message.field("family") in _DEFAULTS and message.number("RTA_OIF") != link.index:
+            place = _destination(message), message.number("RTA_PRIORITY") or 0
+            places.setdefault(_table(message), set()).add(place)
+    return {table: frozenset(taken) for table, taken in places.items()}
+
+
+def _made(netlink: Netlink, link: Link) -> Iterator[Message]:
+    # the kernel picks those of the link; one dump for all families does without IPv6 where that is off
+    for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}, (("RTA_OIF", link.index),)):
+        protocol = message.field("proto")
+        of_address = protocol == BY_KERNEL and message.field("table") == _LOCAL_TABLE
+        heard = protocol in _HEARD or (protocol == BY_KERNEL and _has_lifetime(message))
+        if message.field("family") in _DEFAULTS and not of_address and not heard:
+            yield message
+
+
+def has_default(netlink: Netlink, destination: IpNetwork) -> bool:
+    """Tell whether the main table has a default route of the destination's family, through whichever link."""
+    family = _family(destination)
+    messages = netlink.dump(RTM_GETROUTE, {"family": family}, (("RTA_TABLE", MAIN_TABLE),))
+    return any(message.field("dst_len") == 0 and message.field("family") == family for message in messages)
+
+
+def parse_route(message: Message) -> Route:
+    """Read what the kernel tells about a route, IPv4 or IPv6.
+
+    Raises:
+        NotCarriable: It has several next hops, an encapsulation, or whatever else a `Route` has no place for. Without
+            these it would be another route.
+    """
+    destination, metrics = _destination(message), message.nested("RTA_METRICS")
+    beyond = _what_is_beyond(message)
+    if beyond:
+        raise NotCarriable(f"route {destination} with {' and '.join(beyond)}")
+    return Route(
+        destination=destination,
+        gateway=message.address("RTA_GATEWAY") or message.address("RTA_VIA"),
+        table=_table(message),
+        metric=message.number("RTA_PRIORITY") or 0,
+        type=message.field("type"),
+        scope=message.field("scope"),
+        protocol=message.field("proto"),
+        source=message.address("RTA_PREFSRC"),
+        onlink=bool(message.field("flags") & _RTNH_F_ONLINK),
+        mtu=None if metrics is None else metrics.number("RTAX_MTU"),
+        advmss=None if metrics is None else metrics.number("RTAX_ADVMSS"),
+    )
+
+
+def add_route(netlink: Netlink, link: Link, route: Route) -> None:
+    """Add a route; EEXIST where its table has one to this destination with this metric."""
+    _send(netlink, RTM_NEWROUTE, link, route, NLM_F_CREATE | NLM_F_EXCL)
+
+
+def replace_route(netlink: Netlink, link: Link, route: Route) -> None:
+    """Put a route in the place of the one that its table has to this destination with this metric."""
+    _send(netlink, RTM_NEWROUTE, link, route, NLM_F_CREATE | NLM_F_REPLACE)
+
+
+def remove_route(netlink: Netlink, link: Link, route: Route) -> None:
+    """Remove a route; ESRCH where there is none like it."""
+    _send(netlink, RTM_DELROUTE, link, route, 0)
+
+
+def _table(message: Message) -> int:
+    return message.number("RTA_TABLE") or message.field("table")
+
+
+def _destination(message: Message) -> IpNetwork:
+    destination = message.address("RTA_DST") or _DEFAULTS[message.field("family")]
+    return ip_network((destination, message.field("dst_len")))
+
+
+def _what_is_beyond(message: Message) -> tuple[str, ...]:
+    """Give, in words, what a route has that a `Route` has no place for."""
+    attributes = sorted(message.names() - _UNDERSTOOD)
+    beyond = [_BEYOND.get(attribute, f"attribute {attribute}") for attribute in attributes]
+    if message.field("tos"):
+        beyond.append("a type of service")
+    if any(message.find("RTA_PREF") or b""):  # 0 is medium
+        beyond.append("a router preference")
+    if _has_lifetime(message):
+        beyond.append("a lifetime")
+    metrics = message.nested("RTA_METRICS")
+    if metrics is not None and not metrics.names() <= _METRICS:
+        beyond.append("metrics beyond MTU and MSS")
+    return tuple(dict.fromkeys(beyond))
+
+
+def _has_lifetime(message: Message) -> bool:
+    cache = message.find("RTA_CACHEINFO")
+    return cache is not None and _CACHE.unpack_from(cache)[-1] != 0
+
+
+def _send(netlink: Netlink, kind: int, link: Link, route: Route, flags: int) -> None:
+    fields = {
+        "family": _family(route.destination),
+        "dst_len": route.destination.prefixlen,
+        "proto": route.protocol,
+        "scope": route.scope,
+        "type": route.type,
+        "flags": _RTNH_F_ONLINK if route.onlink else 0,
+    }
+    netlink.request(kind, fields, _attributes(link, route), flags=flags)
+
+
+def _attributes(link: Link, route: Route) -> Wanted:
+    wanted: list[tuple[str, int | bytes | Wanted]] = [
+        ("RTA_DST", route.destination.network_address.packed),
+        ("RTA_OIF", link.index),
+        ("RTA_TABLE", route.table),
+    ]
+    if route.gateway is not None:
+        wanted.append(_next_hop(route.destination, route.gateway))
+    if route.metric:
+        wanted.append(("RTA_PRIORITY", route.metric))
+    if route.source is not None:
+        wanted.append(("RTA_PREFSRC", route.source.packed))
+    metrics = [(name, value) for name, value in (("RTAX_MTU", route.mtu), ("RTAX_ADVMSS", route.advmss)) if value]
+    if metrics:
+        wanted.append(("RTA_METRICS", tuple(metrics)))
+    return tuple(wanted)
+
+
+def _next_hop(destination: IpNetwork, gateway: IpAddress) -> tuple[str, bytes]:
+    if gateway.version == destination.version:
+        return "RTA_GATEWAY", gateway.packed
+    return "RTA_VIA", _family(gateway).to_bytes(2, sys.byteorder) + gateway.packed
+
+
+def _family(address: IpAddress | IpNetwork) -> int:
+    return AF_INET6 if isinstance(address, IPv6Address | IPv6Network) else AF_INET

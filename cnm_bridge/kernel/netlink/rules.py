@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Policy rules of a namespace: find those that somebody made, and make them in another namespace.
+
+Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+"""
+
+import struct
+import sys
+from collections.abc import Mapping
+from socket import AF_INET, AF_INET6, AF_UNSPEC
+from typing import Final
+
+from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL
+from pyroute2.netlink.rtnl import RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE
+
+from cnm_bridge.kernel.netlink.message import Message
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.records.carried import Rule
+
+__all__ = ["add_rule", "find_removed_rules", "find_rules", "in_sandbox", "remove_rule"]
+
+_HEADER: Final = struct.Struct("=8BI")  # fib_rule_hdr: the flags are last
+_FIXED_FLAGS: Final = 0x2  # FIB_RULE_INVERT; the others tell whether links and targets exist at the moment
+_ATTRIBUTE: Final = struct.Struct("=HH")
+_TABLE_FIELD: Final = 4
+_TABLE_ELSEWHERE: Final = 252  # RT_TABLE_COMPAT: a number that has no room in the header, only in the attribute
+_FRA_PRIORITY: Final = 6
+_FRA_TABLE: Final = 15
+_LINK_NAMES: Final = {3, 17}  # FRA_IIFNAME, FRA_OIFNAME
+_KERNELS_OWN: Final = frozenset(
+    {
+        (AF_INET, 0, 255),
+        (AF_INET, 32766, 254),
+        (AF_INET, 32767, 253),
+        (AF_INET6, 0, 255),
+        (AF_INET6, 32766, 254),
+    }
+)
+"""Family, priority and table of the rules that a new namespace has; they look for nothing in particular."""
+_TO_TABLE: Final = 1  # FR_ACT_TO_TBL
+_OF_ANY_RULE: Final = {"FRA_PRIORITY", "FRA_TABLE", "FRA_PROTOCOL", "FRA_SUPPRESS_PREFIXLEN"}
+_SUPPRESSES_NOTHING: Final = b"\xff" * 4
+
+
+def find_rules(netlink: Netlink) -> tuple[Rule, ...]:
+    """Give the IP rules that the kernel did not make itself, IPv4 first, those asked first before others."""
+    return tuple(
+        Rule(priority=_priority(message), table=_table(message), message=_lasting(message))
+        for message in _ip_rules(netlink)
+        if not _is_kernels_own(message)
+    )
+
+
+def find_removed_rules(netlink: Netlink) -> tuple[str, ...]:
+    """Describe the rules of a new namespace that somebody has removed; those of a family that has no rules are none."""
+    messages = _ip_rules(netlink)
+    families = {message.field("family") for message in messages}
+    present = {_identity(message) for message in messages if _is_kernels_own(message)}
+    return tuple(
+        f"rule {priority} to table {table}"
+        for family, priority, table in sorted(_KERNELS_OWN - present)
+        if family in families
+    )
+
+
+def add_rule(netlink: Netlink, rule: Rule) -> None:
+    """Add a rule; EEXIST where there is the same already."""
+    netlink.request_raw(RTM_NEWRULE, _complete(rule), flags=NLM_F_CREATE | NLM_F_EXCL)
+
+
+def remove_rule(netlink: Netlink, rule: Rule) -> None:
+    """Remove a rule; ENOENT where there is none like it."""
+    netlink.request_raw(RTM_DELRULE, _complete(rule))
+
+
+def in_sandbox(rule: Rule, old: str, new: str, tables: Mapping[int, int]) -> Rule:
+    """Give the rule as it is where the link that was called `old` is called `new`, and tables have other numbers."""
+    table = tables.get(rule.table, rule.table)
+    if old == new and table == rule.table:
+        return rule
+    *fields, flags = _HEADER.unpack_from(rule.message)
+    if table != rule.table:
+        fields[_TABLE_FIELD] = table if table < 1 << 8 else _TABLE_ELSEWHERE
+    rendered = _HEADER.pack(*fields, flags)
+    data, start = rule.message, _HEADER.size
+    while start < len(data):
+        length, number = _ATTRIBUTE.unpack_from(data, start)
+        value = data[start + _ATTRIBUTE.size : start + length]
+        if number in _LINK_NAMES and value.rstrip(b"\0") == old.encode():
+            value = new.encode() + b"\0"
+        elif number == _FRA_TABLE:
+            value = table.to_bytes(4, sys.byteorder)
+        rendered += _render(number, value)
+        start += (length + 3) & ~3
+    return Rule(priority=rule.priority, table=table, message=rendered)
+
+
+def _render(number: int, value: bytes) -> bytes:
+    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), number) + value + bytes(-len(value) % 4)
+
+
+def _complete(rule: Rule) -> bytes:
+    """Give a rule's message with its priority: the kernel does not tell one of 0, and without any chooses another."""
+    return rule.message if rule.priority else rule.message + _render(_FRA_PRIORITY, bytes(4))
+
+
+def _lasting(message: Message) -> bytes:
+    *fields, flags = _HEADER.unpack_from(message.data)
+    return _HEADER.pack(*fields, flags & _FIXED_FLAGS) + message.data[_HEADER.size :]
+
+
+def _ip_rules(netlink: Netlink) -> tuple[Message, ...]:
+    messages = netlink.dump(RTM_GETRULE, {"family": AF_UNSPEC})
+    return tuple(message for message in messages if message.field("family") in {AF_INET, AF_INET6})
+
+
+def _is_kernels_own(message: Message) -> bool:
+    """Tell whether a rule is one that every namespace has; one with a selector is not, whatever its priority."""
+    return (
+        _identity(message) in _KERNELS_OWN
+        and message.names() <= _OF_ANY_RULE
+        and message.field("action") == _TO_TABLE
+        and not message.field("flags") & _FIXED_FLAGS
+        and not any(message.field(name) for name in ("src_len", "dst_len", "tos"))
+        and message.find("FRA_SUPPRESS_PREFIXLEN") in {None, _SUPPRESSES_NOTHING}
+    )
+
+
+def _identity(message: Message) -> tuple[int, int, int]:
+    return message.field("family"), _priority(message), _table(message)
+
+
+def _priority(message: Message) -> int:
+    return message.number("FRA_PRIORITY") or 0
+
+
+def _table(message: Message) -> int:
+    return message.number("FRA_TABLE") or message.field("table")

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""rtnetlink: a conversation with the kernel about the links, addresses and routes of one namespace.
+
+pyroute2 knows the protocol: its constants and tables are used, its sockets are not. They bring an event loop each, and
+one that is used from another thread opens a second socket in whatever namespace that thread is in; a plain socket
+belongs to the namespace it was made in.
+
+Needs Linux 5.5 (alternative names of links).
+"""
+
+import os
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from errno import EINTR, EPROTO
+from types import TracebackType
+from typing import Final, Self
+
+from pyroute2.netlink import (
+    NETLINK_EXT_ACK,
+    NETLINK_GET_STRICT_CHK,
+    NETLINK_ROUTE,
+    NLM_F_ACK,
+    NLM_F_DUMP,
+    NLM_F_DUMP_INTR,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    SOL_NETLINK,
+    nlmsgerr,
+)
+from pyroute2.netlink.rtnl.marshal import MarshalRtnl
+
+from cnm_bridge.kernel.netlink.message import Message, Wanted, render_message
+
+__all__ = ["Netlink"]
+
+_HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
+_ERROR: Final = struct.Struct("=i")  # what follows it in NLMSG_ERROR and NLMSG_DONE: minus errno, or 0
+_DUMP_TRIES: Final = 5  # IPv6 changes its own addresses for a moment after a link comes up
+_RECEIVE_BYTES: Final = 65536  # the kernel fills dump buffers up to 32 KiB
+
+
+class Netlink:
+    """A conversation with the namespace that its thread is in when it is made; no other thread may use it.
+
+    Args:
+        reply_limit_s: How long the kernel may let a reply wait, in seconds. It answers at once when it has the routing
+            lock: what passes the limit is a reply that was lost.
+    """
+
+    def __init__(self, *, reply_limit_s: float) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE)
+        self._socket.settimeout(reply_limit_s)
+        # errors in words, and dumps filtered by the kernel
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
+        self._socket.setsockopt(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)
+        self._sequence = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def request(
+        self, kind: int, fields: Mapping[str, int], attributes: Wanted = (), *, flags: int = 0
+    ) -> tuple[Message, ...]:
+        """Ask for one thing to be done or told and give the kernel's answer, empty where there is none but "done".
+
+        Args:
+            kind: The type of the message, e.g. `RTM_NEWLINK`.
+            fields: Fields of its fixed part by the kernel's names; those not given are 0.
+            attributes: What follows it.
+            flags: Beyond the ordinary ones, e.g. `NLM_F_CREATE`.
+
+        Raises:
+            OSError: The kernel refused, in its words; or did not answer in time.
+        """
+        return self.request_raw(kind, _body(kind, fields, attributes), flags=flags)
+
+    def request_raw(self, kind: int, body: bytes, *, flags: int = 0) -> tuple[Message, ...]:
+        """Do the same with the bytes of a message, without the netlink header."""
+        self._send(kind, body, flags | NLM_F_ACK)
+        return tuple(message for message, _ in self._receive())
+
+    def dump(self, kind: int, fields: Mapping[str, int], attributes: Wanted = ()) -> tuple[Message, ...]:
+        """Ask for everything that fits fields and attributes; arguments and errors as in `request`.
+
+        Raises:
+            OSError: EINTR too: the namespace changed each time it was read, so that what was read is inconsistent.
+        """
+        body = _body(kind, fields, attributes)
+        for _ in range(_DUMP_TRIES):
+            self._send(kind, body, NLM_F_DUMP)
+            answer = tuple(self._receive())
+            if not any(flags & NLM_F_DUMP_INTR for _, flags in answer):
+                return tuple(message for message, _ in answer)
+        raise OSError(EINTR, "the namespace changed while it was read")
+
+    def _send(self, kind: int, body: bytes, flags: int) -> None:
+        self._sequence += 1
+        header = _HEADER.pack(_HEADER.size + len(body), kind, flags | NLM_F_REQUEST, self._sequence, 0)
+        self._socket.send(header + body)
+
+    def _receive(self) -> Iterator[tuple[Message, int]]:
+        """Yield the answer's messages with their flags until the kernel says that it is complete."""
+        while True:
+            data = self._socket.recv(_RECEIVE_BYTES)
+            offset = 0
+            while offset < len(data):
+                length, kind, flags, sequence, _ = _HEADER.unpack_from(data, offset)
+                if sequence != self._sequence:
+                    raise OSError(EPROTO, "the kernel answered another question")
+                if kind in {NLMSG_ERROR, NLMSG_DONE}:
+                    _raise_error(data, offset, kind)
+                    return
+                yield Message(MarshalRtnl.msg_map[kind], data[offset + _HEADER.size : offset + length]), flags
+                offset += (length + 3) & ~3
+
+
+def _body(kind: int, fields: Mapping[str, int], attributes: Wanted) -> bytes:
+    return render_message(MarshalRtnl.msg_map[kind], fields, attributes)
+
+
+def _raise_error(data: bytes, offset: int, kind: int) -> None:
+    (negative,) = _ERROR.unpack_from(data, offset + _HEADER.size)
+    if negative == 0:
+        return
+    text: object = None
+    if kind == NLMSG_ERROR:
+        error = nlmsgerr(data, offset=offset)
+        error.decode()
+        text = error.get_attr("NLMSGERR_ATTR_MSG")
+    raise OSError(-negative, text if isinstance(text, str) else os.strerror(-negative))

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Brings into a sandbox what it lacks.
+
+First all is compared, then done what differs, then compared again: what is there already stays untouched, what could
+not be done is named, and nothing depends on what an earlier call did. Runs in the sandbox, in one thread.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from errno import EEXIST, ENOENT, ESRCH
+from functools import partial
+from typing import Final, NamedTuple
+
+from cnm_bridge.kernel.netlink.addresses import add_further_address, find_addresses
+from cnm_bridge.kernel.netlink.links import Link
+from cnm_bridge.kernel.netlink.neighbours import find_neighbours, set_neighbour
+from cnm_bridge.kernel.netlink.qdiscs import has_qdisc, set_qdisc
+from cnm_bridge.kernel.netlink.routes import (
+    add_route,
+    find_places,
+    find_plain_routes,
+    has_default,
+    remove_route,
+    replace_route,
+)
+from cnm_bridge.kernel.netlink.rules import add_rule, find_rules, in_sandbox, remove_rule
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.netlink.tables import choose_tables
+from cnm_bridge.kernel.procfs.sysctl import name_for_link, read_setting, write_setting
+from cnm_bridge.kernel.records.errors import NotSettled
+from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, Settlement
+from cnm_bridge.kernel.records.snapshot import MAIN_TABLE, Route
+
+__all__ = ["is_placed", "settle", "withdraw"]
+
+
+_ROUNDS: Final = 2
+"""What is there at first may go with what is done: `ip_forward` sets the forwarding of every link."""
+
+
+class _Step(NamedTuple):
+    """What is missing, in words, and how to bring it."""
+
+    what: str
+    do: Callable[[], None]
+
+
+def is_placed(netlink: Netlink, link: Link, placement: Placement) -> bool:
+    """Tell whether libnetwork is done with a link."""
+    if not link.is_up:
+        return False
+    addresses = {address.address for address in find_addresses(netlink, link)}
+    if not addresses.issuperset(placement.addresses):
+        return False
+    destinations = {route.destination for route in find_plain_routes(netlink, link) if route.table == MAIN_TABLE}
+    return destinations.issuperset(placement.destinations)
+
+
+def settle(netlink: Netlink, link: Link, settlement: Settlement) -> tuple[str, ...]:
+    """Do what is missing; give it in words, empty where nothing was.
+
+    Raises:
+        OSError: The sandbox cannot be read.
+        NotSettled: Something could not be done; all else is.
+    """
+    settlement = _in_sandbox(netlink, link, settlement)
+    done: list[str] = []
+    reasons: dict[str, str | None] = {}
+    for _ in range(_ROUNDS):
+        steps = tuple(_missing(netlink, link, settlement))
+        done += [step.what for step in steps if step.what not in reasons]
+        reasons |= {step.what: _try(step.do) for step in steps}
+        if not steps:
+            return tuple(done)
+    left = tuple(step.what for step in _missing(netlink, link, settlement))
+    if left:
+        failures = tuple(f"{what}: {reasons.get(what) or 'it did not stay'}" for what in left)
+        raise NotSettled(f"link {link.state.name}", failures)
+    return tuple(done)
+
+
+def withdraw(netlink: Netlink, link: Link, settlement: Settlement) -> tuple[str, ...]:
+    """Take away what does not go with the link, the rules; give those that were there, in words.
+
+    Raises:
+        OSError: The sandbox cannot be read, or a rule not be removed.
+    """
+    present = {rule.message for rule in find_rules(netlink)}
+    rules = tuple(rule for rule in _in_sandbox(netlink, link, settlement).rules if rule.message in present)
+    for rule in rules:
+        _ignoring(ENOENT, partial(remove_rule, netlink, rule))
+    return tuple(map(str, rules))
+
+
+def _in_sandbox(netlink: Netlink, link: Link, settlement: Settlement) -> Settlement:
+    """Give the settlement with the names and numbers that things have in the sandbox."""
+    routes, rules = settlement.routes, settlement.rules
+    tables: dict[int, int] = {}
+    if any(route.table != MAIN_TABLE for route in routes):
+        tables = choose_tables(routes, find_plain_routes(netlink, link), find_places(netlink, link))
+    return replace(
+        settlement,
+        routes=tuple(replace(route, table=tables.get(route.table, route.table)) for route in routes),
+        rules=tuple(in_sandbox(rule, settlement.ifname, link.state.name, tables) for rule in rules),
+    )
+
+
+def _try(do: Callable[[], None]) -> str | None:
+    """Do it; give the reason why it could not be done, None where it could."""
+    try:
+        do()
+    except OSError as exc:
+        return exc.strerror or str(exc)
+    return None
+
+
+def _missing(netlink: Netlink, link: Link, settlement: Settlement) -> Iterator[_Step]:
+    """Yield what is missing in the order to bring it: addresses before the routes that they are the source of."""
+    yield from _missing_sysctls(link, settlement)
+    if settlement.neighbours:
+        present = set(find_neighbours(netlink, link))
+        for neighbour in settlement.neighbours:
+            if neighbour not in present:
+                yield _Step(str(neighbour), partial(set_neighbour, netlink, link, neighbour))
+    if settlement.addresses:
+        taken = {(address.address, address.peer) for address in find_addresses(netlink, link)}
+        for address in settlement.addresses:
+            if (address.address, address.peer) not in taken:
+                yield _Step(f"address {address.address}", partial(add_further_address, netlink, link, address))
+    yield from _missing_routes(netlink, link, settlement)
+    if settlement.rules:
+        there = {rule.message for rule in find_rules(netlink)}
+        for rule in settlement.rules:
+            if rule.message not in there:
+                yield _Step(str(rule), partial(add_rule, netlink, rule))
+    if settlement.qdisc is not None and not has_qdisc(netlink, link.index, settlement.qdisc):
+        yield _Step(str(settlement.qdisc), partial(set_qdisc, netlink, link, settlement.qdisc))
+
+
+def _missing_sysctls(link: Link, settlement: Settlement) -> Iterator[_Step]:
+    for sysctl in settlement.sysctls:
+        name = name_for_link(sysctl.name, settlement.ifname, link.state.name)
+        if read_setting(name) != sysctl.value:
+            yield _Step(str(sysctl), partial(write_setting, name, sysctl.value))
+
+
+def _missing_routes(netlink: Netlink, link: Link, settlement: Settlement) -> Iterator[_Step]:
+    if not (settlement.routes or settlement.replaced or settlement.fallbacks):
+        return
+    present = frozenset(find_plain_routes(netlink, link))
+    for route in settlement.routes:
+        if route not in present:
+            yield _Step(f"route {route}", partial(add_route, netlink, link, route))
+    for pair in settlement.replaced:
+        is_default = pair.wanted.destination.prefixlen == 0
+        if pair.plain in present or not (pair.wanted in present or is_default):
+            yield _Step(f"route {pair.wanted}", partial(_replace, netlink, link, pair, present))
+    for fallback in settlement.fallbacks:
+        if fallback not in present and not has_default(netlink, fallback.destination):
+            yield _Step(f"route {fallback}", partial(add_route, netlink, link, fallback))
+
+
+def _replace(netlink: Netlink, link: Link, pair: ReplacedRoute, present: frozenset[Route]) -> None:
+    """Put the wanted route in place of the plain one, so that one of them is there at any moment."""
+    if pair.plain not in present:
+        add_route(netlink, link, pair.wanted)
+    elif pair.plain.metric == pair.wanted.metric:
+        replace_route(netlink, link, pair.wanted)
+    else:
+        _ignoring(EEXIST, partial(add_route, netlink, link, pair.wanted))
+        _ignoring(ESRCH, partial(remove_route, netlink, link, pair.plain))
+
+
+def _ignoring(errno: int, do: Callable[[], None]) -> None:
+    try:
+        do()
+    except OSError as exc:
+        if exc.errno != errno:
+            raise

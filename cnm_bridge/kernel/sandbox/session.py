@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A link in a sandbox: waits until libnetwork has placed it there, and settles it.
+
+Runs whole in one throw-away thread, which begins in the host namespace.
+"""
+
+import select
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyroute2.netlink import NETLINK_ROUTE
+from pyroute2.netlink.rtnl import (
+    RTMGRP_IPV4_IFADDR,
+    RTMGRP_IPV4_ROUTE,
+    RTMGRP_IPV6_IFADDR,
+    RTMGRP_IPV6_ROUTE,
+    RTMGRP_LINK,
+)
+
+from cnm_bridge.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
+from cnm_bridge.kernel.netlink.links import find_link_by_altname
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.records.errors import NamespaceMissing, attempt
+from cnm_bridge.kernel.records.sandbox_plan import Placement, Settlement
+from cnm_bridge.kernel.sandbox.replay import is_placed, settle, withdraw
+
+__all__ = ["Stay"]
+
+_CHANGES: Final = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE
+_RECEIVE_BYTES: Final = 65536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """One link's stay in a sandbox; `Kernel` describes the methods.
+
+    Attributes:
+        host: The namespace that Docker lives in.
+        sandbox: The namespace of the container.
+        altname: The alternative name by which the link is known everywhere.
+        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+    """
+
+    host: NamespaceId
+    sandbox: Path
+    altname: str
+    reply_limit_s: float
+
+    def settle(self, settlement: Settlement) -> tuple[str, ...] | None:
+        """Do what is missing; None where the link is not in the sandbox."""
+        with attempt("settle", str(self)), self._inside() as is_inside:
+            if not is_inside:
+                return None
+            with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
+                link = find_link_by_altname(netlink, self.altname)
+                return None if link is None else settle(netlink, link, settlement)
+
+    def withdraw(self, settlement: Settlement) -> tuple[str, ...]:
+        """Take away what would stay when the link goes; nothing where it is not in the sandbox."""
+        with attempt("withdraw", str(self)), self._inside() as is_inside:
+            if not is_inside:
+                return ()
+            with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
+                link = find_link_by_altname(netlink, self.altname)
+                return () if link is None else withdraw(netlink, link, settlement)
+
+    def wait_placed(self, placement: Placement, stop_fd: int, limit_s: float) -> bool:
+        """Wait until libnetwork is done, the time is up, or `stop_fd` can be read; tell whether it is done."""
+        deadline = time.monotonic() + limit_s
+        with attempt("wait for", str(self)), self._inside() as is_inside:
+            if not is_inside:
+                return False
+            with (
+                Netlink(reply_limit_s=self.reply_limit_s) as netlink,
+                socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, NETLINK_ROUTE) as changes,
+            ):
+                changes.bind((0, _CHANGES))
+                poll = select.poll()
+                poll.register(changes, select.POLLIN)
+                poll.register(stop_fd, select.POLLIN)
+                while True:
+                    link = find_link_by_altname(netlink, self.altname)
+                    if link is not None and is_placed(netlink, link, placement):
+                        return True
+                    ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+                    if not ready or stop_fd in ready:
+                        return False
+                    _drain(changes)
+
+    def __str__(self) -> str:
+        return f"link {self.altname} in {self.sandbox}"
+
+    @contextmanager
+    def _inside(self) -> Iterator[bool]:
+        """Move the thread into the sandbox; gives False where there is none, or a host's network is one."""
+        try:
+            with open_namespace(self.sandbox) as fd:
+                if is_sandbox := namespace_id(fd) != self.host:
+                    enter(fd, host=self.host)
+        except NamespaceMissing:
+            is_sandbox = False
+        yield is_sandbox
+
+
+def _drain(changes: socket.socket) -> None:
+    """Forget what has changed so far: all is looked at anyway."""
+    while True:
+        try:
+            changes.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:  # so much at once that the kernel could not keep it
+            continue

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Networks that Docker has and we have no record of: made while the state was away, or lost with it."""
+
+from dataclasses import replace
+
+import structlog
+
+from cnm_bridge.engine import Engine, EngineNetwork
+from cnm_bridge.errors import BridgeError, EngineUnavailable
+from cnm_bridge.planning.options import parse_options
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from state import NetworkId, NetworkRecord, Store
+
+__all__ = ["LostNetworks"]
+
+log = structlog.get_logger()
+
+
+class LostNetworks:
+    """Makes records of networks from what the engine tells.
+
+    Args:
+        store: The records.
+        engine: Docker's own list.
+        locks: The locks of networks.
+    """
+
+    def __init__(self, store: Store, engine: Engine, locks: KeyedLocks[NetworkId]) -> None:
+        self._store = store
+        self._engine = engine
+        self._locks = locks
+        self._refused: dict[NetworkId, str] = {}
+
+    async def find(self, network_id: NetworkId) -> NetworkRecord | None:
+        """Make a record of a network that Docker calls us for; None if the engine does not tell of it.
+
+        Raises:
+            StateError: The record cannot be written.
+        """
+        network = await self.ask(network_id)
+        return None if network is None else await self.keep(network)
+
+    async def ask(self, network_id: NetworkId) -> EngineNetwork | None:
+        """Ask the engine for a network that Docker calls us for; None if it does not know it, or does not answer.
+
+        An engine that knows it is the one that calls us; its identity is stored.
+
+        Raises:
+            StateError: The identity cannot be written.
+        """
+        try:
+            network = await self._engine.find_network(network_id)
+            identity = await self._engine.identity() if network is not None else None
+        except EngineUnavailable as exc:
+            log.warning("network.not_rebuilt", network_id=network_id, error=str(exc))
+            return None
+        if identity is not None and identity != self._store.engine_identity():
+            await self._store.put_engine_identity(identity)
+        return network
+
+    async def keep(self, network: EngineNetwork) -> NetworkRecord | None:
+        """Store a network as the engine tells it; None if it cannot be one of ours, which is said.
+
+        Of one that is stored already, the name is, where it was not known.
+
+        Raises:
+            StateError: The record cannot be written.
+        """
+        network_id = NetworkId(network.id)
+        try:
+            configuration = parse_options(network.options).configuration
+        except BridgeError as exc:
+            if self._refused.get(network_id) != str(exc):  # it is found again in each round
+                self._refused[network_id] = str(exc)
+                log.warning("network.not_rebuilt", network_id=network_id, error=str(exc))
+            return None
+        async with self._locks.hold(network_id):
+            record = self._store.find_network(network_id)
+            if record is None:
+                record = NetworkRecord(
+                    id=network_id,
+                    configuration=configuration,
+                    name=network.name,
+                    internal=network.internal,
+                    options=network.options,
+                    pools=network.pools,
+                )
+                await self._store.put_network(record)
+                log.warning("network.rebuilt", network_id=network_id, name=network.name, configuration=configuration)
+            elif record.name is None:  # one that needs none to be bound is not asked for when it is made
+                record = replace(record, name=network.name)
+                await self._store.put_network(record)
+        return record

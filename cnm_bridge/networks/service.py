@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Networks: bound to a network configuration list when they are made, remembered until Docker removes them."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from cni_invoker import (
+    CniError,
+    ConfigurationDirectories,
+    ConfigurationIndex,
+    ConfigurationNotFound,
+    NetworkConfigurationList,
+    Runtime,
+    run_preflight,
+)
+from cnm_bridge.errors import Refused
+from cnm_bridge.networks.engine_import import LostNetworks
+from cnm_bridge.networks.name_resolver import Binder
+from cnm_bridge.planning.docker_options import refuse_unread, split_unknown
+from cnm_bridge.planning.options import Options, merge_options, parse_options
+from cnm_bridge.planning.plan import Plan, plan_attachment
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.wire import CreateEndpoint, CreateNetwork, NetworkReference
+from spec import JsonObject
+from state import NetworkId, NetworkRecord, RequestedInterface, Store
+
+__all__ = ["Networks"]
+
+log = structlog.get_logger()
+
+
+class Networks:
+    """Creates, deletes and resolves networks.
+
+    Args:
+        store: The records.
+        directories: The network configuration lists on disk.
+        runtime: Knows which plugins can be run.
+        binder: Learns the names of networks that are bound by name.
+        lost: Finds networks that Docker has and we have not.
+        locks: The locks of networks.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        directories: ConfigurationDirectories,
+        runtime: Runtime,
+        binder: Binder,
+        lost: LostNetworks,
+        locks: KeyedLocks[NetworkId],
+    ) -> None:
+        self._store = store
+        self._directories = directories
+        self._runtime = runtime
+        self._binder = binder
+        self._lost = lost
+        self._locks = locks
+        self._seen: ConfigurationIndex | None = None
+
+    async def create(self, request: CreateNetwork) -> None:
+        """Store a network after checking all that can be known now; the same request again changes nothing.
+
+        Raises:
+            BadOption: An option is unknown, or its value cannot be.
+            Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
+                is not in the list, or the ID is known with other options.
+            CniError: There is no such configuration, or none at all; or a plugin of it is missing, or too old.
+        """
+        options = parse_options(request.options)
+        refuse_unread(request.options, ipv4=request.ipv4, ipv6=request.ipv6)
+        record = NetworkRecord(
+            id=request.network_id,
+            configuration=options.configuration,
+            name=None,
+            internal=request.internal,
+            options=request.options,
+            pools=request.pools,
+        )
+        async with self._locks.hold(record.id):
+            known = self._store.find_network(record.id)
+            if known is not None:
+                _refuse_difference(known, record)
+                return
+            await self._check(record, options)
+            await self._store.put_network(record)
+        if record.configuration is None:
+            self._binder.learn(record.id)
+        log.info("network.created", configuration=record.configuration)
+
+    async def delete(self, request: NetworkReference) -> None:
+        """Forget a network; an unknown one is forgotten already."""
+        async with self._locks.hold(request.network_id):
+            await self._store.remove_network(request.network_id)
+
+    async def plan(self, request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
+        """Return an endpoint's network, and what its plugins are given; the list is as it is on disk now.
+
+        Raises:
+            BadOption: An option is unknown, or its value cannot be.
+            Refused: The network is unknown, its name is not known in time, there is no list of that name, or the list
+                cannot do what is asked for.
+            CniError: The list named with `cni.network` is not there any more, or its plugins do not fit it.
+        """
+        wishes, unknown = split_unknown(request.options)
+        for option in unknown:
+            log.warning("endpoint.option_unknown", option=option)
+        return await self._plan(request.network_id, wishes, request.requested)
+
+    async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
+        """Return a network and its list, as they are for an endpoint that asks for nothing.
+
+        Raises:
+            BadOption, Refused, CniError: As `plan`.
+        """
+        network, plan = await self._plan(network_id, {}, RequestedInterface())
+        return network, plan.configuration
+
+    async def _plan(
+        self, network_id: NetworkId, wishes: Mapping[str, str], requested: RequestedInterface
+    ) -> tuple[NetworkRecord, Plan]:
+        network = self._store.find_network(network_id) or await self._lost.find(network_id)
+        if network is None:
+            raise Refused(
+                f"cni-bridge knows no network {network_id}: its state was lost, and the Docker Engine did not "
+                "tell of it; see that --docker-host is right, or remove the Docker network and create it again"
+            )
+        options = parse_options(merge_options(network.options, wishes))
+        configuration = await self._find_configuration(network, options)
+        plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)
+        return network, replace(plan, configuration=await self._runtime.negotiate(plan.configuration))
+
+    async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
+        if options.configuration is not None:
+            return self._index().find(options.configuration)
+        name = network.name or await self._binder.wait(network.id)
+        try:
+            return self._index().find(name)
+        except ConfigurationNotFound as exc:
+            raise Refused(
+                f"network {name} was made without -o cni.network, so it takes the CNI configuration of its own name: "
+                f"{exc}. Add one of that name, or make the network again with -o cni.network=NAME"
+            ) from exc
+
+    async def find_configuration(self, name: str) -> NetworkConfigurationList:
+        """Return the list of this name as it is on disk now, in the version its plugins speak.
+
+        Raises:
+            CniError: It is not there, or its plugins do not fit it.
+        """
+        return await self._runtime.negotiate(self._index().find(name))
+
+    def bound_names(self) -> tuple[str, ...]:
+        """Return the names of the lists that networks are bound to."""
+        names = (network.configuration or network.name for network in self._store.networks())
+        return tuple(name for name in names if name is not None)
+
+    def bound_documents(self) -> tuple[JsonObject, ...]:
+        """Return the lists that networks are bound to as they are on disk now, as far as they are there."""
+        index, found = self._index(), []
+        for name in dict.fromkeys(self.bound_names()):
+            with suppress(CniError):
+                found.append(index.find(name).document)
+        return tuple(found)
+
+    async def bound(self) -> tuple[NetworkConfigurationList, ...]:
+        """Return the lists that networks are bound to now, as far as they are there and fit their plugins."""
+        found = []
+        for name in dict.fromkeys(self.bound_names()):
+            with suppress(CniError):  # whoever joins such a network is told
+                found.append(await self.find_configuration(name))
+        return tuple(found)
+
+    def _index(self) -> ConfigurationIndex:
+        """Return the configurations as they are now; what cannot be used is said once after each change."""
+        index = self._directories.index()
+        if index is not self._seen:
+            self._seen = index
+            for problem in index.problems:
+                log.warning("configuration.unusable", problem=str(problem))
+            for shadowed in index.shadowed:
+                log.warning("configuration.shadowed", name=shadowed.name, file=str(shadowed.file), by=str(shadowed.by))
+        return index
+
+    async def _check(self, network: NetworkRecord, options: Options) -> None:
+        """Refuse what every endpoint would be refused for."""
+        index = self._index()
+        if network.configuration is None:
+            index.require_any()
+            return
+        found = index.find(network.configuration)
+        nothing = RequestedInterface()
+        planned = plan_attachment(found, options, nothing, network.pools, internal=network.internal).configuration
+        preflight = await run_preflight(self._runtime, planned)
+        if not preflight.is_good:
+            problems = "; ".join(preflight.all_problems)
+            raise Refused(f"CNI configuration {found.name} ({found.source}) cannot be used: {problems}")
+        for warning in preflight.all_warnings:
+            log.warning("configuration.guessed", name=found.name, file=str(found.source), warning=warning)
+
+
+def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:
+    if (known.options, known.internal, known.pools) != (wanted.options, wanted.internal, wanted.pools):
+        raise Refused(f"network {known.id} exists already with other options: {dict(known.options)}")

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What would be done for an endpoint, told before it is done; pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from cni_invoker import PluginConfiguration, Request
+from cnm_bridge.planning.plan import Plan
+from cnm_bridge.planning.port_mappings import CAPABILITY
+from spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
+
+__all__ = ["Explanation", "explain", "foresee_settling"]
+
+_OURS: Final = "CNI_"
+_SHORT: Final = 100
+"""Characters that a value may have to be on one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What would be done for an endpoint.
+
+    Attributes:
+        plan: What was planned.
+        requests: What the plugins would be given at ADD, in their order.
+        paths: Their executables.
+        settling: What would have to be done in the sandbox after Docker has put the link there, in words.
+        docker_network: Name of the Docker network, None where it is about a configuration alone.
+        warnings: What had to be guessed about the plugins.
+    """
+
+    plan: Plan
+    requests: tuple[Request, ...]
+    paths: Mapping[str, Path] = field(hash=False)
+    settling: tuple[str, ...]
+    docker_network: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def render_json(self) -> JsonObject:
+        """Return it as JSON; what plugins are given is whole, but for `prevResult`."""
+        configuration = self.plan.configuration
+        return {
+            "dockerNetwork": self.docker_network,
+            "name": configuration.name,
+            "source": None if configuration.source is None else str(configuration.source),
+            "cniVersion": configuration.cni_version,
+            "addresses": [str(address) for address in self.plan.addresses],
+            "mac": self.plan.requested.mac,
+            "ifnamePrefix": self.plan.ifname_prefix,
+            "plugins": [
+                {
+                    "type": request.plugin,
+                    "path": str(self.paths[request.plugin]),
+                    "publishesPorts": publishes,
+                    "environment": _environment(request),
+                    "stdin": parse_json(request.stdin),
+                }
+                for request, publishes in zip(self.requests, self._publishers(), strict=True)
+            ],
+            "settling": list(self.settling),
+            "warnings": list(self.warnings),
+        }
+
+    def render_text(self) -> str:
+        """Return it for a reader."""
+        configuration = self.plan.configuration
+        lines = [
+            f"configuration  {configuration.name} ({configuration.source})",
+            f"CNI version    {configuration.cni_version}",
+            f"link           {self.plan.ifname_prefix}N in the container",
+        ]
+        if self.docker_network is not None:
+            lines.insert(0, f"Docker network {self.docker_network}, whose options are the defaults")
+        if self.plan.addresses:
+            lines.append(f"addresses      {', '.join(map(str, self.plan.addresses))}; others are refused")
+        if self.plan.requested.mac:
+            by = "by the plugins" if self.plan.mac_told else "by Docker: no plugin of the list takes one"
+            lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
+        lines += [f"warning        {warning}" for warning in self.warnings]
+        for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
+            lines += ["", f"{number}. {request.plugin} ({self.paths[request.plugin]})"]
+            lines += [f"   {name}={value}" for name, value in _environment(request).items()]
+            lines += [f"   {line}" for line in _indented(parse_json(request.stdin))]
+            if number > 1:
+                lines.append("   and prevResult, the result of the one before")
+            if publishes:
+                lines.append("   run again with the ports to publish, if any, when the endpoint becomes the gateway")
+        lines += ["", "after Docker has put the link into the container:"]
+        lines += [f"   {what}" for what in self.settling or ("nothing that can be known from the configuration",)]
+        return "\n".join(lines)
+
+    def _publishers(self) -> tuple[bool, ...]:
+        plugins = self.plan.configuration.plugins
+        return tuple(index > 0 and CAPABILITY in plugin.capabilities for index, plugin in enumerate(plugins))
+
+
+def explain(
+    plan: Plan,
+    requests: Sequence[Request],
+    paths: Mapping[str, Path],
+    *,
+    docker_network: str | None = None,
+    warnings: Sequence[str] = (),
+) -> Explanation:
+    """Return the explanation of a plan whose list is in the version that its plugins speak."""
+    return Explanation(
+        plan=plan,
+        requests=tuple(requests),
+        paths=paths,
+        settling=foresee_settling(plan),
+        docker_network=docker_network,
+        warnings=tuple(warnings),
+    )
+
+
+def foresee_settling(plan: Plan) -> tuple[str, ...]:
+    """Return, in words, what Docker cannot be told, as far as the list shows it; a plugin may do more when it runs."""
+    found: list[str] = []
+    for plugin in plan.configuration.plugins:
+        with suppress(JsonError):  # what is malformed there is the plugin's to refuse, or to let pass
+            found += _foresee_plugin(plugin)
+    if plan.sysctls:
+        found.append(f"sysctls of the endpoint's options: {', '.join(map(str, plan.sysctls))}")
+    for version in (4, 6):
+        further_addresses = [str(address) for address in plan.addresses if address.version == version][1:]
+        found += [f"further address {address}" for address in further_addresses]
+    return tuple(found)
+
+
+def _foresee_plugin(plugin: PluginConfiguration) -> Iterator[str]:
+    sysctls = find_object(plugin.document, "sysctl") or {}
+    if plugin.type == "tuning" and sysctls:
+        yield f"sysctls of tuning: {', '.join(sysctls)}"
+    if plugin.type == "sbr":
+        yield "policy rules and routing tables of sbr"
+    for route in get_objects(find_object(plugin.document, "ipam") or {}, "routes"):
+        further = sorted(set(route) - {"dst", "gw"})
+        if further:
+            yield f"route to {get_str(route, 'dst')}: its {', '.join(further)}"
+
+
+def _environment(request: Request) -> dict[str, str]:
+    """Return CNI's own variables; the rest is the daemon's environment."""
+    return {name: value for name, value in request.environment.items() if name.startswith(_OURS)}
+
+
+def _indented(value: JsonValue) -> list[str]:
+    """Return JSON in lines: short values in one, long ones opened."""
+    text = render_json(value).decode()
+    if len(text) <= _SHORT or not isinstance(value, dict):
+        return [text]
+    lines = ["{"]
+    for index, (key, item) in enumerate(value.items()):
+        first, *others = _indented(item)
+        inner = [f"{render_json(key).decode()}: {first}", *others]
+        inner[-1] += "," if index < len(value) - 1 else ""
+        lines += [f"  {line}" for line in inner]
+    return [*lines, "}"]

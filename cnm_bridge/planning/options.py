@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What a user can give with `docker network create -o` and with `driver-opt`: the same, and the latter wins; pure."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_address, ip_interface
+from typing import Final
+
+from cni_invoker import InvalidParameter
+from cni_invoker.names import check_argument
+from cnm_bridge.errors import BadOption
+from cnm_bridge.planning.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
+from cnm_bridge.planning.docker_options import (
+    NETWORK_OPTIONS,
+    SYSCTLS,
+    LinkSetting,
+    parse_sysctls,
+    refuse_docker_option,
+)
+from spec import JsonError, JsonObject, JsonValue, parse_json
+
+__all__ = ["CONFIGURATION", "OPTIONS", "OPTION_FAMILIES", "Options", "WantedAddress", "merge_options", "parse_options"]
+
+WantedAddress = IPv4Address | IPv6Address
+"""An address that is wanted; an `ip_interface` if the length of its prefix is wanted as well."""
+
+CONFIGURATION: Final = "cni.network"
+_IPS: Final = "cni.ips"
+_IFNAME_PREFIX: Final = "cni.ifname-prefix"
+_ARGS: Final = "cni.args."
+_LABELS: Final = "cni.labels."
+_CAPABILITY: Final = "cni.capability."
+
+OPTIONS: Final = frozenset({CONFIGURATION, _IPS, _IFNAME_PREFIX, *BANDWIDTH_OPTIONS})
+"""The options whose names are fixed."""
+OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
+"""The options whose names end in the user's own word: their beginnings, and how to write of them."""
+
+_OWN_WAY: Final[Mapping[str, str]] = {
+    "portmappings": "publish ports with -p",
+    "bandwidth": "use cni.bandwidth.ingress-rate and its like",
+    "ips": "use cni.ips",
+    "mac": "use --mac-address",
+}
+"""Capabilities, in lower case, that have options of their own, which are checked better."""
+
+_SHOWN: Final = 60
+"""Characters of a value that an error repeats."""
+_IGNORE_UNKNOWN: Final = "IgnoreUnknown"
+_KNOWN_ARGS: Final = {
+    key.lower(): key
+    for key in (
+        *("K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID"),
+        *("IP", "MAC", "GATEWAY", _IGNORE_UNKNOWN),
+    )
+}
+"""Arguments that plugins read, by their names in lower case: those of Kubernetes, and of CNI's CONVENTIONS.md."""
+_SLASH: Final = "/"
+_ALL: Final = IPv4Address("255.255.255.255")
+_SMALLEST: Final = 31
+_DEFAULT_PREFIX: Final = "eth"
+_PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
+"""Two digits must have room in the kernel's fifteen bytes, and be the only ones at the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the options of a network, or of an endpoint and its network, ask for.
+
+    Attributes:
+        configuration: Name of the network configuration list, None if it was not given.
+        ips: The addresses that the container is to have.
+        args: CNI_ARGS.
+        labels: What goes to `args.cni.labels`.
+        capabilities: Values by capability, `bandwidth` among them.
+        ifname_prefix: The beginning of the link's name in the container.
+        sysctls: Settings of the link in the container.
+    """
+
+    configuration: str | None = None
+    ips: tuple[WantedAddress, ...] = ()
+    args: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    capabilities: JsonObject = field(default_factory=dict, hash=False)
+    ifname_prefix: str = _DEFAULT_PREFIX
+    sysctls: tuple[LinkSetting, ...] = ()
+
+
+def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> dict[str, str]:
+    """Return a network's options with an endpoint's over them.
+
+    `docker run --network name=N,driver-opt=…` makes lower case of all it is given: an endpoint's option stands for its
+    network's that is the same but for that.
+
+    Raises:
+        BadOption: One is given twice.
+    """
+    defaults, own = _with_known_spelling(network), _with_known_spelling(endpoint)
+    spelt = {name.lower(): name for name in defaults}
+    return {**defaults, **{spelt.get(name, name) if name not in defaults else name: own[name] for name in own}}
+
+
+def parse_options(options: Mapping[str, str]) -> Options:
+    """Return what options ask for.
+
+    Raises:
+        BadOption: One is unknown, or its value cannot be.
+    """
+    options = _with_known_spelling(options)
+    _refuse_unknown(options)
+    configuration = options.get(CONFIGURATION)
+    if configuration == "":
+        raise BadOption(CONFIGURATION, "is empty; give the name of a CNI network configuration")
+    bandwidth = bandwidth_args(options)
+    return Options(
+        configuration=configuration,
+        ips=_parse_ips(options[_IPS]) if _IPS in options else (),
+        args=tuple(_parse_args(options)),
+        labels=tuple((key, value) for _, key, value in _family(options, _LABELS)),
+        capabilities={**dict(_parse_capabilities(options)), **({"bandwidth": bandwidth} if bandwidth else {})},
+        ifname_prefix=_parse_prefix(options.get(_IFNAME_PREFIX, _DEFAULT_PREFIX)),
+        sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
+    )
+
+
+def _with_known_spelling(options: Mapping[str, str]) -> dict[str, str]:
+    """Return options with the arguments that plugins are known to read under the names that they know."""
+    found: dict[str, str] = {}
+    for option, value in options.items():
+        key = option.removeprefix(_ARGS)
+        name = f"{_ARGS}{_KNOWN_ARGS.get(key.lower(), key)}" if option.startswith(_ARGS) else option
+        if name in found:
+            raise BadOption(name, "is given twice, in two spellings; leave one out")
+        found[name] = value
+    return found
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    for option in sorted(options):
+        if option in OPTIONS or option in NETWORK_OPTIONS or option == SYSCTLS:
+            continue
+        refuse_docker_option(option)
+        if not any(option.startswith(family) and option != family for family in OPTION_FAMILIES):
+            raise BadOption.unknown(option, (*OPTIONS, *OPTION_FAMILIES.values()))
+
+
+def _family(options: Mapping[str, str], family: str) -> Iterator[tuple[str, str, str]]:
+    """Give the options of a family: the whole name, the user's part of it, the value."""
+    for option, value in sorted(options.items()):
+        if option.startswith(family):
+            yield option, option.removeprefix(family), value
+
+
+def _parse_ips(text: str) -> tuple[WantedAddress, ...]:
+    found: list[WantedAddress] = []
+    for part in text.split(","):
+        word = part.strip()
+        try:
+            address = ip_interface(word) if _SLASH in word else ip_address(word)
+        except ValueError as exc:
+            raise BadOption(
+                _IPS,
+                f"{word!r} is no address; give one or more, with commas, such as 10.1.0.9 or 10.1.0.9/24,fd00::9/64",
+            ) from exc
+        why = _why_of_no_link(address)
+        if why is not None:
+            raise BadOption(_IPS, f"{word} cannot be a container's: it is {why}")
+        if any(_without_prefix(address) == _without_prefix(other) for other in found):
+            raise BadOption(_IPS, f"has {word} twice")
+        found.append(address)
+    return tuple(found)
+
+
+def _without_prefix(address: WantedAddress) -> WantedAddress:
+    return ip_address(str(address).partition(_SLASH)[0])
+
+
+def _why_of_no_link(address: WantedAddress) -> str | None:
+    """Tell why a link cannot have an address; None if it can."""
+    alone = _without_prefix(address)
+    if isinstance(alone, IPv6Address):
+        if alone.scope_id is not None:
+            return "of one link of this host"
+        if alone.ipv4_mapped is not None:
+            return f"{alone.ipv4_mapped} in other words"
+    elif isinstance(address, IPv4Interface) and alone in _ends(address.network):
+        return f"that of {address.network} itself, or of all in it"
+    kinds = {
+        "no address": alone.is_unspecified,
+        "a loopback address": alone.is_loopback,
+        "a group's": alone.is_multicast,
+        "that of all": alone == _ALL,
+    }
+    return next((kind for kind, is_of_it in kinds.items() if is_of_it), None)
+
+
+def _ends(network: IPv4Network) -> tuple[IPv4Address, ...]:
+    """Return the addresses that no host can have; there are none in the smallest networks (RFC 3021)."""
+    return (network.network_address, network.broadcast_address) if network.prefixlen < _SMALLEST else ()
+
+
+def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for option, key, value in _family(options, _ARGS):
+        if key == _IGNORE_UNKNOWN:
+            raise BadOption(option, "is always 1 where there are CNI_ARGS; leave it out")
+        try:
+            check_argument(key, value)
+        except InvalidParameter as exc:
+            raise BadOption(option, str(exc)) from exc
+        yield key, value
+
+
+def _parse_capabilities(options: Mapping[str, str]) -> Iterator[tuple[str, JsonValue]]:
+    for option, name, text in _family(options, _CAPABILITY):
+        if name.lower() in _OWN_WAY:
+            raise BadOption(option, f"has a way of its own: {_OWN_WAY[name.lower()]}")
+        try:
+            yield name, parse_json(text.encode())
+        except (JsonError, UnicodeEncodeError) as exc:
+            shown = repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+            raise BadOption(option, f"{shown} is no JSON ({exc}); a text is written with quotes: '\"text\"'") from exc
+
+
+def _parse_prefix(text: str) -> str:
+    if _PREFIX.fullmatch(text) is None:
+        raise BadOption(
+            _IFNAME_PREFIX,
+            f"{text!r} cannot begin the name of a link; give 1 to 13 letters, digits, '_' or '-', "
+            "a letter first and no digit last, such as lan",
+        )
+    return text

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The planner: from a network, an endpoint's wishes and a list to what the plugins are given; pure.
+
+CreateEndpoint does what it says, CreateNetwork sees by it what cannot work, and `cni-bridge explain` shows it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from typing import Final
+
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import Snapshot, Sysctl
+from cnm_bridge.planning.addressing import parse_addresses, plan_addresses, plan_mac, static_addresses, with_labels
+from cnm_bridge.planning.docker_options import LinkSetting
+from cnm_bridge.planning.join_response import choose_interface, given_addresses
+from cnm_bridge.planning.options import Options, WantedAddress
+from cnm_bridge.planning.plugin_support import refuse_unsuitable
+from cnm_bridge.planning.pools import refuse_other_pools
+from spec import JsonError, JsonObject
+from state import PoolRecord, RequestedInterface
+
+__all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_sysctls"]
+
+_MULTICAST: Final = 1
+"""The bit of a MAC's first byte that makes it a group's."""
+
+_WHO_HELPS: Final[Mapping[str, str]] = {
+    "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the plugins are given, and what they are expected to make of it.
+
+    Attributes:
+        configuration: The list, with what only its own text can tell.
+        args: CNI_ARGS, in order.
+        capability_args: Values by capability.
+        addresses: The addresses that the container is to have.
+        requested: What Docker chose itself.
+        mac_told: Whether the plugins were told the MAC that Docker chose.
+        ifname_prefix: The beginning of the link's name in the container.
+        sysctls: Settings of the link in the container, over those of the plugins.
+    """
+
+    configuration: NetworkConfigurationList
+    args: tuple[tuple[str, str], ...] = ()
+    capability_args: JsonObject = field(default_factory=dict, hash=False)
+    addresses: tuple[WantedAddress, ...] = ()
+    requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
+    mac_told: bool = False
+    ifname_prefix: str = "eth"
+    sysctls: tuple[LinkSetting, ...] = ()
+
+    @property
+    def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
+        """The addresses that are chosen before an IPAM plugin is asked, which may be another endpoint's yet."""
+        told = (text for key, value in self.args if key == "IP" for text in value.split(","))
+        return static_addresses(self.configuration).union(map(_ip, self.addresses), parse_addresses(told))
+
+
+def plan_attachment(
+    network: NetworkConfigurationList,
+    options: Options,
+    requested: RequestedInterface,
+    pools: Sequence[PoolRecord],
+    *,
+    internal: bool,
+) -> Plan:
+    """Return what the plugins of a list are given for an endpoint.
+
+    Args:
+        network: The list, as it is on the disk.
+        options: Those of the network, and those of the endpoint over them.
+        requested: What Docker chose already; nothing for a network that has no endpoint yet.
+        pools: Those of Docker's own IPAM.
+        internal: The network is to have no gateway.
+
+    Raises:
+        Refused: The list cannot do what is asked for; the text says which plugin can. Or it is not what its own plugins
+            could read.
+    """
+    try:
+        return _plan(network, options, requested, pools, internal=internal)
+    except JsonError as exc:
+        raise Refused(f"CNI configuration {network.name} ({network.source}) cannot be used: {exc}") from exc
+
+
+def _plan(
+    network: NetworkConfigurationList,
+    options: Options,
+    requested: RequestedInterface,
+    pools: Sequence[PoolRecord],
+    *,
+    internal: bool,
+) -> Plan:
+    refuse_other_pools(network, pools)
+    wanted = _merge(requested, options.ips)
+    addressing = plan_addresses(network, wanted, pools, internal=internal)
+    configuration = addressing.configuration
+    refuse_unsuitable(configuration)
+    capabilities = _spell_capabilities(configuration, options.capabilities)
+    args = {**dict(options.args), **dict(addressing.args)}
+    capability_args = {**capabilities, **addressing.capability_args}
+    told = None
+    if requested.mac:
+        _refuse_group(requested.mac)
+        told = plan_mac(configuration, requested.mac)
+        if told is not None:
+            args |= dict(told.args)
+            capability_args |= told.capability_args
+    if options.labels:
+        configuration = with_labels(configuration, options.labels)
+    return Plan(
+        configuration=configuration,
+        # Without it, plugins of the CNI project fail ADD and, worse, DEL at any key that they do not know.
+        args=(("IgnoreUnknown", "1"), *args.items()) if args else (),
+        capability_args=capability_args,
+        addresses=wanted,
+        requested=requested,
+        mac_told=told is not None,
+        ifname_prefix=options.ifname_prefix,
+        sysctls=options.sysctls,
+    )
+
+
+def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
+    """Return what the plugins made with the settings that the endpoint's options ask for over theirs."""
+    settings = {sysctl.name: sysctl.value for sysctl in snapshot.sysctls}
+    settings |= {wanted.path(snapshot.link.name): wanted.value for wanted in plan.sysctls}
+    return replace(snapshot, sysctls=tuple(Sysctl(name=name, value=value) for name, value in settings.items()))
+
+
+def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
+    """Refuse what plugins made without regard to what was asked for.
+
+    Raises:
+        Refused: An address or the MAC is another one; or Docker would configure an address otherwise than the plugins.
+    """
+    name = plan.configuration.name
+    given = given_addresses(snapshot)
+    told = ", ".join(map(str, given)) or "none"
+    for address in plan.addresses:
+        if not any(address == (one if _has_prefix(address) else one.ip) for one in given):
+            raise Refused(
+                f"the plugins of CNI configuration {name} did not give {address}, they gave {told}; its IPAM "
+                "plugin must be one that takes wishes, such as host-local or static, and have the address in its subnet"
+            )
+    chosen = choose_interface(snapshot, RequestedInterface())
+    for wanted, made in (
+        (plan.requested.address, chosen.address),
+        (plan.requested.address_ipv6, chosen.address_ipv6),
+    ):
+        if wanted is not None and wanted != made:
+            raise Refused(
+                f"Docker's IPAM chose {wanted}, but the plugins of CNI configuration {name} made {made} of it, which "
+                "Docker would not know; make the network with --ipam-driver null (or, from Engine 28 on, --ipv4=false)"
+            )
+    mac = plan.requested.mac
+    if mac and snapshot.link.mac != mac.lower() and (plan.mac_told or chosen.mac is None):
+        reason = "was told, and ignored it" if plan.mac_told else "makes links whose MAC cannot be set"
+        raise Refused(f"CNI configuration {name} {reason}: the link has MAC {snapshot.link.mac}, not {mac}")
+
+
+def _ip(address: WantedAddress) -> IPv4Address | IPv6Address:
+    return address.ip if isinstance(address, IPv4Interface | IPv6Interface) else address
+
+
+def _has_prefix(address: WantedAddress) -> bool:
+    return isinstance(address, IPv4Interface | IPv6Interface)
+
+
+def _merge(requested: RequestedInterface, ips: Sequence[WantedAddress]) -> tuple[WantedAddress, ...]:
+    """Return all addresses that are wanted, Docker's first."""
+    chosen = [address for address in (requested.address, requested.address_ipv6) if address is not None]
+    for address in ips:
+        for own in chosen:
+            if own.version == address.version and own.ip != _ip(address):
+                raise Refused(
+                    f"Docker's IPAM chose {own}, and cni.ips asks for {address}; give the address with --ip or --ip6 "
+                    "instead, or make the network with --ipam-driver null"
+                )
+    versions = {own.version for own in chosen}
+    return (*chosen, *(address for address in ips if address.version not in versions))
+
+
+def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -> JsonObject:
+    """Return what is wanted under the names that the plugins declare; Docker's command line knows lower case only.
+
+    Raises:
+        Refused: No plugin declares a name.
+    """
+    declared = {capability for plugin in network.plugins for capability in plugin.capabilities}
+    spelt = {capability.lower(): capability for capability in declared}
+    found = {}
+    for capability, value in wanted.items():
+        name = capability if capability in declared else spelt.get(capability)
+        if name is None:
+            how = _WHO_HELPS.get(
+                capability, f'the plugin that understands it must have "capabilities": {{ "{capability}": true }}'
+            )
+            raise Refused(f"CNI configuration {network.name} has no plugin with the capability {capability}; {how}")
+        found[name] = value
+    return found
+
+
+def _refuse_group(mac: str) -> None:
+    if int(mac.partition(":")[0], 16) & _MULTICAST:
+        raise Refused(f"MAC {mac} is a group's, a link cannot have it; its first byte must be even, such as 02")

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What CNI plugins leave on a host under a container ID: reservations, rules, chains, links. Read only."""
+
+from cnm_bridge.recovery.artifacts.artifact import Trace
+from cnm_bridge.recovery.artifacts.hashed_names import (
+    IFB_KIND,
+    chain_names,
+    hashed_names,
+    ifb_name,
+    is_chain_name,
+    is_ifb_name,
+    noted_names,
+)
+from cnm_bridge.recovery.artifacts.reservations import find_reservations
+from cnm_bridge.recovery.artifacts.rules import EmptyChain, SavedRules, find_rules, parse_rules
+
+__all__ = [
+    "IFB_KIND",
+    "EmptyChain",
+    "SavedRules",
+    "Trace",
+    "chain_names",
+    "find_reservations",
+    "find_rules",
+    "hashed_names",
+    "ifb_name",
+    "is_chain_name",
+    "is_ifb_name",
+    "noted_names",
+    "parse_rules",
+]

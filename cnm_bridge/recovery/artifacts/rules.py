@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+r"""iptables rules that tell in a comment whose they are, and chains of the same makers that have none.
+
+They are those of masquerading and of port mappings. A chain is left empty by a plugin that died between two commands.
+
+As iptables-save prints them (plugins `pkg/utils`, FormatComment; `meta/portmap`):
+
+```
+-A POSTROUTING -s 10.1.2.3/32 -m comment --comment "name: \"lan\" id: \"77ad…\"" -j CNI-0a1b…
+-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"lan\" id: \"77ad…\"" -m multiport … -j CNI-DN-2c3d…
+```
+"""
+
+import asyncio
+import re
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from cnm_bridge.recovery.artifacts.artifact import Trace
+from cnm_bridge.recovery.artifacts.hashed_names import is_chain_name
+
+__all__ = ["EmptyChain", "SavedRules", "find_rules", "parse_rules"]
+
+log = structlog.get_logger()
+
+_COMMANDS: Final = ("iptables-save", "ip6tables-save")
+_LIMIT_S: Final = 10.0
+_KILL_LIMIT_S: Final = 1.0
+_CHAIN: Final = re.compile(r":(?P<chain>\S+) ")
+_APPENDED: Final = re.compile(r"-A (?P<chain>\S+) ")
+_OWNED: Final = re.compile(r'^-A .*--comment ".*?name: \\"(?P<network>[^"\\]+)\\" id: \\"(?P<id>[^"\\]+)\\"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyChain:
+    """A chain that was made for some container, without rules.
+
+    Attributes:
+        name: What it is called.
+        what: How an operator finds it: the command that would make it.
+    """
+
+    name: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedRules:
+    """What iptables-save printed, as far as it is of plugins.
+
+    Attributes:
+        traces: The rules that tell a container ID.
+        empty_chains: The chains without rules.
+    """
+
+    traces: tuple[Trace, ...] = ()
+    empty_chains: tuple[EmptyChain, ...] = ()
+
+
+async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _LIMIT_S) -> SavedRules:
+    """Return the rules that tell a container ID, and empty chains; none where the tables cannot be read.
+
+    Args:
+        commands: What prints the rules.
+        limit_s: How long each may take, in seconds.
+    """
+    saved = [await _save(command, limit_s) for command in commands]
+
+    def parse() -> SavedRules:
+        tables = [command.rpartition("/")[2].removesuffix("-save") for command in commands]
+        parsed = [parse_rules(text, table) for table, text in zip(tables, saved, strict=True)]
+        return SavedRules(
+            traces=tuple(trace for rules in parsed for trace in rules.traces),
+            empty_chains=tuple(chain for rules in parsed for chain in rules.empty_chains),
+        )
+
+    return await asyncio.to_thread(parse)
+
+
+def parse_rules(text: str, command: str = "iptables") -> SavedRules:
+    """Return the rules that tell a container ID, and empty chains, in what iptables-save printed.
+
+    Args:
+        text: It.
+        command: What would make the rules, `iptables` or `ip6tables`.
+    """
+    lines = text.splitlines()
+    owned = ((line, _OWNED.match(line)) for line in lines)
+    chains = [match["chain"] for line in lines if (match := _CHAIN.match(line))]
+    filled = {match["chain"] for line in lines if (match := _APPENDED.match(line))}
+    return SavedRules(
+        traces=tuple(
+            Trace(network=match["network"], container_id=match["id"], what=f"{command} -t nat {line}")
+            for line, match in owned
+            if match is not None
+        ),
+        empty_chains=tuple(
+            EmptyChain(name=chain, what=f"{command} -t nat -N {chain}")
+            for chain in chains
+            if is_chain_name(chain) and chain not in filled
+        ),
+    )
+
+
+async def _save(command: str, limit_s: float) -> str:
+    try:
+        process = await asyncio.create_subprocess_exec(command, "-t", "nat", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+    except OSError as exc:  # a host without iptables has no rules of it
+        log.debug("rules.unread", command=command, error=str(exc))
+        return ""
+    try:
+        async with asyncio.timeout(limit_s):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        log.warning("rules.unread", command=command, error=f"no answer within {limit_s:g} s")
+        return ""
+    finally:
+        await _end(process)
+    if process.returncode:
+        log.debug("rules.unread", command=command, status=process.returncode)
+        return ""
+    return output.decode("utf-8", "replace")  # a comment may be of any bytes
+
+
+async def _end(process: Process) -> None:
+    """End a process that has not ended; one that the kernel does not let go is not waited for."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError, TimeoutError):
+            process.kill()
+            async with asyncio.timeout(_KILL_LIMIT_S):
+                await process.wait()

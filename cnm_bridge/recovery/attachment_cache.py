@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's endpoints, seen as CNI attachments: LevelDB as an attachment cache, the half of it that is read.
+
+There is no other half: an endpoint is made and undone by the daemon's own calls, which bring the link back before DEL.
+"""
+
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment
+from cnm_bridge.model.attachment import cni_attachment, cni_network_name
+from spec import JsonObject
+from state import EndpointId, EndpointRecord, Store
+
+__all__ = ["EndpointCache"]
+
+
+class EndpointCache:
+    """An `AttachmentReader` over a `Store`.
+
+    Endpoints of every phase are in it: an ADD may have run since PENDING, and in DELETING a DEL is owed. Whether one is
+    still wanted is not told here. A store from which damage was set aside is not `whole` until somebody has removed
+    that.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the protocol's
+        """Run the body at once: no other process has the store."""
+        return nullcontext()
+
+    async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
+        """Return the endpoint that is this attachment to the CNI network called `network`, None if there is none."""
+        record = self._store.find_endpoint(EndpointId(key.container_id))
+        cached = None if record is None else _cached(record)
+        return cached if cached and (cached.network, cached.attachment.key) == (network, key) else None
+
+    async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
+        """Return all endpoints, or those on one CNI network, by ID."""
+        for copy in self._store.damaged_copies() if whole else ():
+            raise CacheDamaged(copy, "endpoints may be in it that were lost; remove it when none of them runs")
+        records = self._store.endpoints()
+        return tuple(cached for cached in map(_cached, records) if network in {None, cached.network})
+
+
+def _cached(record: EndpointRecord) -> CachedAttachment:
+    configuration = _as_spoken(record.attachment.configuration, record.attachment.cni_version)
+    return CachedAttachment(
+        network=cni_network_name(record),
+        attachment=cni_attachment(record),
+        configuration=configuration,
+        result=record.result,
+        boot_id=record.boot_id,
+        answered=record.answered,
+    )
+
+
+def _as_spoken(configuration: JsonObject, version: str) -> JsonObject:
+    """Return a list that offers nothing but the version its plugins were spoken to in."""
+    return {**{key: value for key, value in configuration.items() if key != "cniVersions"}, "cniVersion": version}

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Removes what is left of an endpoint of ours whose record was lost."""
+
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cni_invoker import CniError, NetworkConfigurationList
+from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.model.naming import alternative_name, staging_directory, staging_path
+from cnm_bridge.networks.service import Networks
+from cnm_bridge.recovery.adopt import lost_endpoint
+from cnm_bridge.recovery.orphans import Remains
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.teardown.queue import OwedTearDowns
+from state import EndpointId, NetworkId, Phase, StateError, Store
+
+__all__ = ["RemoveRemains"]
+
+log = structlog.get_logger()
+
+_UNKNOWN: Final = NetworkId("0" * 64)
+"""The Docker network of such an endpoint; nobody asks for it any more."""
+
+
+class RemoveRemains:
+    """Removes remains, plugins' traces included.
+
+    Args:
+        store: The records.
+        networks: Finds the configuration that traces tell of.
+        kernel: Links and namespaces.
+        owed: Tears down what a record can be made of.
+        locks: The locks of endpoints.
+        run_dir: Below it are the staging namespaces.
+        boot_id: The kernel's boot ID.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        networks: Networks,
+        kernel: Kernel,
+        owed: OwedTearDowns,
+        locks: KeyedLocks[EndpointId],
+        run_dir: Path,
+        boot_id: str,
+    ) -> None:
+        self._store = store
+        self._networks = networks
+        self._kernel = kernel
+        self._owed = owed
+        self._locks = locks
+        self._run_dir = run_dir
+        self._boot_id = boot_id
+
+    async def __call__(self, remains: Remains) -> None:
+        """Remove what is left of an endpoint, unless its link is in a sandbox.
+
+        Where traces tell the CNI network, the endpoint becomes a record again, to be torn down: plugins find what they
+        made by its ID and its addresses. What fails is logged; the next round finds it again.
+        """
+        endpoint_id = remains.endpoint_id
+        try:
+            async with self._locks.hold(endpoint_id):
+                if self._store.find_endpoint(endpoint_id) is not None or await self._is_in_use(endpoint_id):
+                    return
+                log.warning("endpoint.remains", endpoint_id=endpoint_id, traces=[t.what for t in remains.traces])
+                configuration = await self._configuration(remains)
+                if configuration is None:
+                    await self._remove(remains)
+                    return
+                record = lost_endpoint(
+                    endpoint_id,
+                    network_id=_UNKNOWN,
+                    phase=Phase.DELETING,
+                    internal=False,
+                    configuration=configuration,
+                    addresses=tuple(trace.address for trace in remains.traces if trace.address is not None),
+                    mac=None,
+                    run_dir=self._run_dir,
+                    boot_id=self._boot_id,
+                )
+                await self._store.adopt_endpoint(record)
+            self._owed.add(endpoint_id)
+        except (KernelError, StateError) as exc:
+            log.warning("endpoint.remains_kept", endpoint_id=endpoint_id, error=str(exc))
+        except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen
+            log.exception("endpoint.remains_kept", endpoint_id=endpoint_id)
+
+    async def _is_in_use(self, endpoint_id: EndpointId) -> bool:
+        """Tell whether the link is in a sandbox, as it is when its container runs, wherever Docker keeps sandboxes."""
+        name, staging = alternative_name(endpoint_id), staging_directory(self._run_dir)
+        return name in await self._kernel.altnames_in_use(staging) or name in await self._kernel.altnames_mounted(
+            staging
+        )
+
+    async def _configuration(self, remains: Remains) -> NetworkConfigurationList | None:
+        for name in dict.fromkeys(trace.network for trace in remains.traces):
+            try:
+                return await self._networks.find_configuration(name)
+            except CniError as exc:
+                log.warning("endpoint.remains_unknown", endpoint_id=remains.endpoint_id, error=str(exc))
+        return None
+
+    async def _remove(self, remains: Remains) -> None:
+        if remains.link is not None:
+            await self._kernel.delete_host_link(remains.link, alternative_name(remains.endpoint_id))
+        if remains.staging:
+            await self._kernel.remove_staging(staging_path(self._run_dir, remains.endpoint_id))

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds what belongs to no record: staging namespaces, links, reservations, rules and chains, what limits bandwidth.
+
+A staging namespace and a link with an alternative name of ours are ours by their names: all that was made for the same
+container ID is torn down with them. A reservation or a rule tells a container ID and nothing else; another runtime may
+have made it, on a CNI network of the same name. It is reported, and left to the operator.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from cnm_bridge.kernel import Kernel, Link
+from cnm_bridge.model.attachment import cni_network_name
+from cnm_bridge.model.naming import endpoint_of, is_endpoint_id, staging_directory
+from cnm_bridge.recovery.artifacts import (
+    IFB_KIND,
+    EmptyChain,
+    Trace,
+    find_reservations,
+    find_rules,
+    hashed_names,
+    is_ifb_name,
+    noted_names,
+)
+from spec import JsonObject, find_object, find_str, get_objects
+from state import EndpointId, EndpointRecord, Store
+
+__all__ = ["Audit", "Orphan", "Remains"]
+
+log = structlog.get_logger()
+
+_RESERVATIONS: Final = Path("/var/lib/cni/networks")
+"""Where host-local keeps them, unless its configuration has `dataDir`."""
+
+_LIBCNI_RESULTS: Final = (Path("/var/lib/cni/results"), Path("/var/lib/cni/cache/results"))
+"""Where other runtimes note what they have attached: cnitool, containerd, Podman, nerdctl; and cri-dockerd."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orphan:
+    """Something that belongs to no record, and may be somebody else's.
+
+    Attributes:
+        network: The CNI network's name, `?` where that is not to be seen.
+        container_id: The container ID that it was made for, `?` where that is not to be seen.
+        what: How an operator finds it.
+    """
+
+    network: str
+    container_id: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remains:
+    """What is left of an endpoint of ours whose record was lost.
+
+    Attributes:
+        endpoint_id: Its ID, by which all of it is known.
+        staging: Its staging namespace is there.
+        link: Its link in the host namespace, None if there is none.
+        traces: What plugins made for it.
+    """
+
+    endpoint_id: EndpointId
+    staging: bool
+    link: Link | None
+    traces: tuple[Trace, ...]
+
+
+class Audit:
+    """Looks for what belongs to no record.
+
+    Args:
+        store: The records.
+        kernel: Links and staging namespaces.
+        run_dir: Below it are the staging namespaces.
+    """
+
+    def __init__(self, store: Store, kernel: Kernel, run_dir: Path) -> None:
+        self._store = store
+        self._kernel = kernel
+        self._staging = staging_directory(run_dir)
+        self._found: frozenset[Orphan] = frozenset()
+        self._orphans: tuple[Orphan, ...] = ()
+
+    @property
+    def orphans(self) -> tuple[Orphan, ...]:
+        """What the last two looks found that may be somebody else's; what only one saw may have been in the making."""
+        return self._orphans
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the last look found something that the one before had not."""
+        return not self._found <= set(self._orphans)
+
+    async def look(
+        self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
+    ) -> Mapping[EndpointId, Remains]:
+        """Return what is provably ours, by endpoint, and keep the rest in `orphans`; each new one is logged.
+
+        Args:
+            networks: The names of the CNI networks in use; others are not looked at.
+            configurations: Their lists as they are now; reservations may be where an earlier edition had them, too.
+
+        Raises:
+            KernelError: Links or staging namespaces cannot be listed.
+        """
+        # Records and notes before and after all else: what is made or undone meanwhile is among them.
+        records, noted = self._store.endpoints(), await asyncio.to_thread(_noted_elsewhere)
+        links = await self._kernel.host_links()
+        staging = await self._kernel.namespaces_in(self._staging)
+        names = frozenset(networks).union(filter(None, map(cni_network_name, records)))
+        rules = await find_rules()
+        directories = {_RESERVATIONS, *_data_directories(configurations, records)}
+        reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
+        noted |= await asyncio.to_thread(_noted_elsewhere)
+        sight = _Sight(
+            names=names,
+            records=(*records, *self._store.endpoints()),
+            noted=noted,
+            links=links,
+            staging=staging,
+            traces=(*rules.traces, *reservations),
+            empty_chains=rules.empty_chains,
+        )
+        remains, orphans = await asyncio.to_thread(_judge, sight)  # of ten thousand endpoints that takes a while
+        await self._keep(orphans)
+        return remains
+
+    async def _keep(self, found: tuple[Orphan, ...]) -> None:
+        before, self._orphans = set(self._orphans), tuple(orphan for orphan in found if orphan in self._found)
+        self._found = frozenset(found)
+        for orphan in self._orphans:
+            if orphan not in before:
+                log.warning("orphan.found", network=orphan.network, container_id=orphan.container_id, what=orphan.what)
+                await asyncio.sleep(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sight:
+    """What one look has seen.
+
+    Attributes:
+        names: The names of the CNI networks in use.
+        records: The endpoints that had a record before or after all else was looked at; some are there twice.
+        noted: The names of files in which other runtimes have noted their attachments.
+        links: The links of the host namespace.
+        staging: The staging namespaces.
+        traces: What tells a container ID.
+        empty_chains: The chains without rules.
+    """
+
+    names: frozenset[str]
+    records: tuple[EndpointRecord, ...]
+    noted: frozenset[str]
+    links: tuple[Link, ...]
+    staging: tuple[Path, ...]
+    traces: tuple[Trace, ...]
+    empty_chains: tuple[EmptyChain, ...]
+
+
+def _judge(sight: _Sight) -> tuple[Mapping[EndpointId, Remains], tuple[Orphan, ...]]:
+    """Return what is ours without a record, and what may be somebody else's; pure."""
+    known = {record.id: cni_network_name(record) for record in sight.records}
+    links = _by_endpoint(sight.links)
+    staging = {EndpointId(path.name) for path in sight.staging if is_endpoint_id(path.name)}
+    ours = (staging | links.keys()) - known.keys()
+    traces: dict[str, list[Trace]] = {}
+    for trace in sight.traces:
+        traces.setdefault(trace.container_id, []).append(trace)
+    remains = {
+        endpoint_id: Remains(
+            endpoint_id=endpoint_id,
+            staging=endpoint_id in staging,
+            link=links.get(endpoint_id),
+            traces=tuple(traces.get(endpoint_id, ())),
+        )
+        for endpoint_id in ours
+    }
+    files = sorted(sight.noted)
+    strange = [
+        Orphan(network=trace.network, container_id=trace.container_id, what=trace.what)
+        for container_id, found in traces.items()
+        if container_id not in known and container_id not in ours
+        for trace in found
+        if trace.network in sight.names and not _is_noted(trace, files)
+    ]
+    hashed = (
+        *((name, f"link {name} (ifb)") for name in _limiting(sight.links)),
+        *((chain.name, chain.what) for chain in sight.empty_chains),
+    )
+    if not hashed:
+        return remains, tuple(strange)
+    accounted = noted_names(files).union(
+        *(hashed_names(name, endpoint_id) for endpoint_id, name in known.items()),
+        *(hashed_names(name, endpoint_id) for name in sight.names for endpoint_id in ours),
+    )
+    unowned = (Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in accounted)
+    return remains, (*strange, *unowned)
+
+
+def _data_directories(configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]) -> frozenset[Path]:
+    """Return the directories in which lists have reservations; thousands of records share a few lists."""
+    shared = {id(record.attachment.configuration): record.attachment.configuration for record in records}
+    documents = (*configurations, *shared.values())
+    ipams = (find_object(plugin, "ipam") or {} for document in documents for plugin in get_objects(document, "plugins"))
+    found = (find_str(ipam, "dataDir") for ipam in ipams)
+    return frozenset(Path(directory) for directory in found if directory)
+
+
+def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> tuple[Trace, ...]:
+    return tuple(
+        trace for directory in directories for network in networks for trace in find_reservations(directory, network)
+    )
+
+
+def _by_endpoint(links: Iterable[Link]) -> Mapping[EndpointId, Link]:
+    found = ((endpoint_of(altname), link) for link in links for altname in link.altnames)
+    return {endpoint_id: link for endpoint_id, link in found if endpoint_id is not None}
+
+
+def _limiting(links: Iterable[Link]) -> frozenset[str]:
+    """Return the names of the links that `bandwidth` has made."""
+    return frozenset(link.state.name for link in links if link.state.kind == IFB_KIND and is_ifb_name(link.state.name))
+
+
+def _noted_elsewhere() -> frozenset[str]:
+    """Return the names of files in which other runtimes have noted what they have attached."""
+    found: set[str] = set()
+    for directory in _LIBCNI_RESULTS:
+        with suppress(OSError):  # nobody has ever noted anything there
+            found.update(file.name for file in directory.iterdir())
+    return frozenset(found)
+
+
+def _is_noted(trace: Trace, files: Sequence[str]) -> bool:
+    """Tell whether another runtime has noted the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
+    prefix = f"{trace.network}-{trace.container_id}-"
+    place = bisect_left(files, prefix)
+    return place < len(files) and files[place].startswith(prefix)

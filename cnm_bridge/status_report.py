@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""How things stand, for an operator: what is held, what is owed, what belongs to nobody.
+
+```
+{"engine": {"isUp": true, "identity": "UFZ2:2YL4:…"},
+ "networks": [{"id": "6f9c…", "name": "blue", "configuration": "lan", "internal": false}],
+ "endpoints": [{"id": "77ad…", "networkId": "6f9c…", "phase": "joined", "configuration": "lan",
+                "addresses": ["10.1.2.3/24"], "sandboxKey": "/var/run/docker/netns/0a1b…", "notPublished": null}],
+ "owed": [{"endpointId": "88be…", "attempts": 3, "error": "plugin firewall failed …"}],
+ "orphans": [{"network": "lan", "containerId": "99cf…", "what": "/var/lib/cni/networks/lan/10.1.2.9"}]}
+```
+
+`name`, `configuration`, `identity`, `sandboxKey` and `error` may be null: not known, not given, not there.
+`notPublished` says why the endpoint, its container's gateway, does not publish the container's ports; else it is null.
+"""
+
+import asyncio
+
+from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.planning.join_response import known_addresses
+from cnm_bridge.recovery.orphans import Audit
+from cnm_bridge.recovery.reconciler import Reconcile
+from cnm_bridge.teardown.queue import OwedTearDowns
+from spec import JsonObject, find_str
+from state import EndpointRecord, Phase, Store
+
+__all__ = ["Status"]
+
+
+class Status:
+    """Tells how things stand.
+
+    Args:
+        store: What is held.
+        owed: What is owed.
+        reconcile: Knows whether the engine is up.
+        audit: Knows what belongs to nobody.
+        unpublished: Knows whose ports are not published.
+    """
+
+    def __init__(
+        self, store: Store, owed: OwedTearDowns, reconcile: Reconcile, audit: Audit, unpublished: Unpublished
+    ) -> None:
+        self._store = store
+        self._owed = owed
+        self._reconcile = reconcile
+        self._audit = audit
+        self._unpublished = unpublished
+
+    async def to_json(self) -> JsonObject:
+        """Give the document that the module shows.
+
+        Raises:
+            StateError: The records cannot be read.
+        """
+        records = self._store.endpoints()
+        endpoints = await asyncio.to_thread(lambda: [self._endpoint(record) for record in records])
+        return {
+            "engine": {"isUp": self._reconcile.engine_is_up, "identity": self._store.engine_identity()},
+            "networks": [
+                {
+                    "id": network.id,
+                    "name": network.name,
+                    "configuration": network.configuration or network.name,
+                    "internal": network.internal,
+                }
+                for network in self._store.networks()
+            ],
+            "endpoints": endpoints,
+            "owed": [
+                {"endpointId": endpoint_id, "attempts": owed.attempts, "error": owed.error}
+                for endpoint_id, owed in self._owed.all.items()
+                if owed.attempts  # else it is under way, as after each DeleteEndpoint
+            ],
+            "orphans": [
+                {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}
+                for orphan in self._audit.orphans
+            ],
+        }
+
+    def _endpoint(self, record: EndpointRecord) -> JsonObject:
+        return {
+            "id": record.id,
+            "networkId": record.network_id,
+            "phase": record.phase.value,
+            "configuration": find_str(record.attachment.configuration, "name"),
+            "addresses": [str(address) for address in known_addresses(record)],
+            "sandboxKey": record.sandbox_key,
+            "notPublished": self._unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,
+        }

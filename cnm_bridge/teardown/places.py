@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""How many tear downs run at once in the background, so that plugins that hang do not hold up the others.
+
+What a call executes itself, such as the undo of a failed create, needs no place here: it has the runtime's own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
+from typing import Final
+
+from cnm_bridge.scheduling.priority_slots import Turns
+from state import EndpointId
+
+__all__ = ["TearDownPlaces"]
+
+
+_TEAR_DOWNS: Final = 16
+"""At least so many at once, more than plugins. A thousand that begin together would keep calls waiting for seconds."""
+
+
+class TearDownPlaces:
+    """Places for tear downs, and for their plugins, which are fewer.
+
+    There are as many more for the tear downs that a call waits for, which the others cannot take. A tear down of which
+    a plugin was killed because it hung will probably hang again: all of these together have half of the places.
+
+    Args:
+        plugins: How many plugins run at once, and how many more for tear downs that a call waits for.
+    """
+
+    def __init__(self, plugins: int) -> None:
+        tear_downs = max(_TEAR_DOWNS, 2 * plugins)
+        self._tear_downs: Turns[EndpointId] = Turns(tear_downs, for_preferred=tear_downs)
+        self._plugins: Turns[EndpointId] = Turns(plugins, for_preferred=plugins)
+        self._preferred: set[EndpointId] = set()
+        self._in_background: set[EndpointId] = set()
+        self._hung: set[EndpointId] = set()
+        self._for_hung = asyncio.Semaphore(max(1, plugins // 2))
+
+    def prefer(self, endpoints: Iterable[EndpointId]) -> None:
+        """Let tear downs that run, or will be run, go before all others, but for those that hung before."""
+        preferred = set(endpoints) - self._hung
+        self._preferred |= preferred
+        self._tear_downs.prefer(preferred)
+        self._plugins.prefer(preferred)
+
+    @asynccontextmanager
+    async def tear_down(self, endpoint_id: EndpointId) -> AsyncIterator[None]:
+        """Run the body, a tear down in the background, in a place."""
+        try:
+            async with (
+                self._for_hung if endpoint_id in self._hung else nullcontext(),
+                self._tear_downs.take(endpoint_id, preferred=endpoint_id in self._preferred),
+            ):
+                self._in_background.add(endpoint_id)
+                yield
+        finally:
+            self._in_background.discard(endpoint_id)
+            self._preferred.discard(endpoint_id)
+
+    def find_plugin_place(self, endpoint_id: EndpointId) -> Callable[[], AbstractAsyncContextManager[None]] | None:
+        """Return what gives the place of a plugin; None for a tear down that a call carries out itself."""
+        return partial(self._plugin, endpoint_id) if endpoint_id in self._in_background else None
+
+    def has_hung(self, endpoint_id: EndpointId) -> None:
+        """Remember that a plugin of a tear down was killed because it hung."""
+        self._hung.add(endpoint_id)
+
+    def has_not_hung(self, endpoint_id: EndpointId) -> None:
+        """Forget that; also when the tear down has succeeded."""
+        self._hung.discard(endpoint_id)
+
+    def _plugin(self, endpoint_id: EndpointId) -> AbstractAsyncContextManager[None]:
+        return self._plugins.take(endpoint_id, preferred=endpoint_id in self._preferred)

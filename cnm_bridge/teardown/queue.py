@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Tear downs that are owed: due, or begun, and not done. Docker has forgotten such an endpoint; we have not."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from cni_invoker import CniError, PluginTimeout
+from cnm_bridge.kernel import KernelError
+from cnm_bridge.scheduling.idle_gate import Lull
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.scheduling.retry_queue import Retries
+from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.attempts import Attempts
+from cnm_bridge.teardown.in_use import Usage
+from cnm_bridge.teardown.orphaned_plugins import LeftBehind
+from cnm_bridge.teardown.places import TearDownPlaces
+from cnm_bridge.teardown.teardown import TearDown
+from state import EndpointId, EndpointRecord, Phase, StateError, Store
+
+__all__ = ["OwedTearDown", "OwedTearDowns"]
+
+log = structlog.get_logger()
+
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 300.0
+_OUTDATED = "a container runs on it, so its record was not the latest"
+_UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwedTearDown:
+    """A tear down that is owed.
+
+    Attributes:
+        attempts: How often it has been tried in the background.
+        error: Why it was not done the last time, None before that.
+    """
+
+    attempts: int
+    error: str | None
+
+
+class OwedTearDowns:
+    """Tears down what is owed, until it is done.
+
+    What Docker has asked for gives way to its other calls, unless somebody waits for it; all else begins at once.
+
+    Args:
+        store: The records.
+        tear_down: The one undo.
+        usage: Tells what is in use, whatever the records say.
+        locks: The locks of endpoints.
+        owners: Tells when a DEL that was put off, because a new endpoint claimed the address, can run.
+        places: Limits how many are torn down at once.
+        boot_id: The kernel's boot ID.
+        left_behind: Ends the plugins that a killed daemon has left behind.
+        quiet_s: Tells for how many seconds Docker has not wanted anything, but for one endpoint.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        tear_down: TearDown,
+        usage: Usage,
+        locks: KeyedLocks[EndpointId],
+        owners: AddressOwners,
+        places: TearDownPlaces,
+        boot_id: str,
+        left_behind: LeftBehind,
+        quiet_s: Callable[[EndpointId], float],
+    ) -> None:
+        self._store = store
+        self._tear_down = tear_down
+        self._usage = usage
+        self._locks = locks
+        self._boot_id = boot_id
+        self._places = places
+        self._lull: Lull[EndpointId] = Lull(quiet_s)
+        self._attempts = Attempts()
+        self._left_behind = left_behind
+        self._errors: dict[EndpointId, str] = {}
+        self._retries: Retries[EndpointId] = Retries(
+            self._attempt,
+            first_pause_s=_FIRST_PAUSE_S,
+            longest_pause_s=_LONGEST_PAUSE_S,
+            on_attempt=self._attempts.announce,
+        )
+        owners.when_released(self.add)
+
+    @property
+    def all(self) -> Mapping[EndpointId, OwedTearDown]:
+        """What is owed now."""
+        return {
+            endpoint_id: OwedTearDown(attempts=attempts, error=self._errors.get(endpoint_id))
+            for endpoint_id, attempts in self._retries.attempts.items()
+        }
+
+    @property
+    def untried(self) -> frozenset[EndpointId]:
+        """Those that have not been tried in the background yet."""
+        return frozenset(endpoint_id for endpoint_id, attempts in self._retries.attempts.items() if not attempts)
+
+    @property
+    def leaving(self) -> frozenset[EndpointId]:
+        """Those that have not been tried yet, and those that are being torn down now, for the first time or again."""
+        return self.untried | self._attempts.running
+
+    @property
+    def asked_for(self) -> frozenset[EndpointId]:
+        """Those of them that Docker has asked for in this life, and was not kept waiting for."""
+        return frozenset(endpoint_id for endpoint_id in self.untried if endpoint_id in self._lull)
+
+    def add(self, endpoint_id: EndpointId) -> None:
+        """Owe the tear down of an endpoint; returns at once."""
+        self._retries.want(endpoint_id)
+
+    def add_later(self, endpoint_id: EndpointId) -> None:
+        """Owe the tear down of one of very many endpoints, none of which is urgent unless somebody waits for it."""
+        self._retries.want_later(endpoint_id)
+
+    async def add_unfinished(self) -> int:
+        """Owe the tear downs of all that an earlier life of the daemon did not finish; return how many.
+
+        So too of all that is left of an earlier boot: links and namespaces are gone with it, reservations are not, and
+        Docker makes new endpoints for the containers that it starts again.
+
+        A killed daemon leaves the plugins behind that it was waiting for; all of them are ended before. While one
+        cannot be ended, the tear down of its endpoint fails, and is repeated.
+
+        An endpoint that was not finished and that a container runs on was finished: its later record was lost. It is
+        joined from now on.
+
+        Raises:
+            StateError: That cannot be written.
+        """
+        suspects = [
+            record
+            for record in self._store.endpoints()
+            if record.phase in _UNFINISHED or record.boot_id != self._boot_id
+        ]
+        finished = await self._take_up(record for record in suspects if record.phase is Phase.PENDING)
+        unfinished = [record.id for record in suspects if record.id not in finished]
+        await self._left_behind.end()
+        for endpoint_id in unfinished:
+            self.add_later(endpoint_id)
+            await asyncio.sleep(0)  # there may be ten thousand
+        return len(unfinished)
+
+    async def _take_up(self, pending: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
+        """Store the endpoints that are in use as joined, and return which they are."""
+        records = {record.id: record for record in pending}
+        try:
+            in_use = await self._usage.find_in_use(records.values())
+        except KernelError as exc:
+            log.warning("endpoint.usage_unknown", endpoints=sorted(records), error=str(exc))
+            return frozenset()
+        for endpoint_id in sorted(in_use):
+            log.warning("endpoint.outdated", endpoint_id=endpoint_id, reason=_OUTDATED)
+            for phase in (Phase.READY, Phase.JOINED):
+                await self._store.put_endpoint(replace(records[endpoint_id], phase=phase))
+        return in_use
+
+    async def take_over(self, endpoint_id: EndpointId) -> None:
+        """Owe the tear down of an endpoint that Docker deletes; one that is unknown is gone already.
+
+        When this returns, that is on disk. Nobody waits for its plugins; if they have failed they are asked again now.
+
+        Raises:
+            StateError: It is not on disk, e.g. for lack of space. It is torn down all the same, at once.
+        """
+        if endpoint_id in self._retries.attempts and self._is_given_up(endpoint_id):
+            self.add(endpoint_id)
+            return
+        async with self._locks.hold(endpoint_id):
+            record = self._store.find_endpoint(endpoint_id)
+            if record is None:
+                return
+            await self._owe(record)
+            self._lull.add(endpoint_id)
+
+    async def give_up(self, record: EndpointRecord) -> None:
+        """Do the same with one that nobody will delete, unless it is not what it was when that was found.
+
+        It is torn down at once.
+        """
+        async with self._locks.hold(record.id):
+            if self._store.find_endpoint(record.id) == record:
+                try:
+                    await self._owe(record)
+                except StateError as exc:
+                    log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
+
+    async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
+        """Wait until each tear down that is owed now, or those of some endpoints, has been tried once."""
+        if endpoints is None:
+            wanted = self.untried
+            self._lull.hurry(wanted)
+        else:
+            wanted = self.untried.intersection(endpoints)
+            self._prefer(wanted)
+        await self._retries.wait_tried(wanted)
+
+    async def wait_left(self, endpoints: Iterable[EndpointId], *, go_first: bool = True) -> None:
+        """Wait until some endpoints are gone, or at least not `leaving` any more: then their tear down has failed.
+
+        They are torn down at once, and, with `go_first`, before all others.
+        """
+        wanted = frozenset(endpoints)
+        if go_first:
+            self._prefer(wanted)
+        else:
+            self._hurry(wanted)
+        await self._attempts.wait_until(lambda: not any(map(self._is_leaving, wanted)))
+
+    async def wait_any_left(self, endpoints: Iterable[EndpointId]) -> None:
+        """Wait until at least one of some endpoints is gone, or not `leaving` any more."""
+        wanted = frozenset(endpoints)
+        self._prefer(wanted)
+        await self._attempts.wait_until(lambda: not all(map(self._is_leaving, wanted)))
+
+    async def undo(self, record: EndpointRecord) -> None:
+        """Tear an endpoint down now, under its lock, which the caller holds; what fails is repeated in the background.
+
+        Raises:
+            CniError, KernelError, StateError: As the tear down.
+        """
+        try:
+            with self._attempts.attempt(record.id):
+                await self._tear_down(record)
+        except Exception as exc:
+            self._has_failed(record.id, exc)
+            self.add(record.id)
+            raise
+
+    async def run(self) -> None:
+        """Tear down for as long as it is not cancelled."""
+        await self._retries.run()
+
+    async def _owe(self, record: EndpointRecord) -> None:
+        """Store that an endpoint is given up, under its lock, and have it torn down."""
+        try:
+            await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
+        finally:  # a full disk must not keep the address and the link
+            self.add(record.id)
+
+    def _prefer(self, endpoints: Iterable[EndpointId]) -> None:
+        """Tear some endpoints down at once and before all others, because a call needs what they have."""
+        self._places.prefer(self._hurry(endpoints))
+
+    def _hurry(self, endpoints: Iterable[EndpointId]) -> Sequence[EndpointId]:
+        """Have some endpoints torn down at once; return those of them for which an attempt runs or comes."""
+        due = [endpoint_id for endpoint_id in endpoints if self._is_due(endpoint_id)]
+        self._lull.hurry(due)
+        self._retries.begin(due)
+        return due
+
+    def _is_due(self, endpoint_id: EndpointId) -> bool:
+        """Tell whether an attempt in the background runs, or is the first and comes at once."""
+        return self._retries.is_under_way(endpoint_id) and self._is_leaving(endpoint_id)
+
+    def _is_leaving(self, endpoint_id: EndpointId) -> bool:
+        return endpoint_id in self._attempts.running or self._retries.is_untried(endpoint_id)
+
+    def _is_given_up(self, endpoint_id: EndpointId) -> bool:
+        record = self._store.find_endpoint(endpoint_id)
+        return record is not None and record.phase is Phase.DELETING
+
+    async def _attempt(self, endpoint_id: EndpointId) -> bool:
+        with structlog.contextvars.bound_contextvars(endpoint_id=endpoint_id):
+            try:
+                await self._lull.wait(endpoint_id)
+                return await self._attempt_in_turn(endpoint_id)
+            finally:
+                self._lull.forget(endpoint_id)
+
+    async def _attempt_in_turn(self, endpoint_id: EndpointId) -> bool:
+        async with self._places.tear_down(endpoint_id), self._locks.hold(endpoint_id):
+            record = self._store.find_endpoint(endpoint_id)
+            if record is not None:
+                return await self._try(record)
+            self._is_done(endpoint_id)
+            return True
+
+    async def _try(self, record: EndpointRecord) -> bool:
+        """Tear down under the endpoint's lock; return whether that was done."""
+        try:
+            with self._attempts.attempt(record.id):
+                await self._left_behind.refuse(record.id)
+                await self._tear_down(record)
+        except (CniError, KernelError, StateError) as exc:
+            log.warning("endpoint.tear_down_owed", error=str(exc))
+            self._has_failed(record.id, exc)
+            return False
+        self._is_done(record.id)
+        return True
+
+    def _has_failed(self, endpoint_id: EndpointId, exc: Exception) -> None:
+        self._errors[endpoint_id] = str(exc)
+        if isinstance(exc, PluginTimeout) and exc.started:
+            self._places.has_hung(endpoint_id)
+
+    def _is_done(self, endpoint_id: EndpointId) -> None:
+        self._errors.pop(endpoint_id, None)
+        self._places.has_not_hung(endpoint_id)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The attachment cache on disk: names, damage, and what cannot be written."""
+
+import asyncio
+import hashlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import (
+    AttachmentExists,
+    AttachmentKey,
+    CacheDamaged,
+    CacheError,
+    CacheUnknown,
+    FileCache,
+    InvalidParameter,
+)
+from cni_invoker.caching.libcni_record import render_record
+from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, place, read
+
+UNKNOWN_KIND = '{"kind":"cniCacheV2","containerId":"c1","ifName":"eth0","networkName":"blue"}'
+OWN_NAME = f"blue-c1-eth0-{hashlib.sha256(b'blue/c1/eth0').hexdigest()[:16]}"
+
+
+@pytest.fixture(name="files")
+def make_files(tmp_path: Path) -> FileCache:
+    """A cache on disk."""
+    return FileCache(tmp_path)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("leaving", [0, 1])
+async def test_one_of_two_with_the_same_file_name_is_removed(files: FileCache, swapped: bool, leaving: int) -> None:
+    """Whichever of them came first, removing one leaves the other, and the next state of each replaces its own."""
+    both = [cached("a", "b-c"), cached("a-b", "c")]
+    if swapped:
+        both.reverse()
+    for one in both:
+        await files.put(one)
+    gone = both.pop(leaving)
+    await files.remove(gone.network, gone.attachment.key)
+    assert await files.list() == tuple(both)
+    changed = replace(both[0], result=None)
+    await files.put(changed)
+    assert await files.list() == (changed,)
+    await files.remove(changed.network, changed.attachment.key)
+    assert await files.list() == ()
+
+
+async def test_what_is_damaged_is_as_good_as_new(files: FileCache, tmp_path: Path) -> None:
+    """Nobody is kept from adding by a file that says nothing."""
+    place(tmp_path, b"garbage")
+    await files.put(CACHED, new=True)
+    assert await files.find("blue", KEY) == CACHED
+
+
+@pytest.mark.parametrize("length", [238, 239, 255])
+async def test_a_long_file_name(files: FileCache, tmp_path: Path, length: int) -> None:
+    """What libcni can keep, we can, also where there is no room for a hash behind it."""
+    one = cached("blue", "c" * (length - len("blue--eth0")))
+    await files.put(one)
+    assert [len(name) for name in names(tmp_path / "results")] == [length]
+    assert await files.find("blue", one.attachment.key) == one
+    await files.remove("blue", one.attachment.key)
+    assert await files.list() == ()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"adfadsfasdfasfdsafaf",
+        b'{"kind":"cniCac',
+        b"[]",
+        b'{"kind":1}',
+        b'{"kind":"cniCacheV1","ifName":"eth0","networkName":"blue"}',
+        b'{"kind":"cniCacheV1","containerId":"../c1","ifName":"eth0","networkName":"blue"}',
+        b'{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"blue","cniArgs":[["A"]]}',
+        b'{"kind":"cniCacheV1","containerId":"c1","ifName":"eth0","networkName":"blue","result":"none"}',
+        b"\xff\xfe",
+    ],
+)
+async def test_a_broken_file(files: FileCache, tmp_path: Path, content: bytes) -> None:
+    """It is an error that names it, hides no other file, and can be replaced and removed."""
+    file = place(tmp_path, content)
+    with pytest.raises(CacheDamaged, match=str(file)) as caught:
+        await files.find("blue", KEY)
+    assert (caught.value.place, caught.value.code) == (file, 6)
+    await files.put(cached("red", "c2"))
+    assert await files.list() == (cached("red", "c2"),)
+    await files.put(CACHED)
+    assert await files.find("blue", KEY) == CACHED
+    file.write_bytes(content)
+    await files.remove("blue", KEY)
+    assert not file.exists()
+
+
+async def test_what_is_no_file(files: FileCache, tmp_path: Path) -> None:
+    """A directory or a FIFO in a file's place is damage, and nobody waits for a writer."""
+    file = place(tmp_path, b"")
+    file.unlink()
+    os.mkfifo(file)
+    (file.parent / "folder").mkdir()
+    async with asyncio.timeout(5):
+        with pytest.raises(CacheDamaged, match="not a regular file"):
+            await files.find("blue", KEY)
+        assert await files.list() == ()
+
+
+async def test_a_cache_that_cannot_be_used(files: FileCache, tmp_path: Path) -> None:
+    """That there is no directory to keep anything in is an error for every method, not an empty cache."""
+    assert await files.list() == ()
+    (tmp_path / "results").write_bytes(b"")
+    for attempt in (files.put(CACHED), files.find("blue", KEY), files.remove("blue", KEY), files.list()):
+        with pytest.raises(CacheError, match="results") as caught:
+            await attempt
+        assert not isinstance(caught.value, CacheDamaged)
+
+
+async def test_what_has_been_put_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content before the name that stands for it, the name before `put` returns, and so all directories above."""
+    steps: list[str] = []
+    fsync, rename = os.fsync, os.rename
+
+    def seen_fsync(descriptor: int) -> None:
+        fsync(descriptor)
+        steps.append(f"fsync {Path(f'/proc/self/fd/{descriptor}').readlink().relative_to(tmp_path.parent)}")
+
+    def seen_rename(source: Path, target: Path) -> None:
+        assert source.stat().st_size > 0
+        rename(source, target)
+        steps.append(f"rename {target.name}")
+
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    monkeypatch.setattr(os, "rename", seen_rename)
+    here = tmp_path.name
+    files = FileCache(tmp_path / "lib" / "cni")
+    changed = [f"fsync {here}/lib/cni/results.new", "rename blue-c1-eth0", f"fsync {here}/lib/cni/results"]
+    async with files.hold("blue", "c1", wait_s=10):
+        assert steps == [f"fsync {here}", f"fsync {here}/lib", f"fsync {here}/lib/cni"]
+        await files.put(CACHED)
+    assert steps[3:] == [f"fsync {here}/lib/cni", *changed]
+    steps.clear()
+    await files.put(replace(CACHED, result=None))
+    assert steps == changed
+    steps.clear()
+    await files.remove("blue", KEY)
+    assert steps == changed[-1:]
+
+
+async def test_a_failed_write_changes_nothing(files: FileCache, tmp_path: Path) -> None:
+    """The earlier state stays whole when the next one cannot be written."""
+    await files.put(replace(CACHED, result=None))
+    (tmp_path / "results.new").mkdir()
+    with pytest.raises(CacheError):
+        await files.put(CACHED)
+    assert await files.find("blue", KEY) == replace(CACHED, result=None)
+
+
+async def test_a_leftover_of_a_crash_is_overwritten(files: FileCache, tmp_path: Path) -> None:
+    """A half-written file is neither listed, by libcni least of all, nor in the way."""
+    (tmp_path / "results.new").write_text("x" * 10_000)
+    await files.put(CACHED)
+    assert await files.list() == (CACHED,)
+
+
+async def test_no_name_leads_out_of_the_directory(files: FileCache) -> None:
+    """Names that CNI does not allow are refused before they become a path."""
+    with pytest.raises(InvalidParameter):
+        await files.find("../blue", KEY)
+    with pytest.raises(InvalidParameter):
+        await files.find("", KEY)
+    with pytest.raises(InvalidParameter):
+        AttachmentKey(container_id="../c1", ifname="eth0")
+
+
+@pytest.mark.parametrize("name", ["blue-c1-eth0", OWN_NAME])
+async def test_a_record_of_an_unknown_kind_stays(files: FileCache, tmp_path: Path, name: str) -> None:
+    """It is not damaged: whoever has written it understands it, so that nothing takes its place."""
+    file = place(tmp_path, UNKNOWN_KIND, name)
+    for attempt in (files.find("blue", KEY), files.put(CACHED), files.put(CACHED, new=True), files.list(whole=True)):
+        with pytest.raises(CacheUnknown, match="of the kind 'cniCacheV2', and only 'cniCacheV1' is known here"):
+            await attempt
+    assert await files.list() == ()
+    assert read(file) == UNKNOWN_KIND.encode()
+    await files.remove("blue", KEY)
+    assert not file.exists()
+
+
+async def test_a_record_of_an_unknown_kind_may_be_of_another(files: FileCache, tmp_path: Path) -> None:
+    """What shares a file name with an attachment does not go with it."""
+    await files.put(cached("blue-c1", "x"))
+    file = tmp_path / "results" / "blue-c1-x-eth0"
+    await files.put(cached("blue", "c1-x"))  # has a name of its own
+    file.write_text(UNKNOWN_KIND)
+    await files.remove("blue", cached("blue", "c1-x").attachment.key)
+    assert read(file) == UNKNOWN_KIND.encode()
+
+
+async def test_an_argument_with_an_equals_sign(files: FileCache, tmp_path: Path) -> None:
+    """Other runtimes let one pass; what they have added is deleted with it."""
+    document = {**json.loads(render_record(CACHED)), "cniArgs": [["FOO", "a=b="]]}
+    place(tmp_path, json.dumps(document))
+    found = await files.find("blue", KEY)
+    assert found is not None
+    assert found.attachment.args == (("FOO", "a=b="),)
+
+
+@pytest.mark.parametrize(
+    ("network", "container_id"),
+    [("a", "c" * 251), ("a", "c" * 5000), ("n" * 300, "c1"), ("n" * 300, "c" * 300)],
+)
+async def test_names_that_are_too_long_for_a_file(
+    files: FileCache, tmp_path: Path, network: str, container_id: str
+) -> None:
+    """CNI sets no limit, a file system does: 255 bytes. libcni cannot keep such an attachment, but lists ours."""
+    one, other = cached(network, container_id), cached(network, f"{container_id}x")
+    for attachment in (one, other):
+        async with files.hold(network, attachment.attachment.container_id, wait_s=5):
+            await files.put(attachment, new=True)
+            with pytest.raises(AttachmentExists):
+                await files.put(attachment, new=True)
+            await files.put(attachment)
+    assert set(await files.list(network)) == {one, other}
+    assert await files.find(network, one.attachment.key) == one
+    assert all(len(name) <= 255 for name in names(tmp_path / "results"))
+    async with files.hold(network, None, wait_s=5):
+        await files.remove(network, one.attachment.key)
+    assert await files.list() == (other,)
+
+
+async def test_a_damaged_file_of_a_long_name(files: FileCache, tmp_path: Path) -> None:
+    """It may be of the network, so that the plugins' GC must not run."""
+    network = "n" * 300
+    await files.put(cached(network, "c1"))
+    (name,) = names(tmp_path / "results")
+    (tmp_path / "results" / name).write_bytes(b"garbage")
+    with pytest.raises(CacheDamaged):
+        await files.list(network, whole=True)

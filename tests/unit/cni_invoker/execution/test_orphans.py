@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plugins that outlived their runtime are ended, and nobody else is."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import end_strays
+from cni_invoker.execution.orphans import find_strays
+from tests.unit.cni_invoker.processes import is_alive, wait_until
+
+CONTAINER_ID = f"stray-{os.getpid()}"
+LIMIT_S = 30.0
+
+PROLOGUE = """#!/bin/sh
+exec </dev/null
+note() { echo "$1 $2" >> "$LOG"; }
+answer() { echo '{"cniVersion": "1.0.0"}'; exit; }
+"""
+PLUGINS = {
+    # What `dnsmasq` does: it forks, leads a session, and forks again.
+    "twice": 'setsid sh -c \'sleep 600 >/dev/null 2>&1 & echo "forked-twice $!" >> "$LOG"\'; answer',
+    # What a plugin in Go does with SysProcAttr.Setsid; the standard error stays.
+    "leader": "setsid sleep 600 >/dev/null & note leads-a-session $!; answer",
+    # So does one that holds what its plugin was to write its result to, and another pipe.
+    "holding": 'setsid sh -c \'note() { echo "$1 $2" >> "$LOG"; }; note holds-a-pipe $$; exec sleep 99\' 3>&1 & answer',
+    "plain": "sleep 600 >/dev/null 2>&1 & note without-a-session $!; answer",
+    "ipam": "note ipam $$; exec sleep 600",
+    "hangs": '"${0%/*}/ipam" & sleep 600 >/dev/null 2>&1 & note child $!; note plugin $$; wait',
+    # So do plugins in the shell that write a log.
+    "logging": 'exec 3>&1 >"$LOG.out" 2>&1; note plugin $$; while :; do sleep 1; done',
+}
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
+directory, container_id, *plugins = sys.argv[1:]
+network = NetworkConfigurationList.from_document(
+    {"name": "blue", "cniVersion": "1.0.0", "plugins": [{"type": plugin} for plugin in plugins]}
+)
+attachment = Attachment(container_id=container_id, ifname="eth0", netns="/run/netns/x")
+runtime = Runtime([Path(directory)], Limits(grace_s=0.3), running_dir=Path(directory, "running"))
+asyncio.run(runtime.add(network, attachment))
+"""
+
+
+class Scene:
+    """A directory of plugins, and a runtime in a process of its own that adds a container with them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._log = directory / "log"
+        self._runtime: subprocess.Popen[bytes] | None = None
+        for name, body in PLUGINS.items():
+            path = directory / name
+            path.write_text(f"{PROLOGUE}{body}\n")
+            path.chmod(0o755)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that have been started, by what they are."""
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        return {name: int(pid) for name, pid in (line.split() for line in lines if line.count(" ") == 1)}
+
+    def start(self, *plugins: str, expect: set[str]) -> None:
+        """Start a runtime, and wait until these processes are there."""
+        self._runtime = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(self.directory), CONTAINER_ID, *plugins],
+            env={**os.environ, "LOG": str(self._log), "PYTHONPATH": str(Path(__file__).parents[4])},
+        )
+        wait_until(lambda: self.pids.keys() >= expect)
+
+    @property
+    def running(self) -> Path:
+        """Where the runtime keeps which plugins it runs."""
+        return self.directory / "running"
+
+    def kill_runtime(self) -> None:
+        """Kill it, as nobody can prevent."""
+        assert self._runtime is not None
+        self._runtime.kill()
+        self._runtime.wait()
+
+    def close(self) -> None:
+        """End all there is."""
+        if self._runtime is not None:
+            self.kill_runtime()
+        for pid in self.pids.values():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(name="scene")
+def make_scene(tmp_path: Path) -> Iterator[Scene]:
+    """Plugins; all that they start ends with the test."""
+    scene = Scene(tmp_path)
+    yield scene
+    scene.close()
+
+
+def end(scene: Scene) -> set[int]:
+    """End the strays of the container."""
+    return set(end_strays(scene.running, [CONTAINER_ID, "unknown"], limit_s=LIMIT_S))
+
+
+def test_a_plugin_is_ended_with_all_that_works_for_it(scene: Scene) -> None:
+    """Its IPAM plugin and whatever else it runs are in its session."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert {stray.pid for stray in find_strays(scene.running, [CONTAINER_ID])} == set(scene.pids.values())
+    assert end(scene) == set(scene.pids.values())
+    assert not any(map(is_alive, scene.pids.values()))
+    assert find_strays(scene.running, [CONTAINER_ID]) == ()
+
+
+def test_what_a_killed_plugin_has_run_is_ended(scene: Scene) -> None:
+    """Its IPAM plugin would reserve an address after the DEL; the session is the killed plugin's still."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    os.kill(scene.pids["plugin"], signal.SIGKILL)
+    wait_until(lambda: not is_alive(scene.pids["plugin"]))
+    assert {stray.pid for stray in find_strays(scene.running, [CONTAINER_ID])} == {
+        scene.pids["ipam"],
+        scene.pids["child"],
+    }
+    assert end(scene) == {scene.pids["ipam"], scene.pids["child"]}
+    assert not list(scene.running.iterdir())
+
+
+def test_a_plugin_whose_runtime_was_killed_while_it_started_it(scene: Scene) -> None:
+    """Its process ID was not kept, but the time before its start was."""
+    scene.start("leader", "hangs", expect={"leads-a-session", "plugin", "ipam", "child"})
+    scene.kill_runtime()
+    (file,) = scene.running.iterdir()
+    file.write_text(f"{file.read_text().splitlines()[0]}\n")
+    assert end(scene) == {scene.pids[name] for name in ("plugin", "ipam", "child")}
+
+
+def test_the_session_of_others_with_the_same_number_is_left_alone(scene: Scene) -> None:
+    """Process IDs are given again; the start of a process tells it from an earlier one."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    (file,) = scene.running.iterdir()
+    first, _ = file.read_text().splitlines()
+    file.write_text(f"{first}\n{scene.pids['plugin']} 1\n")
+    assert end(scene) == set()
+    assert all(map(is_alive, scene.pids.values()))
+
+
+def test_all_are_ended_though_there_is_no_time_to_wait(scene: Scene) -> None:
+    """One that hangs in the kernel uses up the time, and the others must not run on."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert set(end_strays(scene.running, [CONTAINER_ID], limit_s=0.0)) == set(scene.pids.values())
+    wait_until(lambda: not any(map(is_alive, scene.pids.values())))
+
+
+def test_a_stray_tells_its_container(scene: Scene) -> None:
+    """So do the processes in its session."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert {stray.container_id for stray in find_strays(scene.running, ["unknown", CONTAINER_ID])} == {CONTAINER_ID}
+
+
+def test_a_plugin_that_has_moved_its_standard_output(scene: Scene) -> None:
+    """It still has what its result goes to."""
+    scene.start("logging", expect={"plugin"})
+    scene.kill_runtime()
+    assert scene.pids["plugin"] in end(scene)
+    assert not is_alive(scene.pids["plugin"])
+
+
+@pytest.mark.parametrize(
+    ("plugin", "daemon"),
+    [
+        ("twice", "forked-twice"),
+        ("leader", "leads-a-session"),
+        ("holding", "holds-a-pipe"),
+        ("plain", "without-a-session"),
+    ],
+)
+def test_a_daemon_that_a_plugin_has_started_lives(scene: Scene, plugin: str, daemon: str) -> None:
+    """The container's ID is in its environment too, but its plugin has ended, and was not left behind."""
+    scene.start(plugin, "hangs", expect={daemon, "plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert end(scene) == {scene.pids[name] for name in ("plugin", "ipam", "child")}
+    assert is_alive(scene.pids[daemon])
+    assert end(scene) == set()
+
+
+def test_a_plugin_whose_runtime_lives_is_left_alone(scene: Scene) -> None:
+    """Whoever waits for it reads what it prints."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    assert end(scene) == set()
+    assert all(map(is_alive, scene.pids.values()))
+
+
+def test_a_plugin_of_another_container_is_left_alone(scene: Scene) -> None:
+    """A container is known by its whole ID."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+    assert end_strays(scene.running, [CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], limit_s=LIMIT_S) == ()
+    assert end_strays(scene.running, [], limit_s=LIMIT_S) == ()
+    assert all(map(is_alive, scene.pids.values()))
+
+
+def test_a_plugin_that_is_a_runtime_itself(tmp_path: Path) -> None:
+    """Who asks is not ended, nor who has started it, though their runtime is gone; however many files are open."""
+    (tmp_path / "1-0-0").write_text("a1 0\n")
+    program = (
+        "import os, pathlib, resource, subprocess, sys\n"
+        "if sys.argv[1:]:\n"
+        "    from cni_invoker import end_strays\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))\n"
+        "    several = [os.open('/dev/null', os.O_RDONLY) for _ in range(1100)]\n"
+        "    assert end_strays(pathlib.Path(os.environ['RUNNING']), ['a1'], limit_s=10) == ()\n"
+        "else:\n"
+        "    sys.exit(subprocess.call([sys.executable, '-c', sys.orig_argv[2], 'child'], start_new_session=True))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={
+            "CNI_COMMAND": "ADD",
+            "CNI_CONTAINERID": "a1",
+            "PYTHONPATH": str(Path(__file__).parents[4]),
+            "RUNNING": str(tmp_path),
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        start_new_session=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nothing_to_end(tmp_path: Path) -> None:
+    """Where no plugin has ever run there is nothing to end."""
+    assert end_strays(tmp_path / "running", None, limit_s=LIMIT_S) == ()

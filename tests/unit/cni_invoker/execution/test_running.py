@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which plugins run is kept in files, and what a killed runtime has kept is found."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cni_invoker.execution.process_table import find_process
+from cni_invoker.execution.running import RunningPlugins, find_abandoned
+
+PROGRAM = """
+import os, subprocess, sys
+from pathlib import Path
+from cni_invoker.execution.running import RunningPlugins
+with RunningPlugins(Path(sys.argv[1])).keep("a1") as on_started:
+    plugin = subprocess.Popen(["true"])
+    on_started(plugin.pid)
+    print(plugin.pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
+
+
+def kill_a_runtime(directory: Path) -> int:
+    """Run a runtime that is killed while a plugin runs, and return the plugin's process ID."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, directory], stdout=subprocess.PIPE, check=False)
+    return int(done.stdout)
+
+
+def test_a_file_lives_as_long_as_the_plugin(tmp_path: Path) -> None:
+    """While the runtime lives, its plugins are not abandoned."""
+    with RunningPlugins(tmp_path / "running").keep("a1") as on_started:
+        on_started(os.getpid())
+        (file,) = (tmp_path / "running").iterdir()
+        own = find_process(os.getpid())
+        assert own is not None
+        assert file.read_text().splitlines()[1] == f"{own.pid} {own.started}"
+        assert find_abandoned(tmp_path / "running", None) == ()
+    assert not list((tmp_path / "running").iterdir())
+
+
+def test_a_plugin_of_a_killed_runtime(tmp_path: Path) -> None:
+    """Its container and its process are known."""
+    pid = kill_a_runtime(tmp_path)
+    (found,) = find_abandoned(tmp_path, ["a1", "b2"])
+    assert found.container_id == "a1"
+    assert found.leader is not None
+    assert found.leader[0] == pid
+    assert 0 <= found.leader[1] - found.since < 60 * os.sysconf("SC_CLK_TCK")
+    assert find_abandoned(tmp_path, ["b2"]) == ()
+    assert find_abandoned(tmp_path, None) == (found,)
+
+
+def test_what_works_for_no_container_is_not_kept(tmp_path: Path) -> None:
+    """VERSION, STATUS and GC leave nothing half done for a container."""
+    with RunningPlugins(tmp_path).keep(""), RunningPlugins(None).keep("a1"):
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["1-0-0", "README", "1-0"])
+def test_other_files_are_left_alone(tmp_path: Path, name: str) -> None:
+    """So is one whose runtime was killed before it had written anything: it had started no plugin."""
+    (tmp_path / name).touch()
+    assert find_abandoned(tmp_path, None) == ()
+    assert (tmp_path / name).exists()
+
+
+def test_where_no_file_can_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The plugin runs all the same: a DEL must not fail because there is no free inode. It is logged once."""
+    (tmp_path / "running").write_text("no directory")
+    running = RunningPlugins(tmp_path / "running")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            with running.keep("a1") as on_started:
+                on_started(os.getpid())
+    assert [record.message for record in caplog.records] == ["plugins.not_kept"]

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Who goes alone when first, and who does not."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import Attachment, NetworkConfigurationList, PluginConfiguration, Result
+from cni_invoker.execution.shared_chains import SharedChains
+from spec import JsonObject, JsonValue
+
+PORTS = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args={"portMappings": [{"hostPort": 8080}]})
+NO_PORTS = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args={"portMappings": []})
+IPV4 = Result.from_document({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.9/24"}]})
+IPV6 = Result.from_document({"cniVersion": "1.0.0", "ips": [{"address": "fd00::9/64"}]})
+PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
+
+
+def plugin(document: JsonObject) -> PluginConfiguration:
+    """Return a plugin's configuration."""
+    return NetworkConfigurationList.from_document({"name": "net", "plugins": [document]}).plugins[0]
+
+
+async def most_at_once(
+    chains: SharedChains, document: JsonObject, attachment: Attachment = PORTS, prev_result: Result | None = IPV4
+) -> int:
+    """Return how many of three ADDs run at the same time."""
+    running, most = 0, 0
+
+    async def add() -> None:
+        nonlocal running, most
+        async with chains.first_alone(plugin(document), attachment, prev_result):
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            running -= 1
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            tasks.create_task(add())
+    return most
+
+
+async def are_free(chains: SharedChains, document: JsonObject) -> bool:
+    """Return whether two ADDs may run at the same time."""
+    async with chains.first_alone(plugin(document), NO_PORTS, None):
+        try:
+            async with asyncio.timeout(0.05), chains.first_alone(plugin(document), NO_PORTS, None):
+                return True
+        except TimeoutError:
+            return False
+
+
+@pytest.mark.parametrize(
+    "document",
+    [PORTMAP, {"type": "firewall"}, {"type": "bridge", "ipMasq": True}, {"type": "ptp", "ipMasq": True}],
+)
+async def test_the_first_goes_alone(document: JsonObject) -> None:
+    """Plugins that make shared chains run alone, until one of them has succeeded."""
+    chains = SharedChains()
+    with pytest.raises(RuntimeError):
+        async with chains.first_alone(plugin(document), PORTS, IPV4):
+            raise RuntimeError
+    order: list[str] = []
+
+    async def add(name: str, work: Callable[[], Awaitable[None]]) -> None:
+        async with chains.first_alone(plugin(document), PORTS, IPV4):
+            order.append(f"{name} begins")
+            await work()
+            order.append(f"{name} ends")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(add("a", lambda: asyncio.sleep(0.01)))
+        tasks.create_task(add("b", lambda: asyncio.sleep(0.01)))
+        tasks.create_task(add("c", lambda: asyncio.sleep(0.01)))
+    assert order[:2] == ["a begins", "a ends"]
+    assert order[2:4] == ["b begins", "c begins"]
+    assert await most_at_once(chains, document) == 3
+
+
+@pytest.mark.parametrize(
+    ("document", "attachment"),
+    [
+        ({"type": "bridge"}, PORTS),
+        ({"type": "bridge", "ipMasq": False}, PORTS),
+        ({"type": "macvlan", "ipMasq": True}, PORTS),
+        (PORTMAP, NO_PORTS),
+        ({"type": "portmap"}, PORTS),
+    ],
+)
+async def test_others_never_wait(document: JsonObject, attachment: Attachment) -> None:
+    """Plugins that make no shared chain, or have nothing to do this time, run at once from the beginning."""
+    assert await most_at_once(SharedChains(), document, attachment) == 3
+
+
+async def test_each_family_has_a_first() -> None:
+    """IPv6 has chains of its own: its first user goes alone even after IPv4's."""
+    chains = SharedChains()
+    async with chains.first_alone(plugin(PORTMAP), PORTS, IPV4):
+        pass
+    assert await most_at_once(chains, PORTMAP, prev_result=IPV4) == 3
+    async with chains.first_alone(plugin(PORTMAP), PORTS, IPV6):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await most_at_once(chains, PORTMAP, prev_result=IPV6)
+
+
+def masquerading(**ipam: JsonValue) -> JsonObject:
+    """Return the configuration of a bridge that masquerades."""
+    return {"type": "bridge", "ipMasq": True, "ipam": ipam}
+
+
+V4 = masquerading(type="host-local", ranges=[[{"subnet": "10.1.0.0/24"}]], routes=[{"dst": "::/0"}])
+V6 = masquerading(type="static", addresses=[{"address": "fd00::9/64"}])
+BOTH = masquerading(type="host-local", subnet="10.1.0.0/24", ranges=[[{"subnet": "fd00::/64"}]])
+UNKNOWN = masquerading(type="dhcp")
+
+
+@pytest.mark.parametrize(
+    ("made", "document", "free"),
+    [
+        ([V4], V4, True),
+        ([V4], V6, False),
+        ([V4], BOTH, False),
+        ([V4, V6], BOTH, True),
+        ([BOTH], V6, True),
+        ([V4, V6], UNKNOWN, False),
+        ([UNKNOWN], UNKNOWN, True),
+        ([UNKNOWN], V4, False),
+    ],
+)
+async def test_masquerading_knows_the_families(made: list[JsonObject], document: JsonObject, free: bool) -> None:
+    """What addresses IPAM will give is in its configuration; where it is not, its name tells one from another."""
+    chains = SharedChains()
+    for earlier in made:
+        async with chains.first_alone(plugin(earlier), NO_PORTS, None):
+            pass
+    assert (await are_free(chains, document)) is free
+
+
+@pytest.mark.parametrize(
+    "attachment",
+    [
+        Attachment(container_id="c", ifname="eth0", netns="/n", args=(("IP", "10.1.0.9/24,fd00::9/64"),)),
+        Attachment(container_id="c", ifname="eth0", netns="/n", capability_args={"ips": ["fd00::9/64"]}),
+        Attachment(
+            container_id="c", ifname="eth0", netns="/n", capability_args={"ipRanges": [[{"subnet": "fd00::/64"}]]}
+        ),
+    ],
+)
+async def test_addresses_may_come_with_the_attachment(attachment: Attachment) -> None:
+    """A family that is only asked for by arguments is one, too."""
+    chains = SharedChains()
+    async with chains.first_alone(plugin(V4), NO_PORTS, None):
+        pass
+    async with chains.first_alone(plugin(V4), attachment, None):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01), chains.first_alone(plugin(V4), attachment, None):
+                pytest.fail("the first of IPv6 is not done")
+
+
+HOLDER = """
+import asyncio, pathlib, sys
+from cni_invoker import Attachment, NetworkConfigurationList
+from cni_invoker.execution.shared_chains import SharedChains
+
+async def main():
+    document = {"name": "net", "plugins": [{"type": "firewall"}]}
+    (plugin,) = NetworkConfigurationList.from_document(document).plugins
+    attachment = Attachment(container_id="other", ifname="eth0", netns="/n")
+    async with SharedChains(pathlib.Path(sys.argv[1])).first_alone(plugin, attachment, None):
+        print("inside", flush=True)
+        sys.stdin.read()
+
+asyncio.run(main())
+"""
+"""Another process's first ADD, which ends with its standard input."""
+
+
+@contextmanager
+def other_process(directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Have another process in its first ADD."""
+    command = [sys.executable, "-c", HOLDER, str(directory)]
+    root = Path(__file__).parents[4]
+    with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"inside\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_processes_wait_for_each_other(tmp_path: Path) -> None:
+    """The first of one process waits for the first of another; one that is not the first waits for nobody."""
+    directory = tmp_path / "locks"
+    experienced, beginner, stranger = SharedChains(directory), SharedChains(directory), SharedChains(tmp_path / "other")
+    async with experienced.first_alone(plugin(PORTMAP), PORTS, IPV4):
+        pass
+    with other_process(directory) as process:
+        assert await most_at_once(experienced, PORTMAP) == 3
+        async with stranger.first_alone(plugin(PORTMAP), PORTS, IPV4):
+            pass
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1), beginner.first_alone(plugin(PORTMAP), PORTS, IPV4):
+                pytest.fail("the other process is not done")
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(most_at_once(beginner, PORTMAP))
+            await asyncio.sleep(0.05)
+            assert not waiting.done()
+            process.communicate(b"", timeout=20)
+        assert waiting.result() == 2  # the first alone, then the others
+
+
+async def test_the_end_of_a_process_ends_its_lock(tmp_path: Path) -> None:
+    """A process that is killed in its first ADD keeps nobody waiting."""
+    with other_process(tmp_path) as process:
+        process.kill()
+        process.wait(timeout=20)
+        async with asyncio.timeout(20), SharedChains(tmp_path).first_alone(plugin(PORTMAP), PORTS, IPV4):
+            pass
+
+
+async def test_without_a_lock(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A directory that cannot be made is said once, and keeps no container from being added."""
+    (tmp_path / "file").write_bytes(b"")
+    chains = SharedChains(tmp_path / "file" / "locks")
+    for document in (PORTMAP, {"type": "firewall"}):
+        async with chains.first_alone(plugin(document), PORTS, IPV4):
+            pass
+    (record,) = caplog.records
+    assert (record.msg, record.__dict__["reason"]) == ("lock.unavailable", "Not a directory")

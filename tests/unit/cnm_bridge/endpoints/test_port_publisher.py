@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Who has which ports is known from the records, and forgotten with them; what goes wrong takes no port away."""
+
+import asyncio
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import Limits, PluginFailed, Runtime
+from cnm_bridge.endpoints.port_publisher import Publishing
+from cnm_bridge.errors import Interrupted, Refused
+from cnm_bridge.kernel import HostPorts
+from cnm_bridge.planning.port_claims import PortClaims
+from cnm_bridge.planning.port_mappings import CAPABILITY
+from cnm_bridge.scheduling.time_slice import TimeSlice
+from spec import JsonObject, get_list, get_object
+from state import (
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+    StateUnusable,
+    Store,
+)
+from tests.plugins import FakePlugins
+from tests.unit.cnm_bridge.lifecycle.port_requests import mapping, wish
+
+ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)
+
+
+@pytest.fixture(name="store")
+def make_store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    store = Store.open(tmp_path / "state")
+    yield store
+    store.close()
+
+
+async def put(store: Store, endpoint_id: EndpointId, *ports: int, sandbox: str) -> EndpointRecord:
+    """Store an endpoint that has published ports."""
+    capability_args: JsonObject = {CAPABILITY: [mapping(port).to_json() for port in ports]}
+    record = EndpointRecord(
+        id=endpoint_id,
+        network_id=NetworkId("a" * 64),
+        phase=Phase.PENDING,
+        boot_id="0c1f",
+        internal=False,
+        requested=RequestedInterface(),
+        attachment=AttachmentRecord(
+            ifname="eth0",
+            netns=f"/run/cni-bridge/netns/{endpoint_id}",
+            configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]},
+            cni_version="1.0.0",
+            args=(),
+            capability_args=capability_args,
+        ),
+        sandbox_key=f"/var/run/docker/netns/{sandbox}",
+    )
+    await store.put_endpoint(record)
+    return record
+
+
+async def load(store: Store) -> tuple[Publishing, PortClaims]:
+    """Make what knows the ports of the endpoints in a store."""
+    claims = PortClaims()
+    publishing = Publishing(store, Runtime([], Limits()), HostPorts(), claims)
+    await publishing.load()
+    return publishing, claims
+
+
+async def test_claims_go_with_the_record(store: Store) -> None:
+    """Nothing is kept of an endpoint that is gone."""
+    record = await put(store, ONE, 80, 81, sandbox="c1")
+    _, claims = await load(store)
+    assert list(claims.of(ONE)) == [mapping(80), mapping(81)]
+    await store.put_endpoint(replace(record, phase=Phase.DELETING))
+    assert list(claims.of(ONE)) == [mapping(80), mapping(81)]
+    await store.remove_endpoint(ONE)
+    assert list(claims.of(ONE)) == []
+
+
+@pytest.mark.parametrize(("sandbox", "found"), [("c1", []), ("c2", [TWO])])
+async def test_owners(store: Store, sandbox: str, found: list[EndpointId]) -> None:
+    """A port that an endpoint of the same container has is in nobody's way."""
+    await put(store, ONE, sandbox="c1")
+    await put(store, TWO, 80, sandbox=sandbox)
+    publishing, _ = await load(store)
+    assert [owner.id for owner in await publishing.find_owners(ONE, [wish(79, 80), wish(80), wish(81)])] == found
+
+
+FAILED: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
+LIST: JsonObject = {
+    "cniVersion": "1.0.0",
+    "name": "lan",
+    "plugins": [{"type": "main"}, {"type": "publisher", "capabilities": {CAPABILITY: True}}],
+}
+LIMITS = Limits(grace_s=0.3, retry_pauses_s=())
+
+
+class AnyPort:
+    """A host without programs."""
+
+    def find_obstacle(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> None:
+        """Find nothing."""
+
+    def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
+        """Propose nothing."""
+        del protocol, host_ip
+        raise OSError
+
+
+class Scene:
+    """Endpoints whose ports are published by a fake plugin."""
+
+    def __init__(self, directory: Path, store: Store) -> None:
+        self.directory = directory
+        self.plugins = FakePlugins(directory / "bin")
+        self.plugins.install("publisher", ADD={"passthrough": True})
+        self.store = store
+        self.claims = PortClaims()
+        self.publishing = Publishing(store, Runtime([self.plugins.directory], LIMITS), AnyPort(), self.claims)
+
+    async def put(self, endpoint_id: EndpointId) -> EndpointRecord:
+        """Store an endpoint that is attached, in a sandbox of its own; its record takes more than 64 KiB."""
+        record = await put(self.store, endpoint_id, sandbox=endpoint_id)
+        attached = replace(
+            record,
+            phase=Phase.READY,
+            attachment=replace(record.attachment, configuration=LIST, capability_args={}),
+            result={"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/16"}]},
+            snapshot={"text": os.urandom(1 << 16).hex()},
+        )
+        await self.store.put_endpoint(attached)
+        return attached
+
+    def ports_given(self) -> list[tuple[str, list[int]]]:
+        """Return what the plugin was asked, with the ports that it received."""
+        return [
+            (command.verb, [int(str(port["hostPort"])) for port in _mappings(command.stdin)])
+            for command in self.plugins.commands
+            if command.verb != "VERSION"
+        ]
+
+    async def wait_called(self, count: int) -> None:
+        """Wait until the plugin was called so often."""
+        while len(self.ports_given()) < count:  # noqa: ASYNC110  # another process writes it
+            await asyncio.sleep(0.01)
+
+
+def _mappings(stdin: JsonObject) -> list[JsonObject]:
+    config = get_object(stdin, "runtimeConfig") if "runtimeConfig" in stdin else {}
+    return [port for port in get_list(config, CAPABILITY) if isinstance(port, dict)]
+
+
+@contextmanager
+def no_space() -> Iterator[None]:
+    """Refuse to let a file grow as long as the record is; those of the plugins are shorter."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.fixture(name="scene")
+def make_scene(tmp_path: Path, store: Store) -> Scene:
+    """Return plugins that do what they are asked, and no endpoints."""
+    return Scene(tmp_path, store)
+
+
+async def test_other_ports_replace_the_earlier_ones(scene: Scene) -> None:
+    """The earlier ones are free then."""
+    record = await scene.publishing.publish(await scene.put(ONE), [wish(80), wish(81)])
+    await scene.publishing.publish(record, [wish(81), wish(82)])
+    assert scene.ports_given() == [("DEL", []), ("ADD", [80, 81]), ("DEL", [80, 81]), ("ADD", [81, 82])]
+    assert list(scene.claims.of(ONE)) == [mapping(81), mapping(82)]
+
+
+async def test_ports_that_cannot_be_taken_back(scene: Scene) -> None:
+    """There may still be rules for them: nobody else receives them, and the new ones are free."""
+    record = await scene.publishing.publish(await scene.put(ONE), [wish(80), wish(81)])
+    scene.plugins.install("publisher", ADD={"passthrough": True}, DEL=FAILED)
+    with pytest.raises(PluginFailed):
+        await scene.publishing.publish(record, [wish(81), wish(82)])
+    assert list(scene.claims.of(ONE)) == [mapping(80), mapping(81)]
+    scene.plugins.install("publisher", ADD={"passthrough": True})
+    other = await scene.put(TWO)
+    with pytest.raises(Refused, match="published for endpoint 1111"):
+        await scene.publishing.publish(other, [wish(80)])
+    await scene.publishing.publish(other, [wish(82)])
+
+
+async def test_ports_are_published_again_when_the_record_cannot_be_written(scene: Scene) -> None:
+    """The container keeps what it had."""
+    record = await scene.publishing.publish(await scene.put(ONE), [wish(80)])
+    with no_space(), pytest.raises(StateUnusable):
+        await scene.publishing.publish(record, [wish(82)])
+    assert scene.ports_given() == [("DEL", []), ("ADD", [80]), ("DEL", [80]), ("ADD", [80])]
+    assert list(scene.claims.of(ONE)) == [mapping(80)]
+
+
+async def test_nothing_is_published_when_the_first_record_cannot_be_written(scene: Scene) -> None:
+    """There are no earlier ports."""
+    record = await scene.put(ONE)
+    with no_space(), pytest.raises(StateUnusable):
+        await scene.publishing.publish(record, [wish(80)])
+    assert scene.ports_given() == [("DEL", [])]
+    assert list(scene.claims.of(ONE)) == []
+
+
+async def test_of_two_that_want_the_same_ports_one_receives_them(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if they name them in another order, and each needs more than one time slice."""
+    monkeypatch.setattr(TimeSlice, "pause", lambda _: asyncio.sleep(0))
+    one, two = await scene.put(ONE), await scene.put(TWO)
+    ports = range(1000, 1020)
+    done = await asyncio.gather(
+        scene.publishing.publish(one, [wish(port) for port in ports]),
+        scene.publishing.publish(two, [wish(port) for port in reversed(ports)]),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in done] == [EndpointRecord, Refused]
+
+
+@pytest.mark.parametrize(("hanging", "calls"), [("DEL", 1), ("ADD", 2)])
+async def test_an_endpoint_that_leaves_does_not_wait_for_its_ports(scene: Scene, hanging: str, calls: int) -> None:
+    """The plugin that hangs is ended, and none is run after it: the tear down runs DEL."""
+    behaviours: JsonObject = {"ADD": {"passthrough": True}, hanging: {"wait_for": str(scene.directory / "never")}}
+    scene.plugins.install("publisher", **behaviours)
+    record = await scene.put(ONE)
+
+    async def leave() -> None:
+        await scene.wait_called(calls)
+        scene.publishing.interrupt(TWO)
+        scene.publishing.interrupt(ONE)
+        scene.publishing.interrupt(ONE)
+
+    published, _ = await asyncio.gather(scene.publishing.publish(record, [wish(80)]), leave(), return_exceptions=True)
+    assert isinstance(published, Interrupted)
+    assert "leaves its container" in str(published)
+    assert len(scene.ports_given()) == calls
+    scene.publishing.interrupt(ONE)

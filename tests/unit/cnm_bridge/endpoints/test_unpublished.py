@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A network that cannot publish refuses its container only where the engine says that it has no other network."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.engine import Engine
+from cnm_bridge.errors import CannotPublish
+from cnm_bridge.wire import ProgramExternalConnectivity
+from spec import JsonValue
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+
+ENDPOINT = EndpointId("77" * 32)
+REQUEST = ProgramExternalConnectivity(network_id=NetworkId("6f" * 32), endpoint_id=ENDPOINT, ports=())
+ERROR = CannotPublish("ports cannot be published")
+BLUE: JsonValue = {
+    "Id": REQUEST.network_id,
+    "Name": "blue",
+    "Scope": "local",
+    "Containers": {f"ep-{ENDPOINT}": {"Name": "web", "EndpointID": ENDPOINT}},
+}
+
+
+RECORD = EndpointRecord(
+    id=ENDPOINT,
+    network_id=REQUEST.network_id,
+    phase=Phase.PENDING,
+    boot_id="0c1f",
+    internal=False,
+    requested=RequestedInterface(),
+    attachment=AttachmentRecord(
+        ifname="eth0",
+        netns="/run/cni-bridge/netns/e",
+        configuration={"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]},
+        cni_version="1.0.0",
+        args=(),
+        capability_args={},
+    ),
+)
+
+
+@pytest.fixture(name="store")
+async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
+    """A store that has the endpoint."""
+    store = Store.open(tmp_path / "state")
+    await store.put_endpoint(RECORD)
+    yield store
+    store.close()
+
+
+@asynccontextmanager
+async def engine(
+    store: Store,
+    path: Path,
+    networks: Sequence[str],
+    on_question: Callable[[], Awaitable[None]] | None = None,
+    *,
+    shown: str = "web",
+) -> AsyncIterator[Unpublished]:
+    """Run an engine with one container, called `web`, that is on some networks."""
+
+    async def answer(request: web.Request) -> web.Response:
+        if on_question is not None:
+            await on_question()
+        if request.path.endswith("version"):
+            return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
+        if request.path.endswith("containers/json"):
+            assert request.query["filters"] == '{"name": ["^/web$"]}'
+            container = {"Names": [f"/{shown}"], "NetworkSettings": {"Networks": {name: {} for name in networks}}}
+            return web.json_response([{"Id": "b1", **container}])
+        return web.json_response(BLUE)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.UnixSite(runner, path).start()
+        yield Unpublished(store, Engine(f"unix://{path}", timeout_s=3600))
+    finally:
+        await runner.cleanup()
+
+
+async def test_the_only_network(store: Store, tmp_path: Path) -> None:
+    """The error is the user's, and nothing is noted."""
+    async with engine(store, tmp_path / "s", ["blue"]) as unpublished:
+        with pytest.raises(CannotPublish):
+            await unpublished.accept(REQUEST, ERROR)
+        assert unpublished.reasons == {}
+
+
+async def test_one_of_several_networks(store: Store, tmp_path: Path) -> None:
+    """It is noted, until the endpoint has published or is gone."""
+    async with engine(store, tmp_path / "s", ["blue", "red"]) as unpublished:
+        await unpublished.accept(REQUEST, ERROR)
+        assert unpublished.reasons == {ENDPOINT: "ports cannot be published"}
+        unpublished.forget(ENDPOINT)
+        unpublished.forget(ENDPOINT)
+        assert unpublished.reasons == {}
+
+
+async def test_a_container_that_the_engine_does_not_show(store: Store, tmp_path: Path) -> None:
+    """In doubt it starts."""
+    async with engine(store, tmp_path / "s", ["blue"], shown="web2") as unpublished:
+        await unpublished.accept(REQUEST, ERROR)
+
+
+async def test_an_engine_that_is_away(store: Store, tmp_path: Path) -> None:
+    """So too."""
+    await Unpublished(store, Engine(f"unix://{tmp_path}/none", 5)).accept(REQUEST, ERROR)
+
+
+async def test_an_engine_that_does_not_answer(store: Store, tmp_path: Path) -> None:
+    """While dockerd boots its socket accepts; it starts containers in that time, and each would wait."""
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async with engine(store, tmp_path / "s", ["blue"], never) as unpublished:
+        await unpublished.accept(REQUEST, ERROR)
+
+
+async def test_an_endpoint_that_is_removed_meanwhile(store: Store, tmp_path: Path) -> None:
+    """Nothing is noted of it: nobody would take that back."""
+
+    async def remove() -> None:
+        if store.find_endpoint(ENDPOINT) is not None:
+            await store.put_endpoint(replace(RECORD, phase=Phase.DELETING))
+            await store.remove_endpoint(ENDPOINT)
+
+    async with engine(store, tmp_path / "s", ["blue", "red"], remove) as unpublished:
+        await unpublished.accept(REQUEST, ERROR)
+        assert unpublished.reasons == {}

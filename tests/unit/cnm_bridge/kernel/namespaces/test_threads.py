@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Throw-away threads: one piece of work each, over when the call is."""
+
+import asyncio
+import threading
+
+import pytest
+
+from cnm_bridge.kernel.namespaces.threads import run_in_thread
+
+
+async def test_work_runs_in_a_thread_of_its_own() -> None:
+    """Its value comes back, and the thread has ended."""
+    threads = [await run_in_thread(threading.current_thread) for _ in range(2)]
+    assert threads[0] is not threads[1]
+    assert threading.current_thread() not in threads
+    assert not any(thread.is_alive() for thread in threads)
+
+
+async def test_the_loop_goes_on_meanwhile() -> None:
+    """Work that waits for the loop is not waited for by the loop."""
+    released = threading.Event()
+    async with asyncio.TaskGroup() as group:
+        work = group.create_task(run_in_thread(lambda: released.wait(timeout=10.0)))
+        await asyncio.sleep(0)
+        assert not work.done()
+        released.set()
+    assert work.result()
+
+
+async def test_an_error_is_raised_where_the_work_is_awaited() -> None:
+    """It is the error itself."""
+    error = KeyError("eth0")
+
+    def work() -> None:
+        raise error
+
+    with pytest.raises(KeyError) as caught:
+        await run_in_thread(work)
+    assert caught.value is error
+
+
+async def test_a_cancellation_waits_for_the_work() -> None:
+    """However often it is asked: the thread has ended when the task has."""
+    begun, released = threading.Event(), threading.Event()
+    ended = False
+
+    def work() -> None:
+        nonlocal ended
+        begun.set()
+        assert released.wait(timeout=10.0)
+        ended = True
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(run_in_thread(work))
+        await asyncio.sleep(0)
+        assert begun.wait(timeout=10.0)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
+        assert not task.done()
+        released.set()
+    assert task.cancelled()
+    assert ended
+    assert threading.active_count() == 1
+
+
+async def test_a_cancelled_call_keeps_the_error_of_its_work() -> None:
+    """The cancellation is what the caller gets; the error is its cause."""
+    released = threading.Event()
+
+    def work() -> None:
+        assert released.wait(timeout=10.0)
+        raise KeyError("eth0")
+
+    async def call() -> None:
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await run_in_thread(work)
+        assert isinstance(caught.value.__cause__, KeyError)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(call())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        released.set()
+
+
+async def test_a_limit_is_kept_as_soon_as_the_work_has_ended() -> None:
+    """A timeout around the call is raised, late, and nothing goes on behind it."""
+    released = threading.Event()
+    asyncio.get_running_loop().call_later(0.05, released.set)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await run_in_thread(lambda: released.wait(timeout=10.0))
+    assert released.is_set()

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Networks without `-o cni.network` learn their name from the engine, in the background, once and for all."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.errors import EngineUnavailable, Refused
+from cnm_bridge.networks.name_resolver import Binder
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from state import NetworkId, NetworkRecord, Store
+
+NETWORK = NetworkRecord(id=NetworkId("a1" * 32), configuration=None, name=None, internal=False, options={})
+
+
+class Names:
+    """Answers with what it was given, one after the other, and with the last for ever."""
+
+    def __init__(self, *answers: str | Exception | None) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+        self.first_asked = asyncio.Event()
+
+    async def network_name(self, network_id: str) -> str | None:
+        """Return, or raise, the next answer."""
+        assert network_id == NETWORK.id
+        self.asked += 1
+        self.first_asked.set()
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    store = Store.open(tmp_path)
+    yield store
+    store.close()
+
+
+@asynccontextmanager
+async def running(store: Store, names: Names, patience_s: float = 5) -> AsyncIterator[Binder]:
+    """Run a binder."""
+    binder = Binder(store, names, KeyedLocks(), patience_s)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(binder.run())
+        yield binder
+        task.cancel()
+
+
+async def test_the_name_is_stored(store: Store) -> None:
+    """An engine that knows the network only after a while, is away or answers nonsense, is asked again."""
+    names = Names(None, EngineUnavailable("booting"), ZeroDivisionError("a bug"), "blue")
+    await store.put_network(NETWORK)
+    async with running(store, names) as binder:
+        binder.learn(NETWORK.id)
+        assert await binder.wait(NETWORK.id) == "blue"
+    stored = store.find_network(NETWORK.id)
+    assert stored is not None
+    assert stored.name == "blue"
+    assert names.asked == 4
+
+
+async def test_what_was_not_learned_before_is_learned_after_a_restart(store: Store) -> None:
+    """A new life of the daemon goes on with the networks that have no name yet, and only with those."""
+    await store.put_network(NETWORK)
+    async with running(store, Names("blue")) as binder:
+        await asyncio.sleep(0)
+        assert await binder.wait(NETWORK.id) == "blue"
+    names = Names("other")
+    async with running(store, names):
+        await asyncio.sleep(0.05)
+    assert names.asked == 0
+
+
+async def test_waiting_ends(store: Store) -> None:
+    """An engine that never answers makes the user's command fail with what to do, not hang."""
+    await store.put_network(NETWORK)
+    async with running(store, Names(EngineUnavailable("away")), patience_s=0.1) as binder:
+        binder.learn(NETWORK.id)
+        with pytest.raises(Refused, match="make the network with -o cni"):
+            await binder.wait(NETWORK.id)
+
+
+async def test_a_network_that_is_removed_is_not_asked_for_any_more(store: Store) -> None:
+    """Docker may give up a network before its name is known."""
+    names = Names(None)
+    await store.put_network(NETWORK)
+    async with running(store, names) as binder:
+        binder.learn(NETWORK.id)
+        await names.first_asked.wait()
+        await store.remove_network(NETWORK.id)
+        with pytest.raises(Refused):
+            await binder.wait(NETWORK.id)
+        asked = names.asked
+        await asyncio.sleep(0.1)
+    assert names.asked <= asked + 1
+    assert store.find_network(NETWORK.id) is None

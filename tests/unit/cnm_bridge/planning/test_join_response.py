@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What Docker is told of a link makes the sandbox what the plugins made of the staging namespace."""
+
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_network
+
+import pytest
+
+from cnm_bridge.kernel import SCOPE_LINK, Address, LinkState, Route
+from cnm_bridge.planning.join_response import choose_interface, describe_join, further_addresses, given_addresses
+from cnm_bridge.wire import Joined, RouteType, StaticRoute, render_joined
+from state import RequestedInterface
+from tests.unit.cnm_bridge.planning.snapshots import (
+    BRIDGE,
+    BRIDGE_IPV6,
+    CALICO,
+    LINK,
+    PTP,
+    address,
+    route,
+    snapshot,
+)
+
+FREE = RequestedInterface()
+
+
+def joined(*parts: Address | Route, internal: bool = False) -> Joined:
+    """Return Join's answer for a snapshot of these parts."""
+    return describe_join(snapshot(*parts), "cnib0", prefix="eth", internal=internal)
+
+
+def connected(text: str) -> StaticRoute:
+    """Return a connected route."""
+    return StaticRoute(destination=ip_network(text))
+
+
+def test_bridge() -> None:
+    """An address on its prefix needs a gateway and no routes: the kernel makes that of the prefix."""
+    chosen = choose_interface(snapshot(*BRIDGE), FREE)
+    assert chosen.address == IPv4Interface("10.22.0.2/16")
+    assert chosen.address_ipv6 is None
+    assert chosen.mac == LINK.mac
+    reply = joined(*BRIDGE)
+    assert reply.link == "cnib0"
+    assert reply.gateway == IPv4Address("10.22.0.1")
+    assert reply.gateway_ipv6 is None
+    assert reply.routes == ()
+
+
+def test_dual_stack() -> None:
+    """Both families have an address and a gateway; link-local addresses are the kernel's own business."""
+    chosen = choose_interface(snapshot(*BRIDGE, *BRIDGE_IPV6), FREE)
+    assert chosen.address_ipv6 == IPv6Interface("fd00:22::2/64")
+    reply = joined(*BRIDGE, *BRIDGE_IPV6)
+    assert reply.gateway_ipv6 == IPv6Address("fd00:22::1")
+    assert reply.routes == ()
+
+
+def test_ptp() -> None:
+    """Without the prefix's own route the address stands alone, and the peers go through the gateway."""
+    assert choose_interface(snapshot(*PTP), FREE).address == IPv4Interface("10.23.0.2/32")
+    reply = joined(*PTP)
+    assert reply.gateway == IPv4Address("10.23.0.1")
+    assert reply.routes == (
+        connected("10.23.0.1/32"),
+        StaticRoute(destination=ip_network("10.23.0.0/24"), next_hop=ip_address("10.23.0.1")),
+    )
+
+
+def test_calico() -> None:
+    """A gateway outside every prefix is reached by a connected route of its own, and once only."""
+    reply = joined(*CALICO)
+    assert reply.gateway == IPv4Address("169.254.1.1")
+    assert reply.routes == (connected("169.254.1.1/32"),)
+
+
+def test_onlink_gateway_gets_a_connected_route() -> None:
+    """A next hop that nothing leads to is refused by libnetwork, so a route to it is added, before all others."""
+    reply = joined(address("10.25.0.2/32"), route("0.0.0.0/0", "192.0.2.1", onlink=True), route("10.99.0.0/16"))
+    assert reply.gateway == IPv4Address("192.0.2.1")
+    assert reply.routes == (connected("192.0.2.1/32"), connected("10.99.0.0/16"))
+
+
+def test_link_local_gateway() -> None:
+    """`fe80::1` is on every link: a route of its own says on which."""
+    reply = joined(address("fd00::2/128"), route("fe80::/64", protocol=2), route("::/0", "fe80::1", metric=1024))
+    assert reply.gateway_ipv6 == IPv6Address("fe80::1")
+    assert reply.routes == (connected("fe80::1/128"),)
+
+
+def test_internal() -> None:
+    """An internal network has neither gateway nor default route; its other routes stay."""
+    reply = joined(*BRIDGE, route("10.99.0.0/16", "10.22.0.9"), internal=True)
+    assert reply.gateway is None
+    assert reply.routes == (StaticRoute(destination=ip_network("10.99.0.0/16"), next_hop=ip_address("10.22.0.9")),)
+
+
+def test_default_route_without_gateway() -> None:
+    """A device that is the way out itself has a connected default route."""
+    reply = joined(address("10.26.0.2/32"), route("0.0.0.0/0"))
+    assert reply.gateway is None
+    assert reply.routes == (connected("0.0.0.0/0"),)
+
+
+def test_lowest_metric_is_the_gateway() -> None:
+    """Of two default routes the preferred one is told."""
+    reply = joined(
+        *BRIDGE[:3], route("0.0.0.0/0", "10.22.0.9", metric=200), route("0.0.0.0/0", "10.22.0.8", metric=100)
+    )
+    assert reply.gateway == IPv4Address("10.22.0.8")
+    assert reply.routes == ()
+
+
+@pytest.mark.parametrize("case", [BRIDGE, (*BRIDGE, *BRIDGE_IPV6), PTP, CALICO])
+def test_no_default_route_among_those_with_a_next_hop(case: tuple[Address | Route, ...]) -> None:
+    """Engine 28 refuses a default route of type 0; it is told as gateway only. No destination is ever empty."""
+    routes = render_joined(joined(*case))["StaticRoutes"]
+    assert isinstance(routes, list)
+    for item in routes:
+        assert item["Destination"]
+        assert item["Destination"] not in {"0.0.0.0/0", "::/0"} or item["RouteType"] == RouteType.CONNECTED
+
+
+def test_what_docker_chose_is_not_answered() -> None:
+    """Even the same value again is refused by libnetwork."""
+    requested = RequestedInterface(
+        address=IPv4Interface("10.22.0.2/16"), address_ipv6=IPv6Interface("fd00:22::2/64"), mac="02:00:00:00:00:09"
+    )
+    chosen = choose_interface(snapshot(*BRIDGE, *BRIDGE_IPV6), requested)
+    assert (chosen.address, chosen.address_ipv6, chosen.mac) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "link", [replace(LINK, kind="ipvlan"), replace(LINK, noarp=True), replace(LINK, mac=None, kind="tun")]
+)
+def test_a_mac_that_cannot_be_set_is_not_answered(link: LinkState) -> None:
+    """An attempt to set it would fail the start of the container."""
+    assert choose_interface(snapshot(*BRIDGE, link=link), FREE).mac is None
+
+
+def test_layer_two_only() -> None:
+    """A list without IPAM makes a link without addresses, and that is what Docker is told."""
+    chosen = choose_interface(snapshot(address("fe80::1/64", scope=SCOPE_LINK)), FREE)
+    assert (chosen.address, chosen.address_ipv6, chosen.mac) == (None, None, LINK.mac)
+
+
+def test_addresses_from_router_advertisements_are_not_the_plugins() -> None:
+    """An address with a lifetime was not given by a plugin; the sandbox gets its own."""
+    assert choose_interface(snapshot(address("2001:db8::7/64", flags=0)), FREE).address_ipv6 is None
+
+
+def test_the_first_address_given_is_told() -> None:
+    """The kernel lists IPv6 addresses the latest first; Docker is told the one the plugins gave first."""
+    several = snapshot(
+        address("10.22.0.2/16"), address("10.22.0.3/16"), address("fd00:22::3/64"), address("fd00:22::2/64")
+    )
+    chosen = choose_interface(several, FREE)
+    assert chosen.address is not None
+    assert chosen.address_ipv6 is not None
+    assert chosen.address.ip == IPv4Address("10.22.0.2")
+    assert chosen.address_ipv6.ip == IPv6Address("fd00:22::2")
+
+
+def test_of_several_routes_the_preferred_one_is_told() -> None:
+    """A second route to a destination would fail the start: the lowest metric is told, the others are settled."""
+    best = route("10.99.0.0/16", "10.22.0.8", metric=10)
+    spare = route("10.99.0.0/16", "10.22.0.9", metric=200)
+    for order in ((best, spare), (spare, best)):
+        assert joined(*BRIDGE, *order).routes == (
+            StaticRoute(destination=ip_network("10.99.0.0/16"), next_hop=ip_address("10.22.0.8")),
+        )
+
+
+def test_a_route_to_the_own_prefix_is_not_told_again() -> None:
+    """The kernel makes the route of the prefix itself; a second one would fail the start of the container."""
+    reply = joined(*BRIDGE, route("10.22.0.0/16", "10.22.0.1", metric=200))
+    assert reply.routes == ()
+
+
+def test_docker_is_told_the_address_that_is_in_use() -> None:
+    """One that is deprecated is not what a container is known by, be it the first or not."""
+    old, new = address("10.22.0.9/16", flags=0xA0), address("10.22.0.10/16")
+    made = snapshot(old, new, *BRIDGE[1:])
+    assert [str(item) for item in given_addresses(made)] == ["10.22.0.10/16", "10.22.0.9/16"]
+    assert str(choose_interface(made, RequestedInterface()).address) == "10.22.0.10/16"
+    assert further_addresses(made) == (old,)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Options are known or refused, and the refusal helps."""
+
+from collections.abc import Callable
+from ipaddress import ip_address, ip_interface
+
+import pytest
+
+from cnm_bridge.errors import BadOption
+from cnm_bridge.planning.options import Options, merge_options, parse_options
+
+
+def test_configuration_name() -> None:
+    """`-o cni.network=NAME` names the network configuration list; without it, none is named."""
+    assert parse_options({"cni.network": "blue"}).configuration == "blue"
+    assert parse_options({}) == Options()
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("cni.netwrok", "cni.network"),
+        ("cni.bandwith.ingress-rate", "cni.bandwidth.ingress-rate"),
+        ("cni.label.app", "cni.labels.KEY"),
+        ("cni.args.", "cni.args.KEY"),
+        ("cni.ip", "cni.ips"),
+    ],
+)
+def test_the_nearest_known_option_is_told(slip: str, meant: str) -> None:
+    """A slip of the finger is answered with the option that was meant."""
+    with pytest.raises(BadOption) as caught:
+        parse_options({slip: "x"})
+    assert f"option {slip}: " in str(caught.value)
+    assert f"did you mean {meant}?" in str(caught.value)
+
+
+def test_a_far_option_is_answered_with_all() -> None:
+    """An option that resembles nothing is answered with those there are."""
+    with pytest.raises(BadOption, match=r"known options: .*cni\.args\.KEY.*cni\.network"):
+        parse_options({"parent": "eth0"})
+
+
+def test_dockers_own_options_of_networks() -> None:
+    """What libnetwork reads itself passes; what would have no effect here is refused."""
+    for option in ("advertise_addr_nmsgs", "advertise_addr_ms", "enable_ipv4", "enable_ipv6"):
+        assert parse_options({f"com.docker.network.{option}": "0"}) == Options()
+    with pytest.raises(BadOption, match="Docker's own driver bridge"):
+        parse_options({"com.docker.network.bridge.name": "br0"})
+    with pytest.raises(BadOption, match="unknown to cni-bridge"):
+        parse_options({"com.docker.network.endpoint.sysctl": ""})
+
+
+def test_settings_of_the_link() -> None:
+    """Docker's option for them is honoured, of an endpoint and as a network's default."""
+    (setting,) = parse_options({"com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.rp_filter=2"}).sysctls
+    assert (str(setting), setting.value) == ("net.ipv4.conf.IFNAME.rp_filter", "2")
+
+
+def test_values() -> None:
+    """Each option has its place."""
+    assert parse_options(
+        {
+            "cni.ips": "10.1.0.9/24, fd00::9",
+            "cni.args.B": "2",
+            "cni.args.A": "1",
+            "cni.labels.app": "a=b;c",
+            "cni.capability.deviceID": '"0000:04:00.5"',
+            "cni.bandwidth.egress-rate": "10M",
+            "cni.ifname-prefix": "lan",
+        }
+    ) == Options(
+        ips=(ip_interface("10.1.0.9/24"), ip_address("fd00::9")),
+        args=(("A", "1"), ("B", "2")),
+        labels=(("app", "a=b;c"),),
+        capabilities={
+            "deviceID": "0000:04:00.5",
+            "bandwidth": {"egressRate": 10_000_000, "egressBurst": 1_000_000},
+        },
+        ifname_prefix="lan",
+    )
+
+
+WELL_KNOWN = ("K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID", "IP", "MAC", "GATEWAY")
+
+
+@pytest.mark.parametrize("key", WELL_KNOWN)
+@pytest.mark.parametrize("spell", [str, str.lower, str.title])
+def test_well_known_arguments(key: str, spell: Callable[[str], str]) -> None:
+    """Plugins know them in one spelling only; they are meant however they are spelt."""
+    assert parse_options({f"cni.args.{spell(key)}": "x"}).args == ((key, "x"),)
+
+
+def test_other_arguments_stay_as_they_are() -> None:
+    """Nobody knows how they are spelt."""
+    assert parse_options({"cni.args.K8s_Pod": "x", "cni.args.k8s_pod": "y"}).args == (
+        ("K8s_Pod", "x"),
+        ("k8s_pod", "y"),
+    )
+
+
+def test_a_well_known_argument_in_two_spellings() -> None:
+    """Of a network and an endpoint, the latter's wins; two of one kind are one too many."""
+    merged = merge_options({"cni.args.k8s_pod_name": "net"}, {"cni.args.K8S_Pod_Name": "web"})
+    assert parse_options(merged).args == (("K8S_POD_NAME", "web"),)
+    with pytest.raises(BadOption, match=r"cni\.args\.IP: is given twice"):
+        parse_options({"cni.args.ip": "10.1.0.9", "cni.args.IP": "10.1.0.8"})
+    with pytest.raises(BadOption, match="is always 1"):
+        parse_options({"cni.args.ignoreunknown": "0"})
+
+
+def test_an_endpoints_options_win() -> None:
+    """Also where Docker's command line has made lower case of them; unless the network has that as well."""
+    network = {"cni.args.A": "1", "cni.args.b": "2", "cni.args.B": "3"}
+    assert merge_options(network, {"cni.args.a": "x"}) == {**network, "cni.args.A": "x"}
+    assert merge_options(network, {"cni.args.b": "x", "cni.ips": "y"}) == {**network, "cni.args.b": "x", "cni.ips": "y"}
+    assert merge_options(network, {"cni.args.A": "x"}) == {**network, "cni.args.A": "x"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("cni.network", "", "is empty"),
+        ("cni.ips", "10.1.0.300", "10.1.0.300"),
+        ("cni.ips", "", "is no address"),
+        ("cni.ips", "fd00::1,fd00::1/64", "twice"),
+        ("cni.ips", "0.0.0.0", "no address"),
+        ("cni.ips", "::", "no address"),
+        ("cni.ips", "127.0.0.1/8", "loopback"),
+        ("cni.ips", "ff02::1", "a group's"),
+        ("cni.ips", "255.255.255.255", "that of all"),
+        ("cni.ips", "10.1.0.255/24", "of all in it"),
+        ("cni.ips", "10.1.0.0/24", "that of 10.1.0.0/24 itself"),
+        ("cni.ips", "fe80::1%eth0", "one link of this host"),
+        ("cni.ips", "::ffff:10.1.0.5", "10.1.0.5 in other words"),
+        ("cni.args.IgnoreUnknown", "0", "always 1"),
+        ("cni.args.A", "x;y", "neither key nor value"),
+        ("cni.args.A=B", "x", "neither key nor value"),
+        ("cni.capability.bandwidth", "{}", "cni.bandwidth.ingress-rate"),
+        ("cni.capability.portMappings", "[]", "-p"),
+        ("cni.capability.portmappings", "[]", "-p"),
+        ("cni.capability.IPs", "[]", "cni.ips"),
+        ("cni.capability.deviceID", "0000:04:00.5", "with quotes"),
+        ("cni.capability.x", "\ud800", "is no JSON"),
+        ("cni.bandwidth.ingress-rate", "fast", "bits per second"),
+        ("cni.bandwidth.ingress-rate", "0", "bits per second"),
+        ("cni.bandwidth.ingress-rate", "9" * 400, "bits per second"),
+        ("cni.bandwidth.ingress-rate", "10000000T", "too large"),
+        ("cni.bandwidth.ingress-rate", "\u0663M", "bits per second"),
+        ("cni.bandwidth.ingress-rate", "10MB", "bits per second"),
+        ("cni.bandwidth.ingress-burst", "1M", "no effect without cni.bandwidth.ingress-rate"),
+        ("cni.ifname-prefix", "", "cannot begin"),
+        ("cni.ifname-prefix", "lan0", "no digit last"),
+        ("cni.ifname-prefix", "a/b", "cannot begin"),
+        ("cni.ifname-prefix", "0lan", "cannot begin"),
+        ("cni.ifname-prefix", "abcdefghijklmn", "1 to 13"),
+    ],
+)
+def test_malformed(option: str, value: str, said: str) -> None:
+    """What cannot be is refused, by the option's name."""
+    with pytest.raises(BadOption) as caught:
+        parse_options({option: value})
+    assert caught.value.option == option
+    assert said in str(caught.value)
+
+
+def test_a_smallest_network_has_no_ends() -> None:
+    """Both of its addresses are hosts'."""
+    assert [str(address) for address in parse_options({"cni.ips": "10.1.0.0/31"}).ips] == ["10.1.0.0/31"]
+
+
+def test_a_long_value_is_not_repeated() -> None:
+    """An error is to be read."""
+    with pytest.raises(BadOption) as caught:
+        parse_options({"cni.capability.x": "[" * 30_000})
+    assert len(str(caught.value)) < 300

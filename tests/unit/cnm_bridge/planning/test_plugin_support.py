@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What cannot work is refused when the network is made, and what plugins may change is looked at."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import NotCarriable
+from cnm_bridge.planning.plugin_support import choose_observation, describe_uncarriable, has_device, refuse_unsuitable
+from spec import JsonObject
+from tests.kernel.records import endpoint
+from tests.unit.cnm_bridge.planning.snapshots import LINK, snapshot
+
+
+def network(*plugins: JsonObject) -> NetworkConfigurationList:
+    """Return a list of these plugins."""
+    return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": list(plugins)})
+
+
+@pytest.mark.parametrize("plugin", [{"type": "macvlan", "ipam": {"type": "dhcp"}}, {"type": "vrf"}])
+def test_what_cannot_work(plugin: JsonObject) -> None:
+    """The plugin is named, also where it is another's IPAM."""
+    with pytest.raises(Refused, match=r"blue cannot be used: plugin (dhcp|vrf): "):
+        refuse_unsuitable(network({"type": "bridge"}, plugin))
+
+
+@pytest.mark.parametrize(
+    ("plugin", "kind", "is_device"),
+    [("bridge", "veth", False), ("macvlan", "macvlan", False), ("host-device", "veth", True), ("sriov", None, True)],
+)
+def test_devices_of_the_host(plugin: str, kind: str | None, is_device: bool) -> None:
+    """What the plugins give back instead of deleting it: what is not virtual, and whatever `host-device` takes."""
+    record = endpoint("88" * 32, plugins=[{"type": plugin}])
+    made = snapshot(link=replace(LINK, kind=kind)).to_json()
+    assert has_device(replace(record, snapshot=made)) is is_device
+    assert has_device(record) is (plugin == "host-device")  # nothing is known of its link yet
+
+
+def test_known_plugins_are_not_searched() -> None:
+    """Reading all settings costs milliseconds: of known plugins those that they may change are read."""
+    tuning: JsonObject = {
+        "type": "tuning",
+        "sysctl": {"net.core.somaxconn": "500", "net.ipv4.conf.IFNAME.arp_filter": "1"},
+        "args": {"cni": {"sysctl": {"net.ipv6.conf.eth0.hop_limit": "9"}}},
+    }
+    observation = choose_observation(network({"type": "bridge"}, tuning), "eth0")
+    assert observation.settings is not None
+    assert "net/ipv4/conf/eth0/arp_notify" in observation.settings
+    assert set(observation.stated) == {
+        "net/core/somaxconn",
+        "net/ipv4/conf/eth0/arp_filter",
+        "net/ipv6/conf/eth0/hop_limit",
+    }
+    assert not observation.thorough
+
+
+def test_unknown_plugins_are_searched() -> None:
+    """Of a plugin that nobody knows everything is looked at."""
+    unknown: Sequence[JsonObject] = ({"type": "mystery"}, {"type": "macvlan", "ipam": {"type": "mystery"}})
+    for plugin in unknown:
+        observation = choose_observation(network({"type": "bridge"}, plugin), "eth0")
+        assert (observation.settings, observation.thorough) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "words"),
+    [
+        (("bridge", "mystery"), "plugin mystery made"),
+        (("bridge", "tuning"), "one of the plugins bridge, tuning made"),
+        (("odd", "bridge", "mystery"), "one of the plugins odd, mystery made"),
+    ],
+)
+def test_who_made_what_cannot_be_carried(plugins: tuple[str, ...], words: str) -> None:
+    """The plugin is named, or those that it may have been."""
+    text = describe_uncarriable(network(*({"type": name} for name in plugins)), NotCarriable("a further link, dummy0"))
+    assert words in text
+    assert "a further link, dummy0" in text
+
+
+def test_an_ipam_plugin_may_have_made_it() -> None:
+    """It runs in the namespace as well."""
+    listed = network({"type": "bridge", "ipam": {"type": "mystery"}}, {"type": "tuning"})
+    assert "plugin mystery made" in describe_uncarriable(listed, NotCarriable("a further link, dummy0"))
+
+
+@pytest.mark.parametrize(
+    "odd", [{"sysctl": []}, {"args": []}, {"args": {"cni": 5}}, {"args": {"cni": {"sysctl": "x"}}}]
+)
+def test_settings_that_make_no_sense_are_the_plugins_affair(odd: JsonObject) -> None:
+    """It says so at ADD."""
+    assert choose_observation(network({"type": "bridge"}, {"type": "tuning", **odd}), "eth0").stated == ()

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Ports are chosen: free ones, no two the same, and those of before again."""
+
+import asyncio
+from collections.abc import Collection
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+
+from cnm_bridge.errors import Refused
+from cnm_bridge.planning.port_allocation import choose_ports
+from cnm_bridge.planning.port_mappings import PortMapping
+from cnm_bridge.wire import PortRequest
+from tests.unit.cnm_bridge.lifecycle.port_requests import mapping, wish
+
+
+class Programs:
+    """The host's programs, which have these ports."""
+
+    def __init__(self, *ports: int, proposals: Collection[int] = ()) -> None:
+        self._ports = frozenset(ports)
+        self._proposals = iter(proposals)
+
+    def find_obstacle(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> str | None:
+        """Say that a port is taken."""
+        del protocol, host_ip
+        return "Address already in use" if port in self._ports else None
+
+    def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
+        """Give the proposals one by one, and then none."""
+        del protocol, host_ip
+        try:
+            return next(self._proposals)
+        except StopIteration:
+            raise OSError(98, "Address already in use") from None
+
+
+async def choose(
+    *wishes: PortRequest,
+    earlier: Collection[PortMapping] = (),
+    others: Collection[PortMapping] = (),
+    programs: Programs,
+) -> tuple[PortMapping, ...]:
+    """Return the choice where others have ports."""
+
+    def find_owner(wanted: PortMapping) -> str | None:
+        return "another's" if any(wanted.overlaps(other) for other in others) else None
+
+    return tuple([one async for one in choose_ports(wishes, earlier, find_owner, programs)])
+
+
+async def test_a_port_as_it_is_asked_for() -> None:
+    """Protocol, address and port go on as they are; the same wish twice is one."""
+    wanted = wish(8080, host_ip="::1", protocol=132)
+    assert await choose(wanted, wanted, programs=Programs()) == (mapping(8080, host_ip="::1", protocol="sctp"),)
+
+
+async def test_a_range() -> None:
+    """The first that nobody has, other containers, programs and this one's other ports among them."""
+    chosen = await choose(wish(8080, 8084), wish(8080, 8084, port=81), others=[mapping(8080)], programs=Programs(8081))
+    assert [one.host_port for one in chosen] == [8082, 8083]
+
+
+async def test_any_port() -> None:
+    """What the kernel proposes, but not what a container has, which the kernel does not know."""
+    assert await choose(wish(), others=[mapping(40000)], programs=Programs(proposals=[40000, 40001])) == (
+        mapping(40001),
+    )
+
+
+async def test_the_same_again() -> None:
+    """An endpoint keeps what was chosen before, if it still can."""
+    earlier = [mapping(40005), mapping(8083)]
+    assert await choose(wish(), earlier=earlier, programs=Programs()) == (mapping(40005),)
+    assert await choose(wish(8080, 8084), earlier=earlier, programs=Programs()) == (mapping(8083),)
+    assert await choose(wish(), earlier=earlier[:1], programs=Programs(40005, proposals=[40006])) == (mapping(40006),)
+    assert await choose(wish(port=81), earlier=earlier, programs=Programs(proposals=[40007])) == (
+        mapping(40007, port=81),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        ([wish(8080)], "port 8080/tcp cannot be published: another's"),
+        ([wish(8081)], "port 8081/tcp cannot be published: Address already in use"),
+        ([wish(8080, 8081)], "no port of 8080-8081/tcp can be published; the last: Address already in use"),
+        ([wish(9000), wish(9000, port=81)], "published twice"),
+        ([wish(9000, host_ip="::1"), wish(9000, host_ip="::", port=81)], "[::]:9000/tcp cannot be published"),
+        ([wish()], "no port of the host is free for 80/tcp: Address already in use"),
+        ([wish(9000, protocol=1)], "IP protocol 1"),
+    ],
+)
+async def test_refused(wishes: list[PortRequest], said: str) -> None:
+    """It says which port, and why not."""
+    with pytest.raises(Refused) as caught:
+        await choose(*wishes, others=[mapping(8080)], programs=Programs(8081))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "taken"),
+    [([wish(port) for port in range(10000, 20001)], 0), ([wish(10000, 20000)], 10000)],
+    ids=["many ports", "one of a long range"],
+)
+async def test_many_ports(wishes: list[PortRequest], taken: int) -> None:
+    """Other tasks have their turns while thousands of ports are looked at."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as tasks:
+        counting = tasks.create_task(count())
+        chosen = await choose(*wishes, programs=Programs(*range(10000, 10000 + taken)))
+        counting.cancel()
+    assert chosen[-1].host_port == 20000
+    assert turns > 1

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Whose the rules are that a plugin finds by an address."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import AddressClaimed, NetworkConfigurationList
+from cnm_bridge.teardown.address_owners import AddressOwners
+from spec import JsonObject
+from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+
+FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
+ADDRESS = "10.1.0.9"
+WALLED: JsonObject = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}, {"type": "firewall"}]}
+OPEN: JsonObject = {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "bridge"}]}
+
+
+@pytest.fixture(name="store")
+async def open_store(tmp_path: Path) -> AsyncIterator[Store]:
+    """The records: the first endpoint, which is deleted."""
+    store = Store.open(tmp_path / "state")
+    await store.adopt_endpoint(record_of(FIRST, Phase.DELETING, WALLED))
+    yield store
+    store.close()
+
+
+def record_of(endpoint_id: EndpointId, phase: Phase, configuration: JsonObject) -> EndpointRecord:
+    """Make an endpoint that has the address."""
+    return EndpointRecord(
+        id=endpoint_id,
+        network_id=NetworkId("a" * 64),
+        phase=phase,
+        boot_id="0c1f",
+        internal=False,
+        requested=RequestedInterface(),
+        attachment=AttachmentRecord(
+            ifname="eth0",
+            netns=f"/run/cni-bridge/netns/{endpoint_id}",
+            configuration=configuration,
+            cni_version="1.0.0",
+            args=(),
+            capability_args={},
+        ),
+        addresses=(ADDRESS,),
+    )
+
+
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.READY, Phase.JOINED])
+async def test_an_endpoint_with_the_same_plugin(store: Store, phase: Phase) -> None:
+    """It needs the rules, and its own DEL removes them."""
+    await store.adopt_endpoint(record_of(SECOND, phase, WALLED))
+    assert AddressOwners(store).find_owner(store.get_endpoint(FIRST), "firewall") == SECOND
+
+
+async def test_an_endpoint_without_the_plugin(store: Store) -> None:
+    """It needs no rules, and would never remove them."""
+    await store.adopt_endpoint(record_of(SECOND, Phase.JOINED, OPEN))
+    assert AddressOwners(store).find_owner(store.get_endpoint(FIRST), "firewall") is None
+
+
+async def test_other_plugins(store: Store) -> None:
+    """They find what they made by the container."""
+    await store.adopt_endpoint(record_of(SECOND, Phase.JOINED, WALLED))
+    assert AddressOwners(store).find_owner(store.get_endpoint(FIRST), "bridge") is None
+
+
+async def test_an_endpoint_that_is_torn_down(store: Store) -> None:
+    """It needs no rules, also where the disk was too full for its record to say so."""
+    owners = AddressOwners(store)
+    await store.adopt_endpoint(record_of(SECOND, Phase.JOINED, WALLED))
+    first = store.get_endpoint(FIRST)
+    assert owners.find_owner(first, "firewall", leaving={SECOND}) is None
+    await store.put_endpoint(replace(store.get_endpoint(SECOND), phase=Phase.DELETING))
+    assert owners.find_owner(first, "firewall") is None
+
+
+async def test_an_endpoint_that_is_being_made(store: Store) -> None:
+    """Nobody knows whether it will have the address: the DEL waits, instead of leaving rules that nobody removes."""
+    owners = AddressOwners(store)
+    first = store.get_endpoint(FIRST)
+    with (
+        owners.claim(SECOND, [ip_address(ADDRESS)], NetworkConfigurationList.from_document(WALLED)),
+        pytest.raises(AddressClaimed, match=f"plugin firewall waits for container {SECOND}"),
+    ):
+        owners.find_owner(first, "firewall")
+    assert owners.find_owner(first, "firewall") is None
+
+
+async def test_the_end_of_a_claim(store: Store) -> None:
+    """The DEL that was put off because of it can run at once; the end of another claim is no news for it."""
+    owners = AddressOwners(store)
+    released: list[EndpointId] = []
+    owners.when_released(released.append)
+    walled = NetworkConfigurationList.from_document(WALLED)
+    with owners.claim(SECOND, [ip_address(ADDRESS)], walled):
+        for _ in range(2):
+            with pytest.raises(AddressClaimed):
+                owners.find_owner(store.get_endpoint(FIRST), "firewall")
+        assert released == []
+    assert released == [FIRST]
+    with owners.claim(SECOND, [ip_address(ADDRESS)], walled):
+        pass
+    assert released == [FIRST]
+
+
+async def test_claims_that_are_in_no_way(store: Store) -> None:
+    """Those of the endpoint itself, of another address, and of an endpoint without the plugin do not count."""
+    owners = AddressOwners(store)
+    first = store.get_endpoint(FIRST)
+    walled, without = map(NetworkConfigurationList.from_document, (WALLED, OPEN))
+    for claimant, address, configuration in (
+        (FIRST, ADDRESS, walled),
+        (SECOND, "10.1.0.8", walled),
+        (SECOND, ADDRESS, without),
+    ):
+        with owners.claim(claimant, [ip_address(address)], configuration):
+            assert owners.find_owner(first, "firewall") is None
+
+
+async def test_a_claim_whose_first_result_is_stored(store: Store) -> None:
+    """From then on the new endpoint is the owner: its own tear down removes the rules, also if it fails."""
+    owners = AddressOwners(store)
+    with owners.claim(SECOND, [ip_address(ADDRESS)], NetworkConfigurationList.from_document(WALLED)):
+        await store.adopt_endpoint(record_of(SECOND, Phase.PENDING, WALLED))
+        assert owners.find_owner(store.get_endpoint(FIRST), "firewall") == SECOND

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""An endpoint is not torn down while a plugin of the previous run is at work for it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from cni_invoker import PluginStillRuns
+from cnm_bridge.teardown import orphaned_plugins as left_behind
+from cnm_bridge.teardown.orphaned_plugins import LeftBehind
+from state import EndpointId
+
+ONE, TWO = EndpointId(f"{os.getpid():064x}"), EndpointId(f"{os.getpid():063x}f")
+
+
+@pytest.fixture(name="plugin")
+def start_plugin(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start what looks like a plugin for the first endpoint, of a runtime that does not run any more."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import signal; signal.pause()"],
+        env={"CNI_COMMAND": "ADD", "CNI_CONTAINERID": ONE},
+        start_new_session=True,
+    )
+    (tmp_path / "1-0-0").write_text(f"{ONE} 0\n")
+    yield process
+    with suppress(ProcessLookupError):
+        process.kill()
+    process.wait()
+
+
+async def test_a_plugin_that_does_not_end(
+    plugin: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its endpoint is refused, and no other one; once it can be ended, the endpoint is torn down."""
+    plugins = LeftBehind(tmp_path)
+    monkeypatch.setattr(left_behind, "_LIMIT_S", 0.1)
+    with monkeypatch.context() as kernel:
+        kernel.setattr(signal, "pidfd_send_signal", lambda *_: None)  # so it is for a process that hangs in the kernel
+        await plugins.end()
+        await plugins.refuse(TWO)
+        with pytest.raises(PluginStillRuns, match=f"process {plugin.pid} "):
+            await plugins.refuse(ONE)
+    await plugins.refuse(ONE)
+    assert plugin.wait() == -signal.SIGKILL
+    await plugins.refuse(ONE)
+
+
+async def test_a_plugin_that_ends(plugin: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """It is ended before anything is torn down."""
+    plugins = LeftBehind(tmp_path)
+    await plugins.end()
+    assert plugin.wait() == -signal.SIGKILL
+    await plugins.refuse(ONE)
