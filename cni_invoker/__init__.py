@@ -48,7 +48,7 @@ from cni_invoker.errors import (
 )
 from cni_invoker.execution.executions import ExecutionObserver
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.orphans import end_strays, find_strays
+from cni_invoker.execution.orphans import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.execution.request import Request
 from cni_invoker.execution.shared_chains import DEFAULT_LOCK_DIR
 from cni_invoker.execution.trace import TraceContext
@@ -125,8 +125,8 @@ __all__ = [
     "VersionUnsupported",
     "collect_garbage",
     "convert_result",
-    "end_strays",
-    "find_strays",
+    "find_orphaned_plugins",
+    "kill_orphaned_plugins",
     "needs_rules",
     "parse_configuration",
     "parse_result",

@@ -115,7 +115,7 @@ class Chain:
         attachment: Attachment,
         result: Result | None,
         *,
-        answered: int | None = None,
+        added_plugins: int | None = None,
         deleted: Collection[int] = (),
         is_needed: Callable[[str], Awaitable[bool]] | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
@@ -152,7 +152,7 @@ class Chain:
             try:
                 await self._delete(request, restore, complete, place)
             except PluginError as exc:
-                progress = progress_of_add(index, answered)
+                progress = progress_of_add(index, added_plugins)
                 done = is_done(exc, progress)
                 if progress is Progress.COMPLETED and not done and not force:
                     raise
@@ -228,7 +228,7 @@ class Chain:
         requests = self._make_requests()
         output = await self._executions.run(
             requests.attachment(Verb.ADD, network, plugin, attachment, told),
-            lambda: self._shared_chains.first_alone(plugin, attachment, told),
+            lambda: self._shared_chains.serialize_first_add(plugin, attachment, told),
             undo=lambda: requests.attachment(Verb.DEL, network, plugin, attachment, _told_to_delete(network, told)),
         )
         return output.parse(lambda stdout: parse_result(stdout, network.cni_version))

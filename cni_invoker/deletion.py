@@ -66,14 +66,16 @@ class Progress(Enum):
     NOT_BEGUN = auto()
 
 
-def progress_of_add(index: int, answered: int | None) -> Progress:
-    """Return how far the plugin at `index` came, where the first `answered` of its list have completed (None: all).
+def progress_of_add(index: int, added_plugins: int | None) -> Progress:
+    """Return how far the plugin at `index` came.
+
+    The first `added_plugins` of its list have completed their ADD; None: all have.
 
     Results are stored before the next plugin begins, so that at most one plugin is in between.
     """
-    if answered is None or index < answered:
+    if added_plugins is None or index < added_plugins:
         return Progress.COMPLETED
-    return Progress.BEGUN if index == answered else Progress.NOT_BEGUN
+    return Progress.BEGUN if index == added_plugins else Progress.NOT_BEGUN
 
 
 def is_done(failed: PluginError, progress: Progress) -> bool:

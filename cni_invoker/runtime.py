@@ -52,8 +52,8 @@ class Runtime:
         find_trace: Is asked before each execution for the span that it belongs to.
         lock_dir: Where runtimes of other processes look for the lock on shared iptables chains, best
             `DEFAULT_LOCK_DIR`; None for none.
-        running_dir: Where it is kept which plugins run, so that `end_strays` finds those that a killed process has left
-            behind; with a `FileCache`, its `running_dir`. None: nowhere, and such plugins run on.
+        running_dir: Where it is kept which plugins run, so that `kill_orphaned_plugins` finds those that a killed process has
+            left behind; with a `FileCache`, its `running_dir`. None: nowhere, and such plugins run on.
 
     Raises:
         InvalidParameter: A plugin directory cannot be a path.
@@ -194,7 +194,7 @@ class Runtime:
         attachment: Attachment,
         result: Result | None,
         *,
-        answered: int | None = None,
+        added_plugins: int | None = None,
         deleted: Collection[int] = (),
         is_needed: Callable[[str], Awaitable[bool]] | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
@@ -222,7 +222,7 @@ class Runtime:
             attachment: What was given to ADD.
             result: What ADD returned, or the last that it told on its way; None if no plugin came to its end. One that
                 cannot be told in the list's version is not told.
-            answered: How many plugins came to the end of their ADD, None for all.
+            added_plugins: How many plugins came to the end of their ADD, None for all.
             deleted: Indexes in the list of the plugins whose DEL has completed before; they do not run again.
             is_needed: Awaited with the type of a plugin that finds its rules by the address alone (`firewall`), just
                 before each execution of it: whether another container needs these rules by now (`needs_rules`). The
@@ -247,7 +247,7 @@ class Runtime:
                 network,
                 attachment,
                 result,
-                answered=answered,
+                added_plugins=added_plugins,
                 deleted=deleted,
                 is_needed=is_needed,
                 restore=restore,

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app
 from cnm_bridge.sockets import BACKLOG
-from cnm_bridge.teardown.queue import OwedTearDowns
+from cnm_bridge.teardown.queue import TeardownQueue
 
 __all__ = ["answering"]
 
@@ -44,7 +44,7 @@ async def answering(
     *,
     calls: CallsUnderWay,
     connections: Connections,
-    owed: OwedTearDowns,
+    teardowns: TeardownQueue,
     drain_timeout_s: float,
 ) -> AsyncIterator[None]:
     """Answer calls on a listening socket; in the end take no new ones, and let what is under way end, tear downs too.
@@ -78,10 +78,10 @@ async def answering(
                 await connections.wait_arrived()
         with suppress(TimeoutError):
             async with asyncio.timeout(drain_timeout_s):
-                while calls.all or owed.asked_for:  # a call may begin a tear down, and come meanwhile
+                while calls.all or teardowns.requested_ids:  # a call may begin a tear down, and come meanwhile
                     await calls.wait_none()
-                    await owed.wait_tried(owed.asked_for)
-        if calls.all or owed.asked_for:
-            log.warning("daemon.cut_off", calls=calls.all, tear_downs=sorted(owed.asked_for))
+                    await teardowns.wait_tried(teardowns.requested_ids)
+        if calls.all or teardowns.requested_ids:
+            log.warning("daemon.cut_off", calls=calls.all, teardowns=sorted(teardowns.requested_ids))
     finally:
         await runner.cleanup()

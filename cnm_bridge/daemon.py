@@ -19,26 +19,26 @@ from cnm_bridge import __version__
 from cnm_bridge.answering import answering
 from cnm_bridge.api import CallsUnderWay, Connections, Method, network_driver, status_method
 from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
-from cnm_bridge.endpoints.port_publisher import Publishing
-from cnm_bridge.endpoints.sandbox_sync import Settling
-from cnm_bridge.endpoints.service import Endpoints
+from cnm_bridge.endpoints.port_publisher import PortPublisher
+from cnm_bridge.endpoints.sandbox_sync import SandboxSync
+from cnm_bridge.endpoints.service import EndpointService
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import HostPorts, Kernel
 from cnm_bridge.log import configure_logging
-from cnm_bridge.networks.engine_import import LostNetworks
-from cnm_bridge.networks.name_resolver import Binder
-from cnm_bridge.networks.service import Networks
+from cnm_bridge.networks.engine_import import EngineImport
+from cnm_bridge.networks.name_resolver import NetworkNameResolver
+from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.plugin_log import PluginLog
-from cnm_bridge.recovery.adopt import RebuildEndpoint
+from cnm_bridge.recovery.adopt import AdoptEndpoint
 from cnm_bridge.recovery.attachment_cache import EndpointCache
-from cnm_bridge.recovery.completeness import Certainty
-from cnm_bridge.recovery.leftovers import RemoveRemains
-from cnm_bridge.recovery.orphans import Audit
-from cnm_bridge.recovery.plugin_gc import PluginGarbage
-from cnm_bridge.recovery.reconciler import Reconcile
+from cnm_bridge.recovery.completeness import InventoryCheck
+from cnm_bridge.recovery.leftovers import RemoveLeftovers
+from cnm_bridge.recovery.orphans import OrphanAudit
+from cnm_bridge.recovery.plugin_gc import PluginGc
+from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.resources import keep_memory_small, raise_descriptor_limit, settle_memory
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -47,11 +47,11 @@ from cnm_bridge.status_report import Status
 from cnm_bridge.systemd import take_notify
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.contention import ContentionResolver
-from cnm_bridge.teardown.in_use import Usage
-from cnm_bridge.teardown.orphaned_plugins import LeftBehind
-from cnm_bridge.teardown.places import TearDownPlaces
-from cnm_bridge.teardown.queue import OwedTearDowns
-from cnm_bridge.teardown.teardown import TearDown
+from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.teardown.places import TeardownPlaces
+from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, NetworkId, StateError, Store
 
 __all__ = ["Daemon", "assemble", "run", "serve"]
@@ -103,22 +103,27 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
             log.error("state.not_migrated", error=store.not_migrated, consequence=consequence)
         daemon = assemble(settings, store, plugin_descriptors=descriptors)
         reloading = Reloading(settings, source, reload, _appliers(daemon.directories))
-        await daemon.publishing.load()
+        await daemon.port_publisher.load()
         if os.geteuid() != 0:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
-        unfinished = await daemon.owed.add_unfinished() + await daemon.reconcile.add_dead()
+        unfinished = await daemon.teardowns.add_unfinished() + await daemon.reconcile.add_dead()
         settle_memory()  # after a reboot each of thousands of tear downs has objects of its own too
         async with asyncio.TaskGroup() as tasks:
-            runs = (daemon.binder.run(), daemon.owed.run(), daemon.reconcile.run(), daemon.settling.run())
+            runs = (
+                daemon.name_resolver.run(),
+                daemon.teardowns.run(),
+                daemon.reconcile.run(),
+                daemon.sandbox_sync.run(),
+            )
             background = [tasks.create_task(run) for run in (*runs, reloading.run())]
             if settings.cni_gc:
-                collecting = daemon.garbage.run(
-                    daemon.networks.bound, daemon.certainty.find_doubt, every_s=settings.cni_gc_every_s
+                collecting = daemon.plugin_gc.run(
+                    daemon.networks.bound, daemon.inventory_check.find_gap, every_s=settings.cni_gc_every_s
                 )
                 background.append(tasks.create_task(collecting))
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
-                recovered = tasks.create_task(daemon.owed.wait_tried())
+                recovered = tasks.create_task(daemon.teardowns.wait_tried())
                 await _either(recovered, tasks.create_task(stop.wait()), settings.recovery_timeout_s)
             if not stop.is_set():
                 async with daemon.answering(sock, settings.drain_timeout_s):
@@ -142,29 +147,29 @@ class Daemon:
         methods: The calls it answers.
         connections: Those to the plugin socket.
         calls: Those of Docker's under way.
-        binder: Learns names in the background.
-        owed: Tears down, in the background.
+        name_resolver: Learns names in the background.
+        teardowns: Tears down, in the background.
         reconcile: Makes records, engine and kernel agree, in the background.
         directories: Where configurations are.
         networks: Knows which lists are in use.
-        garbage: Has plugins clean up, if that is wanted.
-        certainty: Knows whether they may.
-        settling: Settles in the background what is placed without a call.
-        publishing: Must load before the first call is answered.
+        plugin_gc: Has plugins clean up, if that is wanted.
+        inventory_check: Knows whether they may.
+        sandbox_sync: Settles in the background what is placed without a call.
+        port_publisher: Must load before the first call is answered.
     """
 
     methods: tuple[Method, ...]
     connections: Connections
     calls: CallsUnderWay
-    binder: Binder
-    owed: OwedTearDowns
-    reconcile: Reconcile
+    name_resolver: NetworkNameResolver
+    teardowns: TeardownQueue
+    reconcile: Reconciler
     directories: ConfigurationDirectories
-    networks: Networks
-    garbage: PluginGarbage
-    certainty: Certainty
-    settling: Settling
-    publishing: Publishing
+    networks: NetworkService
+    plugin_gc: PluginGc
+    inventory_check: InventoryCheck
+    sandbox_sync: SandboxSync
+    port_publisher: PortPublisher
 
     def answering(self, sock: socket.socket, drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
         """Answer the calls on a listening socket for as long as the block runs; see `cnm_bridge.answering`."""
@@ -173,7 +178,7 @@ class Daemon:
             self.methods,
             calls=self.calls,
             connections=self.connections,
-            owed=self.owed,
+            teardowns=self.teardowns,
             drain_timeout_s=drain_timeout_s,
         )
 
@@ -196,31 +201,36 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     network_locks: KeyedLocks[NetworkId] = KeyedLocks()
     asked_by_calls = Engine(settings.docker_host, settings.engine_timeout_s)
     engine = Engine(settings.docker_host, settings.engine_background_timeout_s)
-    binder = Binder(store, engine, network_locks, settings.binding_timeout_s)
+    name_resolver = NetworkNameResolver(store, engine, network_locks, settings.binding_timeout_s)
     directories = ConfigurationDirectories(settings.cni_conf_dirs)
-    lost = LostNetworks(store, asked_by_calls, network_locks)
-    networks = Networks(
-        store=store, directories=directories, runtime=runtime, binder=binder, lost=lost, locks=network_locks
+    lost = EngineImport(store, asked_by_calls, network_locks)
+    networks = NetworkService(
+        store=store,
+        directories=directories,
+        runtime=runtime,
+        name_resolver=name_resolver,
+        lost=lost,
+        locks=network_locks,
     )
     owners = AddressOwners(store)
-    places = TearDownPlaces(limits.executions)
-    tear_down = TearDown(store, runtime, kernel, owners, places)
+    places = TeardownPlaces(limits.executions)
+    teardown = Teardown(store, runtime, kernel, owners, places)
     endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
     boot_id = _BOOT_ID.read_text("ascii").strip()
-    usage = Usage(kernel, settings.run_dir)
+    in_use = InUseCheck(kernel, settings.run_dir)
     calls = CallsUnderWay()
-    owed = OwedTearDowns(
+    teardowns = TeardownQueue(
         store=store,
-        tear_down=tear_down,
-        usage=usage,
+        teardown=teardown,
+        in_use=in_use,
         locks=endpoint_locks,
         owners=owners,
         places=places,
         boot_id=boot_id,
-        left_behind=LeftBehind(running_dir),
+        orphaned_plugins=OrphanedPlugins(running_dir),
         quiet_s=calls.quiet_s,
     )
-    rebuild = RebuildEndpoint(
+    adopt = AdoptEndpoint(
         store=store,
         networks=networks,
         lost=lost,
@@ -228,22 +238,22 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         run_dir=settings.run_dir,
         boot_id=boot_id,
     )
-    audit = Audit(store, kernel, settings.run_dir)
-    reconcile = Reconcile(
+    audit = OrphanAudit(store, kernel, settings.run_dir)
+    reconcile = Reconciler(
         store=store,
         engine=engine,
         kernel=kernel,
-        usage=usage,
+        in_use=in_use,
         networks=networks,
-        owed=owed,
+        teardowns=teardowns,
         lost=lost,
-        rebuild=rebuild,
+        adopt=adopt,
         audit=audit,
-        remove=RemoveRemains(
+        remove=RemoveLeftovers(
             store=store,
             networks=networks,
             kernel=kernel,
-            owed=owed,
+            teardowns=teardowns,
             locks=endpoint_locks,
             run_dir=settings.run_dir,
             boot_id=boot_id,
@@ -252,20 +262,20 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         interval_s=settings.reconcile_interval_s,
         grace_s=settings.reconcile_grace_s,
     )
-    settling = Settling(store, kernel, endpoint_locks)
-    contention = ContentionResolver(store, kernel, usage, owed)
-    publishing = Publishing(store, runtime, HostPorts(), PortClaims())
-    endpoints = Endpoints(
+    sandbox_sync = SandboxSync(store, kernel, endpoint_locks)
+    contention = ContentionResolver(store, kernel, in_use, teardowns)
+    port_publisher = PortPublisher(store, runtime, HostPorts(), PortClaims())
+    endpoints = EndpointService(
         store=store,
         networks=networks,
         runtime=runtime,
         kernel=kernel,
-        settling=settling,
-        owed=owed,
+        sandbox_sync=sandbox_sync,
+        teardowns=teardowns,
         owners=owners,
         contention=contention,
-        rebuild=rebuild,
-        publishing=publishing,
+        adopt=adopt,
+        port_publisher=port_publisher,
         locks=endpoint_locks,
         run_dir=settings.run_dir,
         boot_id=boot_id,
@@ -273,30 +283,30 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     unpublished = Unpublished(store, asked_by_calls)
     outside = ExternalConnectivity(
         store=store,
-        publishing=publishing,
+        port_publisher=port_publisher,
         unpublished=unpublished,
-        settling=settling,
+        sandbox_sync=sandbox_sync,
         contention=contention,
         locks=endpoint_locks,
     )
-    status = Status(store, owed, reconcile, audit, unpublished)
-    for forget in (usage.forget, settling.forget, unpublished.forget):
+    status = Status(store, teardowns, reconcile, audit, unpublished)
+    for forget in (in_use.forget, sandbox_sync.forget, unpublished.forget):
         store.when_removed(forget)
     return Daemon(
         methods=(*network_driver(networks, endpoints, outside), status_method(status)),
         connections=Connections(on_hidden=kernel.distrust_processes),
         calls=calls,
-        binder=binder,
-        owed=owed,
+        name_resolver=name_resolver,
+        teardowns=teardowns,
         reconcile=reconcile,
         directories=directories,
         networks=networks,
-        garbage=PluginGarbage(runtime, EndpointCache(store), [FileCache()]),
-        certainty=Certainty(
+        plugin_gc=PluginGc(runtime, EndpointCache(store), [FileCache()]),
+        inventory_check=InventoryCheck(
             store=store, engine=engine, kernel=kernel, driver=settings.socket.stem, run_dir=settings.run_dir
         ),
-        settling=settling,
-        publishing=publishing,
+        sandbox_sync=sandbox_sync,
+        port_publisher=port_publisher,
     )
 
 

@@ -19,9 +19,9 @@ import asyncio
 
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.planning.join_response import known_addresses
-from cnm_bridge.recovery.orphans import Audit
-from cnm_bridge.recovery.reconciler import Reconcile
-from cnm_bridge.teardown.queue import OwedTearDowns
+from cnm_bridge.recovery.orphans import OrphanAudit
+from cnm_bridge.recovery.reconciler import Reconciler
+from cnm_bridge.teardown.queue import TeardownQueue
 from spec import JsonObject, find_str
 from state import EndpointRecord, Phase, Store
 
@@ -33,17 +33,22 @@ class Status:
 
     Args:
         store: What is held.
-        owed: What is owed.
+        teardowns: What is owed.
         reconcile: Knows whether the engine is up.
         audit: Knows what belongs to nobody.
         unpublished: Knows whose ports are not published.
     """
 
     def __init__(
-        self, store: Store, owed: OwedTearDowns, reconcile: Reconcile, audit: Audit, unpublished: Unpublished
+        self,
+        store: Store,
+        teardowns: TeardownQueue,
+        reconcile: Reconciler,
+        audit: OrphanAudit,
+        unpublished: Unpublished,
     ) -> None:
         self._store = store
-        self._owed = owed
+        self._teardowns = teardowns
         self._reconcile = reconcile
         self._audit = audit
         self._unpublished = unpublished
@@ -69,9 +74,9 @@ class Status:
             ],
             "endpoints": endpoints,
             "owed": [
-                {"endpointId": endpoint_id, "attempts": owed.attempts, "error": owed.error}
-                for endpoint_id, owed in self._owed.all.items()
-                if owed.attempts  # else it is under way, as after each DeleteEndpoint
+                {"endpointId": endpoint_id, "attempts": teardowns.attempts, "error": teardowns.error}
+                for endpoint_id, teardowns in self._teardowns.all.items()
+                if teardowns.attempts  # else it is under way, as after each DeleteEndpoint
             ],
             "orphans": [
                 {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}

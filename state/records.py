@@ -119,7 +119,7 @@ class EndpointRecord:
         internal: The network was internal when the endpoint was made.
         requested: What Docker had chosen already.
         attachment: What was, or is to be, attached.
-        answered: How many plugins have come to the end of their ADD.
+        added_plugins: How many plugins have come to the end of their ADD.
         deleted: The indexes of the plugins in the list whose DEL has completed; they do not run again.
         result: The last one's CNI result, None before the first.
         snapshot: What the plugins left in the staging namespace (`state/snapshot`), None before ADD has ended; where it
@@ -138,7 +138,7 @@ class EndpointRecord:
     internal: bool
     requested: RequestedInterface
     attachment: AttachmentRecord
-    answered: int = 0
+    added_plugins: int = 0
     deleted: tuple[int, ...] = ()
     result: Document = Document()  # noqa: RUF009 - a descriptor; the default that it gives is None
     snapshot: Document = Document()  # noqa: RUF009

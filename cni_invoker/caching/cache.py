@@ -36,7 +36,8 @@ class CachedAttachment:
         configuration: The network configuration list that was used, whole; None if it has not been kept, or cannot be
             read any more.
         result: The last result that a plugin of the list told; None if none has.
-        answered: How many plugins of the list have told one, from the first; None if it has not been kept, for all.
+        added_plugins: How many plugins of the list have told one, from the first; None if it has not been kept, for
+            all.
         boot_id: The kernel's boot ID at ADD; empty if it has not been kept.
         deleted: Indexes of the plugins of `configuration` whose DEL has completed; None as long as no DEL has begun.
     """
@@ -46,7 +47,7 @@ class CachedAttachment:
     configuration: JsonObject | None = field(hash=False)
     result: JsonObject | None = field(hash=False)
     boot_id: str
-    answered: int | None = None
+    added_plugins: int | None = None
     deleted: frozenset[int] | None = None
 
 

@@ -102,7 +102,7 @@ class CachedDeletion:
                 used,
                 begun.attachment,
                 result,
-                answered=cached.answered,
+                added_plugins=cached.added_plugins,
                 deleted=cached.deleted or (),
                 is_needed=partial(self._is_needed, cached, result, force=force),
                 on_deleted=store,

@@ -57,8 +57,8 @@ def render_record(cached: CachedAttachment) -> bytes:
         "bootId": cached.boot_id,
     }
     given = {key: value for key, value in record.items() if value}  # libcni's omitempty
-    if cached.answered is not None:
-        given["answered"] = cached.answered
+    if cached.added_plugins is not None:
+        given["answered"] = cached.added_plugins
     if cached.deleted is not None:
         given["deleted"] = sorted(cached.deleted)
     return render_json(given)
@@ -95,7 +95,7 @@ def parse_record(data: bytes) -> CachedAttachment | JsonObject:
         configuration=_configuration(record),
         result=find_object(record, "result"),
         boot_id=find_str(record, "bootId") or "",
-        answered=find_int(record, "answered"),
+        added_plugins=find_int(record, "answered"),
         deleted=_deleted(record),
     )
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from cni_invoker.caching.durable import in_thread, make_durably
 from cni_invoker.errors import CacheError, NetworkBusy, PluginStillRuns
-from cni_invoker.execution.orphans import end_strays, find_strays
+from cni_invoker.execution.orphans import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.names import check_network_name
 
 __all__ = ["Locks"]
@@ -162,11 +162,11 @@ def _end_plugins(running_dir: Path, container_id: str) -> None:
     Raises:
         PluginStillRuns: That cannot be done.
     """
-    ended = end_strays(running_dir, [container_id], limit_s=_STRAY_LIMIT_S)
+    ended = kill_orphaned_plugins(running_dir, [container_id], limit_s=_STRAY_LIMIT_S)
     if ended:
         pids = ", ".join(map(str, ended))
         log.warning("plugins.ended", extra={"container_id": container_id, "pids": pids})
-    running = find_strays(running_dir, [container_id])
+    running = find_orphaned_plugins(running_dir, [container_id])
     if running:
         raise PluginStillRuns(container_id, [str(stray) for stray in running])
 

@@ -92,7 +92,7 @@ def attachment_of_add(cached: CachedAttachment, result: Result | None, given: At
 
 def is_cut_off(cached: CachedAttachment, stored: NetworkConfigurationList) -> bool:
     """Return whether ADD has not come to its end."""
-    return cached.answered is not None and cached.answered < len(stored.plugins)
+    return cached.added_plugins is not None and cached.added_plugins < len(stored.plugins)
 
 
 def lists_of_adds(

@@ -104,13 +104,13 @@ class CachedRuntime:
                 configuration=network.document,
                 result=None,
                 boot_id=self._boot_id,
-                answered=0,
+                added_plugins=0,
             )
             await self._cache.put(cached, new=True)
 
             async def remember(result: Result) -> None:
                 nonlocal cached
-                cached = replace(cached, result=result.document, answered=(cached.answered or 0) + 1)
+                cached = replace(cached, result=result.document, added_plugins=(cached.added_plugins or 0) + 1)
                 await self._cache.put(cached)
 
             try:

@@ -32,11 +32,11 @@ from cni_invoker.execution.process_table import (
 )
 from cni_invoker.execution.running import Execution, find_abandoned
 
-__all__ = ["Stray", "end_strays", "find_strays"]
+__all__ = ["OrphanedPlugin", "find_orphaned_plugins", "kill_orphaned_plugins"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stray:
+class OrphanedPlugin:
     """A plugin that runs on without its runtime, or a process in its session.
 
     Attributes:
@@ -53,7 +53,7 @@ class Stray:
         return f"{self.pid} ({self.command})"
 
 
-def end_strays(directory: Path, container_ids: Collection[str] | None, *, limit_s: float) -> tuple[int, ...]:
+def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None, *, limit_s: float) -> tuple[int, ...]:
     """Kill the plugins that run on for some containers without their runtime, with all in their sessions.
 
     To be called before anything else is done for these containers. Plugins whose runtime lives are left alone, and so
@@ -65,8 +65,8 @@ def end_strays(directory: Path, container_ids: Collection[str] | None, *, limit_
         limit_s: How long to wait for the end of all of them together, in seconds. Each gets its signal all the same.
 
     Returns:
-        The process IDs of all that were killed. `find_strays` tells whether any is still there, because it hangs in
-        the kernel.
+        The process IDs of all that were killed. `find_orphaned_plugins` tells whether any is still there, because it
+        hangs in the kernel.
 
     Raises:
         OSError: The directory cannot be read.
@@ -87,15 +87,17 @@ def end_strays(directory: Path, container_ids: Collection[str] | None, *, limit_
     return tuple(process.pid for process in killed)
 
 
-def find_strays(directory: Path, container_ids: Collection[str] | None) -> tuple[Stray, ...]:
-    """Return what `end_strays` would kill.
+def find_orphaned_plugins(directory: Path, container_ids: Collection[str] | None) -> tuple[OrphanedPlugin, ...]:
+    """Return what `kill_orphaned_plugins` would kill.
 
     Raises:
         OSError: The directory cannot be read.
     """
     sessions = _find_sessions(find_abandoned(directory, container_ids))
     return tuple(
-        Stray(pid=process.pid, container_id=sessions[process.session].container_id, command=command_of(process.pid))
+        OrphanedPlugin(
+            pid=process.pid, container_id=sessions[process.session].container_id, command=command_of(process.pid)
+        )
         for process in _members(sessions)
     )
 

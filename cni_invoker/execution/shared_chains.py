@@ -57,7 +57,7 @@ class SharedChains:
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
-    async def first_alone(
+    async def serialize_first_add(
         self, plugin: PluginConfiguration, attachment: Attachment, prev_result: Result | None
     ) -> AsyncIterator[None]:
         """Run the body, the ADD of `plugin`, alone if it is the first of its kind to succeed.

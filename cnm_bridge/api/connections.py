@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from cnm_bridge.model.caller import CALLER_PID
+from cnm_bridge.model.caller import ENGINE_PID
 
 __all__ = ["Connections"]
 
@@ -94,7 +94,7 @@ class Connections:
     def note_caller(self, transport: asyncio.BaseTransport | None) -> None:
         """Take note of the process that makes a call, if it can be seen."""
         pid = None if transport is None else _find_caller(transport)
-        CALLER_PID.set(pid or 0)
+        ENGINE_PID.set(pid or 0)
         if pid == 0 and not self._has_said:
             self._has_said = True
             log.warning("caller.hidden", consequence=_HIDDEN)

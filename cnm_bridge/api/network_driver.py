@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 from cnm_bridge.api.rpc import Method
 from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
-from cnm_bridge.endpoints.service import Endpoints
-from cnm_bridge.networks.service import Networks
+from cnm_bridge.endpoints.service import EndpointService
+from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.wire import (
     parse_create_endpoint,
     parse_create_network,
@@ -39,7 +39,9 @@ _GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": False, "SkipIPv6": False}
 _NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
 
 
-def network_driver(networks: Networks, endpoints: Endpoints, outside: ExternalConnectivity) -> tuple[Method, ...]:
+def network_driver(
+    networks: NetworkService, endpoints: EndpointService, outside: ExternalConnectivity
+) -> tuple[Method, ...]:
     """Return every NetworkDriver call, carried out by the objects that are given."""
 
     def method(
@@ -47,8 +49,8 @@ def network_driver(networks: Networks, endpoints: Endpoints, outside: ExternalCo
     ) -> Method:
         return Method(name=name, schema=schema, answer=answer)
 
-    async def look_after(body: JsonObject) -> JsonObject:
-        await endpoints.look_after(parse_endpoint_reference(body))
+    async def oper_info(body: JsonObject) -> JsonObject:
+        await endpoints.oper_info(parse_endpoint_reference(body))
         return _NOTHING_TO_SHOW
 
     # fmt: off
@@ -66,7 +68,7 @@ def network_driver(networks: Networks, endpoints: Endpoints, outside: ExternalCo
         method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
                _done(parse_endpoint_reference, endpoints.delete)),
         # Asked several times per start and, before 28.1, fatal when it fails; what it returns is never shown.
-        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", look_after),
+        method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
         method("NetworkDriver.Join", "cnm/Join", _answered(parse_join, endpoints.join, render_joined)),
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
         method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",

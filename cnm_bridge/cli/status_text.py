@@ -40,12 +40,12 @@ def render_status(status: JsonObject) -> str:
             ],
         ),
     ]
-    owed = [
+    teardowns = [
         (get_str(one, "endpointId")[:SHORT], str(get_int(one, "attempts")), find_str(one, "error") or "-")
         for one in get_objects(status, "owed")
     ]
-    if owed:
-        parts.append(table(("OWED TEAR DOWN", "ATTEMPTS", "LAST ERROR"), owed))
+    if teardowns:
+        parts.append(table(("OWED TEAR DOWN", "ATTEMPTS", "LAST ERROR"), teardowns))
     not_published = [
         (get_str(endpoint, "id")[:SHORT], names.get(get_str(endpoint, "networkId"), "-"), reason)
         for endpoint in get_objects(status, "endpoints")

@@ -4,8 +4,8 @@
 
 import asyncio
 
-from cnm_bridge.endpoints.port_publisher import Publishing
-from cnm_bridge.endpoints.sandbox_sync import Settling
+from cnm_bridge.endpoints.port_publisher import PortPublisher
+from cnm_bridge.endpoints.sandbox_sync import SandboxSync
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.errors import CannotPublish, Refused
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -21,9 +21,9 @@ class ExternalConnectivity:
 
     Args:
         store: The records.
-        publishing: Publishes ports.
+        port_publisher: Publishes ports.
         unpublished: Decides about those that cannot be published.
-        settling: Brings into sandboxes what Docker cannot be told.
+        sandbox_sync: Brings into sandboxes what Docker cannot be told.
         contention: Waits for endpoints that have the ports and are being torn down.
         locks: The locks of endpoints.
     """
@@ -32,16 +32,16 @@ class ExternalConnectivity:
         self,
         *,
         store: Store,
-        publishing: Publishing,
+        port_publisher: PortPublisher,
         unpublished: Unpublished,
-        settling: Settling,
+        sandbox_sync: SandboxSync,
         contention: ContentionResolver,
         locks: KeyedLocks[EndpointId],
     ) -> None:
         self._store = store
-        self._publishing = publishing
+        self._port_publisher = port_publisher
         self._unpublished = unpublished
-        self._settling = settling
+        self._sandbox_sync = sandbox_sync
         self._contention = contention
         self._locks = locks
 
@@ -57,8 +57,8 @@ class ExternalConnectivity:
             CniError: A plugin failed.
             KernelError: The sandbox could not be made what the plugins made.
         """
-        self._settling.become_gateway(request.endpoint_id)
-        await self._settling.settle(request.endpoint_id)
+        self._sandbox_sync.become_gateway(request.endpoint_id)
+        await self._sandbox_sync.settle(request.endpoint_id)
         if not request.ports:
             return
         loop = asyncio.get_running_loop()
@@ -83,20 +83,20 @@ class ExternalConnectivity:
             CniError: A plugin failed twice.
         """
         self._unpublished.forget(request.endpoint_id)
-        self._settling.stop_being_gateway(request.endpoint_id)
-        self._publishing.interrupt(request.endpoint_id)
+        self._sandbox_sync.stop_being_gateway(request.endpoint_id)
+        self._port_publisher.interrupt(request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase.is_attached:
-                await self._publishing.revoke(record)
+                await self._port_publisher.revoke(record)
 
     async def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
-        return await self._publishing.find_owners(request.endpoint_id, request.ports)
+        return await self._port_publisher.find_owners(request.endpoint_id, request.ports)
 
     async def _publish(self, request: ProgramExternalConnectivity) -> None:
         async with self._locks.hold(request.endpoint_id):
             record = self._store.get_endpoint(request.endpoint_id)
             if not record.phase.is_attached:
                 raise WrongPhase(record.id, record.phase, Phase.JOINED)
-            await self._publishing.publish(record, request.ports)
+            await self._port_publisher.publish(record, request.ports)
         self._unpublished.forget(request.endpoint_id)

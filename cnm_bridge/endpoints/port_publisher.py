@@ -27,7 +27,7 @@ from cnm_bridge.wire import PortRequest
 from spec import get_list
 from state import EndpointId, EndpointRecord, StateError, Store
 
-__all__ = ["Publishing"]
+__all__ = ["PortPublisher"]
 
 log = structlog.get_logger()
 
@@ -35,7 +35,7 @@ _LOGGED: Final = 100
 """How many ports of one container are logged."""
 
 
-class Publishing:
+class PortPublisher:
     """Knows whose the host's ports are.
 
     The caller holds the endpoint's lock. Each port is claimed as soon as it is chosen, so that no two endpoints can

@@ -17,13 +17,13 @@ from typing import Final, Self
 
 import structlog
 
-from cnm_bridge.kernel import WATCHES_AT_ONCE, Kernel, KernelError, Settlement, Snapshot
+from cnm_bridge.kernel import WATCHES_AT_ONCE, Kernel, KernelError, SandboxPlan, Snapshot
 from cnm_bridge.model.naming import alternative_name, host_link_name
-from cnm_bridge.planning.sandbox_plan import describe_placement, plan_settlement
+from cnm_bridge.planning.sandbox_plan import describe_placement, plan_sandbox
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from state import EndpointId, EndpointRecord, Phase, Store
 
-__all__ = ["Settling"]
+__all__ = ["SandboxSync"]
 
 log = structlog.get_logger()
 
@@ -52,12 +52,12 @@ class _Joined:
         return cls(id=record.id, internal=record.internal, snapshot=snapshot, sandbox=sandbox)
 
     @property
-    def settlement(self) -> Settlement:
+    def sandbox_plan(self) -> SandboxPlan:
         """What its sandbox is to have."""
-        return plan_settlement(self.snapshot, internal=self.internal)
+        return plan_sandbox(self.snapshot, internal=self.internal)
 
 
-class Settling:
+class SandboxSync:
     """Settles endpoints.
 
     Args:
@@ -82,7 +82,7 @@ class Settling:
         Nothing is watched where nothing is to be settled, or where the sandbox exists and the engine will call.
         """
         joined = _Joined.of(record)
-        if joined is not None and not joined.settlement.is_empty:
+        if joined is not None and not joined.sandbox_plan.is_empty:
             self._needy.add(joined.id)
             if not self._kernel.is_namespace(joined.sandbox):
                 self._wanted.put_nowait(joined.id)
@@ -111,7 +111,7 @@ class Settling:
         """Settle an endpoint now, if it is joined, has something to be settled, and its link is in the sandbox.
 
         Raises:
-            NotSettled: The kernel refused a part.
+            SandboxNotSynced: The kernel refused a part.
             KernelError: The sandbox cannot be read.
         """
         if endpoint_id in self._needy:
@@ -131,13 +131,13 @@ class Settling:
         leaving = _Joined.of(record)
         if leaving is None:
             return
-        wanted = {rule for other in self._beside(leaving) for rule in other.settlement.rules}
-        settlement = leaving.settlement
-        rules = tuple(rule for rule in settlement.rules if rule not in wanted)
+        wanted = {rule for other in self._beside(leaving) for rule in other.sandbox_plan.rules}
+        sandbox_plan = leaving.sandbox_plan
+        rules = tuple(rule for rule in sandbox_plan.rules if rule not in wanted)
         try:
             async with self._sandboxes.hold(leaving.sandbox):
                 altname = alternative_name(leaving.id)
-                taken = await self._kernel.withdraw(leaving.sandbox, altname, replace(settlement, rules=rules))
+                taken = await self._kernel.withdraw(leaving.sandbox, altname, replace(sandbox_plan, rules=rules))
         except KernelError as exc:
             log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
         else:
@@ -153,7 +153,7 @@ class Settling:
     async def _settle(self, joined: _Joined) -> None:
         # of two links at once, each would find the same routing table free
         async with self._sandboxes.hold(joined.sandbox):
-            done = await self._kernel.settle(joined.sandbox, alternative_name(joined.id), joined.settlement)
+            done = await self._kernel.settle(joined.sandbox, alternative_name(joined.id), joined.sandbox_plan)
         if done is None:
             return
         if done:
@@ -198,7 +198,7 @@ class Settling:
         """Tell whether something is to be settled for an endpoint; if not, it is forgotten."""
         try:
             joined = _Joined.of(self._store.find_endpoint(endpoint_id))
-            is_needy = joined is not None and not joined.settlement.is_empty
+            is_needy = joined is not None and not joined.sandbox_plan.is_empty
         except Exception:  # a bug with one endpoint must not keep the others from being settled, nor go unseen
             log.exception("settling.bug", endpoint_id=endpoint_id)
             is_needy = False

@@ -9,22 +9,22 @@ from typing import Final
 import structlog
 
 from cni_invoker import CniError, PluginFailed, Result, Runtime
-from cnm_bridge.endpoints.port_publisher import Publishing
-from cnm_bridge.endpoints.sandbox_sync import Settling
+from cnm_bridge.endpoints.port_publisher import PortPublisher
+from cnm_bridge.endpoints.sandbox_sync import SandboxSync
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, KernelError, LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.model.attachment import cni_attachment
-from cnm_bridge.model.caller import CALLER_PID
+from cnm_bridge.model.caller import ENGINE_PID
 from cnm_bridge.model.naming import STAGING_IFNAME, alternative_name, host_link_name, staging_path
-from cnm_bridge.networks.service import Networks
+from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.planning.join_response import choose_interface, describe_join, with_addresses
 from cnm_bridge.planning.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.planning.plugin_support import choose_observation, describe_uncarriable, has_device
-from cnm_bridge.recovery.adopt import RebuildEndpoint
+from cnm_bridge.recovery.adopt import AdoptEndpoint
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.contention import ContentionResolver
-from cnm_bridge.teardown.queue import OwedTearDowns
+from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import (
     ChosenInterface,
     CreateEndpoint,
@@ -45,14 +45,14 @@ from state import (
     WrongPhase,
 )
 
-__all__ = ["Endpoints"]
+__all__ = ["EndpointService"]
 
 log = structlog.get_logger()
 
 _NO_GATEWAY: Final = "no port is published (-p, -P) if no other network has a default route (before Engine 28: of IPv4)"
 
 
-class Endpoints:
+class EndpointService:
     """Creates, hands over, takes back and deletes endpoints.
 
     Every call may be repeated with the same ID and gives the same answer.
@@ -62,12 +62,12 @@ class Endpoints:
         networks: Tells what a network is bound to.
         runtime: Runs the plugins.
         kernel: Moves the links.
-        settling: Brings into sandboxes what Docker cannot be told.
-        owed: Tears down, in the background too.
+        sandbox_sync: Brings into sandboxes what Docker cannot be told.
+        teardowns: Tears down, in the background too.
         owners: Knows whose the addresses are.
         contention: Waits for endpoints that are being deleted, and ends dead ones.
-        rebuild: Finds endpoints whose records were lost.
-        publishing: Has plugins at work that must not keep an endpoint that leaves.
+        adopt: Finds endpoints whose records were lost.
+        port_publisher: Has plugins at work that must not keep an endpoint that leaves.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
         boot_id: The kernel's boot ID.
@@ -77,15 +77,15 @@ class Endpoints:
         self,
         *,
         store: Store,
-        networks: Networks,
+        networks: NetworkService,
         runtime: Runtime,
         kernel: Kernel,
-        settling: Settling,
-        owed: OwedTearDowns,
+        sandbox_sync: SandboxSync,
+        teardowns: TeardownQueue,
         owners: AddressOwners,
         contention: ContentionResolver,
-        rebuild: RebuildEndpoint,
-        publishing: Publishing,
+        adopt: AdoptEndpoint,
+        port_publisher: PortPublisher,
         locks: KeyedLocks[EndpointId],
         run_dir: Path,
         boot_id: str,
@@ -95,11 +95,11 @@ class Endpoints:
         self._runtime = runtime
         self._kernel = kernel
         self._owners = owners
-        self._settling = settling
-        self._owed = owed
+        self._sandbox_sync = sandbox_sync
+        self._teardowns = teardowns
         self._contention = contention
-        self._rebuild = rebuild
-        self._publishing = publishing
+        self._adopt = adopt
+        self._port_publisher = port_publisher
         self._locks = locks
         self._run_dir = run_dir
         self._boot_id = boot_id
@@ -139,7 +139,7 @@ class Endpoints:
             caller = record.caller if record.caller == self._find_caller() else None
             joined = replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key, caller=caller)
             await self._store.put_endpoint(joined)
-            self._settling.join(joined)
+            self._sandbox_sync.join(joined)
             answer = describe_join(
                 snapshot, host_link_name(record.id), prefix=record.ifname_prefix, internal=record.internal
             )
@@ -147,13 +147,13 @@ class Endpoints:
                 log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
             return answer
 
-    async def look_after(self, request: EndpointReference) -> None:
+    async def oper_info(self, request: EndpointReference) -> None:
         """Settle an endpoint whose link may have been placed; what goes wrong is logged.
 
         The engine asks about endpoints several times while a container starts; before 28.1 an error is fatal to it.
         """
         try:
-            await self._settling.settle(request.endpoint_id)
+            await self._sandbox_sync.settle(request.endpoint_id)
         except (KernelError, StateError) as exc:
             log.warning("endpoint.not_settled", error=str(exc))
 
@@ -162,13 +162,13 @@ class Endpoints:
 
         The link is still inside when this is called; libnetwork moves it back to the host namespace afterwards.
         """
-        self._settling.forget(request.endpoint_id)
-        self._publishing.interrupt(request.endpoint_id)
-        await self._rebuild.find(request.network_id, request.endpoint_id)
+        self._sandbox_sync.forget(request.endpoint_id)
+        self._port_publisher.interrupt(request.endpoint_id)
+        await self._adopt.find(request.network_id, request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase is Phase.JOINED:
-                await self._settling.withdraw(record)
+                await self._sandbox_sync.withdraw(record)
                 await self._store.put_endpoint(replace(record, phase=Phase.READY))
 
     async def delete(self, request: EndpointReference) -> None:
@@ -181,14 +181,14 @@ class Endpoints:
         Raises:
             StateError: It is not on disk; it goes on all the same.
         """
-        self._settling.forget(request.endpoint_id)
-        self._publishing.interrupt(request.endpoint_id)
+        self._sandbox_sync.forget(request.endpoint_id)
+        self._port_publisher.interrupt(request.endpoint_id)
         try:
-            await self._owed.take_over(request.endpoint_id)
+            await self._teardowns.request(request.endpoint_id)
         finally:
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and has_device(record):
-                await self._owed.wait_tried([record.id])
+                await self._teardowns.wait_tried([record.id])
 
     def _intend(self, request: CreateEndpoint, network: NetworkRecord, plan: Plan) -> EndpointRecord:
         """Return the record that is written before anything is done."""
@@ -213,7 +213,7 @@ class Endpoints:
 
     def _find_caller(self) -> ProcessRecord | None:
         """Return the process that makes the call; from the end of one that is not known nothing is concluded."""
-        pid = CALLER_PID.get()
+        pid = ENGINE_PID.get()
         if pid == 0:  # which has been said
             return None
         try:
@@ -252,7 +252,7 @@ class Endpoints:
             return await self._attach(record, plan)
         except Exception:
             try:
-                await self._owed.undo(self._store.find_endpoint(record.id) or record)
+                await self._teardowns.undo(self._store.find_endpoint(record.id) or record)
             except (CniError, KernelError, StateError) as exc:  # the first error is what the user must see
                 log.warning("endpoint.tear_down_owed", error=str(exc))
             raise
@@ -268,7 +268,7 @@ class Endpoints:
 
         async def remember(result: Result) -> None:
             nonlocal record
-            record = with_addresses(replace(record, answered=record.answered + 1, result=result.document))
+            record = with_addresses(replace(record, added_plugins=record.added_plugins + 1, result=result.document))
             await self._store.put_endpoint(record)
 
         ifname = record.attachment.ifname

@@ -10,7 +10,7 @@ import cnm_bridge.kernel.netlink.pyroute2_in_parts  # noqa: F401 - before all th
 # isort: split
 from cnm_bridge.kernel.facade import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.kernel.host_ports import HostPorts
-from cnm_bridge.kernel.movement.link_mover import Whereabouts
+from cnm_bridge.kernel.movement.link_mover import LinkLocation
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation
 from cnm_bridge.kernel.records.carried import Neighbour, Qdisc, Rule, Sysctl
@@ -21,9 +21,9 @@ from cnm_bridge.kernel.records.errors import (
     NamespaceRefused,
     NameTaken,
     NotCarriable,
-    NotSettled,
+    SandboxNotSynced,
 )
-from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, Settlement
+from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import (
     BY_KERNEL,
     MAIN_TABLE,
@@ -57,6 +57,7 @@ __all__ = [
     "Kernel",
     "KernelError",
     "Link",
+    "LinkLocation",
     "LinkMissing",
     "LinkState",
     "NameTaken",
@@ -64,15 +65,14 @@ __all__ = [
     "NamespaceRefused",
     "Neighbour",
     "NotCarriable",
-    "NotSettled",
     "Observation",
     "Placement",
     "Qdisc",
     "ReplacedRoute",
     "Route",
     "Rule",
-    "Settlement",
+    "SandboxNotSynced",
+    "SandboxPlan",
     "Snapshot",
     "Sysctl",
-    "Whereabouts",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cnm_bridge.kernel.movement.departures import Departures
-from cnm_bridge.kernel.movement.link_mover import Journey, Whereabouts
+from cnm_bridge.kernel.movement.link_mover import LinkLocation, LinkMover
 from cnm_bridge.kernel.namespaces.discovery import (
     altnames_in_use,
     altnames_mounted,
@@ -29,15 +29,15 @@ from cnm_bridge.kernel.namespaces.netns import (
     open_namespace,
     remove_namespace,
 )
-from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, Inhabited, find_inhabited
+from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.procfs.processes import find_start
 from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation, take_baseline
 from cnm_bridge.kernel.records.errors import KernelError, attempt
-from cnm_bridge.kernel.records.sandbox_plan import Placement, Settlement
+from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import IpInterface, Snapshot
-from cnm_bridge.kernel.sandbox.session import Stay
+from cnm_bridge.kernel.sandbox.session import SandboxSession
 
 __all__ = ["WATCHES_AT_ONCE", "Kernel"]
 
@@ -141,7 +141,7 @@ class Kernel:
                 After a failure the link is in staging under `ifname`, down if it was already on its way.
         """
         baseline = baseline or Baseline(observation=_NOTHING_ELSE, ifname=ifname, values={})
-        return await self._run(partial(self._journey(path, ifname, altname).out, host_name, baseline))
+        return await self._run(partial(self._mover(path, ifname, altname).out, host_name, baseline))
 
     async def wait_departed(self, host_name: str) -> None:
         """Wait until the link called `host_name` is not in the host namespace any more, however long that takes.
@@ -168,36 +168,36 @@ class Kernel:
         """
         stop_fd = os.eventfd(0)
         try:
-            work = partial(self._stay(sandbox, altname).wait_placed, placement, stop_fd, limit_s)
+            work = partial(self._session(sandbox, altname).wait_placed, placement, stop_fd, limit_s)
             async with self._watches:
                 return await run_in_thread(work, stop=partial(os.eventfd_write, stop_fd, 1))
         finally:
             os.close(stop_fd)
 
-    async def settle(self, sandbox: Path, altname: str, settlement: Settlement) -> tuple[str, ...] | None:
+    async def settle(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
         """Bring into a sandbox what it lacks.
 
         Args:
             sandbox: The container's namespace.
             altname: What `take_out` marked the link with, by which it is found whatever it is called there.
-            settlement: What is to be there.
+            sandbox_plan: What is to be there.
 
         Returns:
             What was missing, in words; empty where nothing was, None where the link is not in the sandbox.
 
         Raises:
-            NotSettled: Something could not be done; the rest is.
+            SandboxNotSynced: Something could not be done; the rest is.
             KernelError: The namespace cannot be read.
         """
-        return await self._run(partial(self._stay(sandbox, altname).settle, settlement))
+        return await self._run(partial(self._session(sandbox, altname).settle, sandbox_plan))
 
-    async def withdraw(self, sandbox: Path, altname: str, settlement: Settlement) -> tuple[str, ...]:
+    async def withdraw(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Take away from a sandbox what `settle` brought and what would stay when the link goes: policy rules.
 
         Args:
             sandbox: The container's namespace; one that is gone is fine, as is one without the link.
             altname: What `take_out` marked the link with.
-            settlement: What `settle` was given; the rules that are to go.
+            sandbox_plan: What `settle` was given; the rules that are to go.
 
         Returns:
             Those that were there, in words.
@@ -205,7 +205,7 @@ class Kernel:
         Raises:
             KernelError: The namespace cannot be read, or a rule not be removed.
         """
-        return await self._run(partial(self._stay(sandbox, altname).withdraw, settlement))
+        return await self._run(partial(self._session(sandbox, altname).withdraw, sandbox_plan))
 
     async def bring_back(
         self,
@@ -216,7 +216,7 @@ class Kernel:
         altname: str,
         sandbox: Path | None,
         addresses: tuple[IpInterface, ...] | None,
-    ) -> Whereabouts:
+    ) -> LinkLocation:
         """Put everything where CNI DEL needs it: the link in its staging namespace, with its addresses.
 
         The namespace is made again at `path` when it is gone. Where the link is gone a veth takes its place, for
@@ -237,7 +237,7 @@ class Kernel:
         Raises:
             KernelError: What was done stays; a later call takes up from there.
         """
-        return await self._run(partial(self._journey(path, ifname, altname).back, host_name, sandbox, addresses))
+        return await self._run(partial(self._mover(path, ifname, altname).back, host_name, sandbox, addresses))
 
     async def look_at_staged(self, path: Path, ifname: str) -> Snapshot:
         """Give what a link has that is in its staging namespace: its state and its addresses, and no more.
@@ -250,7 +250,7 @@ class Kernel:
             NamespaceMissing: Nothing is mounted at `path`.
             KernelError: It has no such link, or the kernel refused.
         """
-        return await self._run(self._journey(path, ifname, altname="").look)
+        return await self._run(self._mover(path, ifname, altname="").look)
 
     async def host_links(self) -> tuple[Link, ...]:
         """Give all links of the host namespace.
@@ -286,7 +286,7 @@ class Kernel:
         """Conclude nothing any more from a process that is not seen: there are others than `/proc` shows.
 
         So it is for a daemon in a PID namespace of its own. `altnames_in_use` gives those of all mounted namespaces
-        then, and `find_inhabited` is refused.
+        then, and `find_process_namespaces` is refused.
         """
         self._sees_processes = False
 
@@ -323,7 +323,7 @@ class Kernel:
         look = partial(altnames_mounted, staging, host=self._host, reply_limit_s=self._reply_limit_s)
         return await self._run(look)
 
-    async def find_inhabited(self) -> Inhabited:
+    async def find_process_namespaces(self) -> ProcessNamespaces:
         """Look into all namespaces in which processes live, but the host's.
 
         Raises:
@@ -331,7 +331,9 @@ class Kernel:
         """
         if not self._sees_processes:
             raise KernelError("look at", "processes", "Docker's are in a PID namespace that this one does not see into")
-        look = partial(find_inhabited, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes)
+        look = partial(
+            find_process_namespaces, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes
+        )
         return await self._run(look)
 
     def find_start(self, pid: int) -> int | None:
@@ -360,8 +362,8 @@ class Kernel:
         async with self._work:
             return await run_in_thread(work)
 
-    def _stay(self, sandbox: Path, altname: str) -> Stay:
-        return Stay(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)
+    def _session(self, sandbox: Path, altname: str) -> SandboxSession:
+        return SandboxSession(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)
 
-    def _journey(self, path: Path, ifname: str, altname: str) -> Journey:
-        return Journey(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)
+    def _mover(self, path: Path, ifname: str, altname: str) -> LinkMover:
+        return LinkMover(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

@@ -5,7 +5,7 @@
 from contextvars import ContextVar
 from typing import Final
 
-__all__ = ["CALLER_PID"]
+__all__ = ["ENGINE_PID"]
 
-CALLER_PID: Final[ContextVar[int]] = ContextVar("caller_pid", default=0)
+ENGINE_PID: Final[ContextVar[int]] = ContextVar("caller_pid", default=0)
 """The process that makes the call, an engine; 0 where there is no call, or the process is not to be seen."""

@@ -12,12 +12,12 @@ from cnm_bridge.planning.options import parse_options
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from state import NetworkId, NetworkRecord, Store
 
-__all__ = ["LostNetworks"]
+__all__ = ["EngineImport"]
 
 log = structlog.get_logger()
 
 
-class LostNetworks:
+class EngineImport:
     """Makes records of networks from what the engine tells.
 
     Args:

@@ -15,10 +15,10 @@ import structlog
 
 from cnm_bridge.errors import EngineUnavailable, Refused
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.scheduling.retry_queue import Retries
+from cnm_bridge.scheduling.retry_queue import RetryQueue
 from state import NetworkId, Store
 
-__all__ = ["Binder", "NetworkNames"]
+__all__ = ["NetworkNameResolver", "NetworkNames"]
 
 log = structlog.get_logger()
 
@@ -35,7 +35,7 @@ class NetworkNames(Protocol):
         """Return the name, None if the network is not known yet; raise `EngineUnavailable` without an answer."""
 
 
-class Binder:
+class NetworkNameResolver:
     """Learns and stores the names of unbound networks.
 
     Args:
@@ -51,7 +51,7 @@ class Binder:
         self._locks = locks
         self._patience_s = patience_s
         self._unanswered: dict[NetworkId, str] = {}
-        self._retries: Retries[NetworkId] = Retries(
+        self._retries: RetryQueue[NetworkId] = RetryQueue(
             self._learn, first_pause_s=_FIRST_PAUSE_S, longest_pause_s=_LONGEST_PAUSE_S
         )
 

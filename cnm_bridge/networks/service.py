@@ -18,8 +18,8 @@ from cni_invoker import (
     run_preflight,
 )
 from cnm_bridge.errors import Refused
-from cnm_bridge.networks.engine_import import LostNetworks
-from cnm_bridge.networks.name_resolver import Binder
+from cnm_bridge.networks.engine_import import EngineImport
+from cnm_bridge.networks.name_resolver import NetworkNameResolver
 from cnm_bridge.planning.docker_options import refuse_unread, split_unknown
 from cnm_bridge.planning.options import Options, merge_options, parse_options
 from cnm_bridge.planning.plan import Plan, plan_attachment
@@ -28,19 +28,19 @@ from cnm_bridge.wire import CreateEndpoint, CreateNetwork, NetworkReference
 from spec import JsonObject
 from state import NetworkId, NetworkRecord, RequestedInterface, Store
 
-__all__ = ["Networks"]
+__all__ = ["NetworkService"]
 
 log = structlog.get_logger()
 
 
-class Networks:
+class NetworkService:
     """Creates, deletes and resolves networks.
 
     Args:
         store: The records.
         directories: The network configuration lists on disk.
         runtime: Knows which plugins can be run.
-        binder: Learns the names of networks that are bound by name.
+        name_resolver: Learns the names of networks that are bound by name.
         lost: Finds networks that Docker has and we have not.
         locks: The locks of networks.
     """
@@ -51,14 +51,14 @@ class Networks:
         store: Store,
         directories: ConfigurationDirectories,
         runtime: Runtime,
-        binder: Binder,
-        lost: LostNetworks,
+        name_resolver: NetworkNameResolver,
+        lost: EngineImport,
         locks: KeyedLocks[NetworkId],
     ) -> None:
         self._store = store
         self._directories = directories
         self._runtime = runtime
-        self._binder = binder
+        self._name_resolver = name_resolver
         self._lost = lost
         self._locks = locks
         self._seen: ConfigurationIndex | None = None
@@ -90,7 +90,7 @@ class Networks:
             await self._check(record, options)
             await self._store.put_network(record)
         if record.configuration is None:
-            self._binder.learn(record.id)
+            self._name_resolver.learn(record.id)
         log.info("network.created", configuration=record.configuration)
 
     async def delete(self, request: NetworkReference) -> None:
@@ -138,7 +138,7 @@ class Networks:
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
         if options.configuration is not None:
             return self._index().find(options.configuration)
-        name = network.name or await self._binder.wait(network.id)
+        name = network.name or await self._name_resolver.wait(network.id)
         try:
             return self._index().find(name)
         except ConfigurationNotFound as exc:

@@ -13,7 +13,7 @@ from cnm_bridge.planning.plan import Plan
 from cnm_bridge.planning.port_mappings import CAPABILITY
 from spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 
-__all__ = ["Explanation", "explain", "foresee_settling"]
+__all__ = ["Explanation", "explain", "preview_sandbox"]
 
 _OURS: Final = "CNI_"
 _SHORT: Final = 100
@@ -28,7 +28,7 @@ class Explanation:
         plan: What was planned.
         requests: What the plugins would be given at ADD, in their order.
         paths: Their executables.
-        settling: What would have to be done in the sandbox after Docker has put the link there, in words.
+        sandbox_sync: What would have to be done in the sandbox after Docker has put the link there, in words.
         docker_network: Name of the Docker network, None where it is about a configuration alone.
         warnings: What had to be guessed about the plugins.
     """
@@ -36,7 +36,7 @@ class Explanation:
     plan: Plan
     requests: tuple[Request, ...]
     paths: Mapping[str, Path] = field(hash=False)
-    settling: tuple[str, ...]
+    sandbox_sync: tuple[str, ...]
     docker_network: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ class Explanation:
                 }
                 for request, publishes in zip(self.requests, self._publishers(), strict=True)
             ],
-            "settling": list(self.settling),
+            "settling": list(self.sandbox_sync),
             "warnings": list(self.warnings),
         }
 
@@ -90,7 +90,7 @@ class Explanation:
             if publishes:
                 lines.append("   run again with the ports to publish, if any, when the endpoint becomes the gateway")
         lines += ["", "after Docker has put the link into the container:"]
-        lines += [f"   {what}" for what in self.settling or ("nothing that can be known from the configuration",)]
+        lines += [f"   {what}" for what in self.sandbox_sync or ("nothing that can be known from the configuration",)]
         return "\n".join(lines)
 
     def _publishers(self) -> tuple[bool, ...]:
@@ -111,13 +111,13 @@ def explain(
         plan=plan,
         requests=tuple(requests),
         paths=paths,
-        settling=foresee_settling(plan),
+        sandbox_sync=preview_sandbox(plan),
         docker_network=docker_network,
         warnings=tuple(warnings),
     )
 
 
-def foresee_settling(plan: Plan) -> tuple[str, ...]:
+def preview_sandbox(plan: Plan) -> tuple[str, ...]:
     """Return, in words, what Docker cannot be told, as far as the list shows it; a plugin may do more when it runs."""
     found: list[str] = []
     for plugin in plan.configuration.plugins:

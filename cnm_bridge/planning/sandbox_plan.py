@@ -22,7 +22,7 @@ from cnm_bridge.kernel import (
     Placement,
     ReplacedRoute,
     Route,
-    Settlement,
+    SandboxPlan,
     Snapshot,
     Sysctl,
 )
@@ -40,7 +40,7 @@ from cnm_bridge.planning.join_response import (
     told_addresses,
 )
 
-__all__ = ["describe_placement", "plan_settlement"]
+__all__ = ["describe_placement", "plan_sandbox"]
 
 _IPV6: Final = 6
 _BOOT: Final = 3  # RTPROT_BOOT, whom libnetwork's routes are from
@@ -49,7 +49,7 @@ _IPV6_KERNEL_METRIC: Final = 256
 _SECONDARY: Final = 0x01  # IFA_F_SECONDARY: an address of a prefix that another one has brought
 
 
-def plan_settlement(snapshot: Snapshot, *, internal: bool) -> Settlement:
+def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
     """Return what libnetwork will not bring into the sandbox.
 
     Args:
@@ -72,7 +72,7 @@ def plan_settlement(snapshot: Snapshot, *, internal: bool) -> Settlement:
             fallbacks.append(_beside(route))
         elif not comes_by_itself(route, snapshot):
             further.append(route)
-    return Settlement(
+    return SandboxPlan(
         ifname=snapshot.link.name,
         addresses=tuple(_settled(address, snapshot) for address in further_addresses(snapshot)),
         routes=tuple(sorted(further, key=_has_gateway)),

@@ -13,8 +13,8 @@ from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.model.naming import STAGING_IFNAME, staging_path
-from cnm_bridge.networks.engine_import import LostNetworks
-from cnm_bridge.networks.service import Networks
+from cnm_bridge.networks.engine_import import EngineImport
+from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from spec import JsonObject
 from state import (
@@ -28,7 +28,7 @@ from state import (
     Store,
 )
 
-__all__ = ["RebuildEndpoint", "lost_endpoint"]
+__all__ = ["AdoptEndpoint", "adopted_endpoint"]
 
 _ANY_PORT: Final[JsonObject] = {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
 """For DEL only: `portmap` looks for what it published, by container ID, only if it is told of any port at all."""
@@ -36,7 +36,7 @@ _ANY_PORT: Final[JsonObject] = {"portMappings": [{"hostPort": 1, "containerPort"
 log = structlog.get_logger()
 
 
-class RebuildEndpoint:
+class AdoptEndpoint:
     """Makes a record of an endpoint from what the engine tells of it and from the configuration as it is now.
 
     It is enough for a DEL that finds reservations, masquerading and firewall rules: they are known by the
@@ -55,8 +55,8 @@ class RebuildEndpoint:
         self,
         *,
         store: Store,
-        networks: Networks,
-        lost: LostNetworks,
+        networks: NetworkService,
+        lost: EngineImport,
         locks: KeyedLocks[EndpointId],
         run_dir: Path,
         boot_id: str,
@@ -97,7 +97,7 @@ class RebuildEndpoint:
             if self._store.find_endpoint(endpoint_id) is None:
                 addresses = (str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)
                 await self._store.adopt_endpoint(
-                    lost_endpoint(
+                    adopted_endpoint(
                         endpoint_id,
                         network_id=record.id,
                         phase=Phase.JOINED,
@@ -112,7 +112,7 @@ class RebuildEndpoint:
                 log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)
 
 
-def lost_endpoint(
+def adopted_endpoint(
     endpoint_id: EndpointId,
     *,
     network_id: NetworkId,
@@ -150,7 +150,7 @@ def lost_endpoint(
             args=(),
             capability_args=_ANY_PORT,
         ),
-        answered=len(configuration.plugins),
+        added_plugins=len(configuration.plugins),
         result=result,
         addresses=tuple(str(ip_interface(address).ip) for address in addresses),
     )

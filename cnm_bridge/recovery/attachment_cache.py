@@ -52,7 +52,7 @@ def _cached(record: EndpointRecord) -> CachedAttachment:
         configuration=configuration,
         result=record.result,
         boot_id=record.boot_id,
-        answered=record.answered,
+        added_plugins=record.added_plugins,
     )
 
 

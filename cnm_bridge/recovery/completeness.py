@@ -10,10 +10,10 @@ from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import endpoint_of, staging_directory
 from state import EndpointId, Store
 
-__all__ = ["Certainty"]
+__all__ = ["InventoryCheck"]
 
 
-class Certainty:
+class InventoryCheck:
     """Holds what the engine and the kernel have against the records.
 
     Args:
@@ -31,7 +31,7 @@ class Certainty:
         self._driver = driver
         self._staging = staging_directory(run_dir)
 
-    async def find_doubt(self) -> str | None:
+    async def find_gap(self) -> str | None:
         """Return why it is not certain that each endpoint in use has a record, in words; None if it is.
 
         Raises:

@@ -10,14 +10,14 @@ import structlog
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, staging_directory, staging_path
-from cnm_bridge.networks.service import Networks
-from cnm_bridge.recovery.adopt import lost_endpoint
-from cnm_bridge.recovery.orphans import Remains
+from cnm_bridge.networks.service import NetworkService
+from cnm_bridge.recovery.adopt import adopted_endpoint
+from cnm_bridge.recovery.orphans import Leftovers
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.teardown.queue import OwedTearDowns
+from cnm_bridge.teardown.queue import TeardownQueue
 from state import EndpointId, NetworkId, Phase, StateError, Store
 
-__all__ = ["RemoveRemains"]
+__all__ = ["RemoveLeftovers"]
 
 log = structlog.get_logger()
 
@@ -25,14 +25,14 @@ _UNKNOWN: Final = NetworkId("0" * 64)
 """The Docker network of such an endpoint; nobody asks for it any more."""
 
 
-class RemoveRemains:
+class RemoveLeftovers:
     """Removes remains, plugins' traces included.
 
     Args:
         store: The records.
         networks: Finds the configuration that traces tell of.
         kernel: Links and namespaces.
-        owed: Tears down what a record can be made of.
+        teardowns: Tears down what a record can be made of.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
         boot_id: The kernel's boot ID.
@@ -42,9 +42,9 @@ class RemoveRemains:
         self,
         *,
         store: Store,
-        networks: Networks,
+        networks: NetworkService,
         kernel: Kernel,
-        owed: OwedTearDowns,
+        teardowns: TeardownQueue,
         locks: KeyedLocks[EndpointId],
         run_dir: Path,
         boot_id: str,
@@ -52,40 +52,42 @@ class RemoveRemains:
         self._store = store
         self._networks = networks
         self._kernel = kernel
-        self._owed = owed
+        self._teardowns = teardowns
         self._locks = locks
         self._run_dir = run_dir
         self._boot_id = boot_id
 
-    async def __call__(self, remains: Remains) -> None:
+    async def __call__(self, leftovers: Leftovers) -> None:
         """Remove what is left of an endpoint, unless its link is in a sandbox.
 
         Where traces tell the CNI network, the endpoint becomes a record again, to be torn down: plugins find what they
         made by its ID and its addresses. What fails is logged; the next round finds it again.
         """
-        endpoint_id = remains.endpoint_id
+        endpoint_id = leftovers.endpoint_id
         try:
             async with self._locks.hold(endpoint_id):
                 if self._store.find_endpoint(endpoint_id) is not None or await self._is_in_use(endpoint_id):
                     return
-                log.warning("endpoint.remains", endpoint_id=endpoint_id, traces=[t.what for t in remains.traces])
-                configuration = await self._configuration(remains)
+                log.warning(
+                    "endpoint.remains", endpoint_id=endpoint_id, artifacts=[t.what for t in leftovers.artifacts]
+                )
+                configuration = await self._configuration(leftovers)
                 if configuration is None:
-                    await self._remove(remains)
+                    await self._remove(leftovers)
                     return
-                record = lost_endpoint(
+                record = adopted_endpoint(
                     endpoint_id,
                     network_id=_UNKNOWN,
                     phase=Phase.DELETING,
                     internal=False,
                     configuration=configuration,
-                    addresses=tuple(trace.address for trace in remains.traces if trace.address is not None),
+                    addresses=tuple(trace.address for trace in leftovers.artifacts if trace.address is not None),
                     mac=None,
                     run_dir=self._run_dir,
                     boot_id=self._boot_id,
                 )
                 await self._store.adopt_endpoint(record)
-            self._owed.add(endpoint_id)
+            self._teardowns.add(endpoint_id)
         except (KernelError, StateError) as exc:
             log.warning("endpoint.remains_kept", endpoint_id=endpoint_id, error=str(exc))
         except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen
@@ -98,16 +100,16 @@ class RemoveRemains:
             staging
         )
 
-    async def _configuration(self, remains: Remains) -> NetworkConfigurationList | None:
-        for name in dict.fromkeys(trace.network for trace in remains.traces):
+    async def _configuration(self, leftovers: Leftovers) -> NetworkConfigurationList | None:
+        for name in dict.fromkeys(trace.network for trace in leftovers.artifacts):
             try:
                 return await self._networks.find_configuration(name)
             except CniError as exc:
-                log.warning("endpoint.remains_unknown", endpoint_id=remains.endpoint_id, error=str(exc))
+                log.warning("endpoint.remains_unknown", endpoint_id=leftovers.endpoint_id, error=str(exc))
         return None
 
-    async def _remove(self, remains: Remains) -> None:
-        if remains.link is not None:
-            await self._kernel.delete_host_link(remains.link, alternative_name(remains.endpoint_id))
-        if remains.staging:
-            await self._kernel.remove_staging(staging_path(self._run_dir, remains.endpoint_id))
+    async def _remove(self, leftovers: Leftovers) -> None:
+        if leftovers.link is not None:
+            await self._kernel.delete_host_link(leftovers.link, alternative_name(leftovers.endpoint_id))
+        if leftovers.staging:
+            await self._kernel.remove_staging(staging_path(self._run_dir, leftovers.endpoint_id))

@@ -23,7 +23,7 @@ from cnm_bridge.model.naming import endpoint_of, is_endpoint_id, staging_directo
 from cnm_bridge.recovery.artifacts import (
     IFB_KIND,
     EmptyChain,
-    Trace,
+    PluginArtifact,
     find_reservations,
     find_rules,
     hashed_names,
@@ -33,7 +33,7 @@ from cnm_bridge.recovery.artifacts import (
 from spec import JsonObject, find_object, find_str, get_objects
 from state import EndpointId, EndpointRecord, Store
 
-__all__ = ["Audit", "Orphan", "Remains"]
+__all__ = ["Leftovers", "Orphan", "OrphanAudit"]
 
 log = structlog.get_logger()
 
@@ -60,23 +60,23 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remains:
+class Leftovers:
     """What is left of an endpoint of ours whose record was lost.
 
     Attributes:
         endpoint_id: Its ID, by which all of it is known.
         staging: Its staging namespace is there.
         link: Its link in the host namespace, None if there is none.
-        traces: What plugins made for it.
+        artifacts: What plugins made for it.
     """
 
     endpoint_id: EndpointId
     staging: bool
     link: Link | None
-    traces: tuple[Trace, ...]
+    artifacts: tuple[PluginArtifact, ...]
 
 
-class Audit:
+class OrphanAudit:
     """Looks for what belongs to no record.
 
     Args:
@@ -104,7 +104,7 @@ class Audit:
 
     async def look(
         self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
-    ) -> Mapping[EndpointId, Remains]:
+    ) -> Mapping[EndpointId, Leftovers]:
         """Return what is provably ours, by endpoint, and keep the rest in `orphans`; each new one is logged.
 
         Args:
@@ -129,12 +129,12 @@ class Audit:
             noted=noted,
             links=links,
             staging=staging,
-            traces=(*rules.traces, *reservations),
+            artifacts=(*rules.artifacts, *reservations),
             empty_chains=rules.empty_chains,
         )
-        remains, orphans = await asyncio.to_thread(_judge, sight)  # of ten thousand endpoints that takes a while
+        leftovers, orphans = await asyncio.to_thread(_judge, sight)  # of ten thousand endpoints that takes a while
         await self._keep(orphans)
-        return remains
+        return leftovers
 
     async def _keep(self, found: tuple[Orphan, ...]) -> None:
         before, self._orphans = set(self._orphans), tuple(orphan for orphan in found if orphan in self._found)
@@ -155,7 +155,7 @@ class _Sight:
         noted: The names of files in which other runtimes have noted their attachments.
         links: The links of the host namespace.
         staging: The staging namespaces.
-        traces: What tells a container ID.
+        artifacts: What tells a container ID.
         empty_chains: The chains without rules.
     """
 
@@ -164,32 +164,32 @@ class _Sight:
     noted: frozenset[str]
     links: tuple[Link, ...]
     staging: tuple[Path, ...]
-    traces: tuple[Trace, ...]
+    artifacts: tuple[PluginArtifact, ...]
     empty_chains: tuple[EmptyChain, ...]
 
 
-def _judge(sight: _Sight) -> tuple[Mapping[EndpointId, Remains], tuple[Orphan, ...]]:
+def _judge(sight: _Sight) -> tuple[Mapping[EndpointId, Leftovers], tuple[Orphan, ...]]:
     """Return what is ours without a record, and what may be somebody else's; pure."""
     known = {record.id: cni_network_name(record) for record in sight.records}
     links = _by_endpoint(sight.links)
     staging = {EndpointId(path.name) for path in sight.staging if is_endpoint_id(path.name)}
     ours = (staging | links.keys()) - known.keys()
-    traces: dict[str, list[Trace]] = {}
-    for trace in sight.traces:
-        traces.setdefault(trace.container_id, []).append(trace)
-    remains = {
-        endpoint_id: Remains(
+    artifacts: dict[str, list[PluginArtifact]] = {}
+    for trace in sight.artifacts:
+        artifacts.setdefault(trace.container_id, []).append(trace)
+    leftovers = {
+        endpoint_id: Leftovers(
             endpoint_id=endpoint_id,
             staging=endpoint_id in staging,
             link=links.get(endpoint_id),
-            traces=tuple(traces.get(endpoint_id, ())),
+            artifacts=tuple(artifacts.get(endpoint_id, ())),
         )
         for endpoint_id in ours
     }
     files = sorted(sight.noted)
     strange = [
         Orphan(network=trace.network, container_id=trace.container_id, what=trace.what)
-        for container_id, found in traces.items()
+        for container_id, found in artifacts.items()
         if container_id not in known and container_id not in ours
         for trace in found
         if trace.network in sight.names and not _is_noted(trace, files)
@@ -199,13 +199,13 @@ def _judge(sight: _Sight) -> tuple[Mapping[EndpointId, Remains], tuple[Orphan, .
         *((chain.name, chain.what) for chain in sight.empty_chains),
     )
     if not hashed:
-        return remains, tuple(strange)
+        return leftovers, tuple(strange)
     accounted = noted_names(files).union(
         *(hashed_names(name, endpoint_id) for endpoint_id, name in known.items()),
         *(hashed_names(name, endpoint_id) for name in sight.names for endpoint_id in ours),
     )
     unowned = (Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in accounted)
-    return remains, (*strange, *unowned)
+    return leftovers, (*strange, *unowned)
 
 
 def _data_directories(configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]) -> frozenset[Path]:
@@ -217,7 +217,7 @@ def _data_directories(configurations: Iterable[JsonObject], records: Iterable[En
     return frozenset(Path(directory) for directory in found if directory)
 
 
-def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> tuple[Trace, ...]:
+def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> tuple[PluginArtifact, ...]:
     return tuple(
         trace for directory in directories for network in networks for trace in find_reservations(directory, network)
     )
@@ -242,7 +242,7 @@ def _noted_elsewhere() -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_noted(trace: Trace, files: Sequence[str]) -> bool:
+def _is_noted(trace: PluginArtifact, files: Sequence[str]) -> bool:
     """Tell whether another runtime has noted the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
     prefix = f"{trace.network}-{trace.container_id}-"
     place = bisect_left(files, prefix)

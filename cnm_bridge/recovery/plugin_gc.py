@@ -16,7 +16,7 @@ import structlog
 from cni_invoker import AttachmentReader, CniError, NetworkConfigurationList, Runtime, collect_garbage
 from spec import render_json
 
-__all__ = ["PluginGarbage"]
+__all__ = ["PluginGc"]
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ _SOON_S: Final = 10.0
 """When it is tried again if it could not be."""
 
 
-class PluginGarbage:
+class PluginGc:
     """Collects it.
 
     Args:
@@ -64,7 +64,7 @@ class PluginGarbage:
     async def run(
         self,
         find_configurations: Callable[[], Awaitable[Iterable[NetworkConfigurationList]]],
-        find_doubt: Callable[[], Awaitable[str | None]],
+        find_gap: Callable[[], Awaitable[str | None]],
         *,
         every_s: float,
     ) -> None:
@@ -72,7 +72,7 @@ class PluginGarbage:
 
         Args:
             find_configurations: Gives the lists that networks are bound to.
-            find_doubt: Gives the reason if it is not certain that each endpoint in use is among the daemon's, else
+            find_gap: Gives the reason if it is not certain that each endpoint in use is among the daemon's, else
                 None. In doubt nothing is collected: the container of an endpoint whose record was lost would lose its
                 address. Containers that come and go may be the reason, so it is asked again before long.
             every_s: How often, in seconds.
@@ -81,7 +81,7 @@ class PluginGarbage:
         while True:
             doubt: str | None = None
             try:
-                doubt = await find_doubt()
+                doubt = await find_gap()
                 if doubt is None:
                     await self.collect(await find_configurations())
                 elif doubt != said:

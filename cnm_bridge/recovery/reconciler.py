@@ -22,9 +22,9 @@ from cni_invoker import CniError
 from cnm_bridge.engine import Engine, EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError, EngineUnavailable
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.networks.engine_import import LostNetworks
-from cnm_bridge.networks.service import Networks
-from cnm_bridge.recovery.adopt import RebuildEndpoint
+from cnm_bridge.networks.engine_import import EngineImport
+from cnm_bridge.networks.service import NetworkService
+from cnm_bridge.recovery.adopt import AdoptEndpoint
 from cnm_bridge.recovery.engine_diff import (
     EngineView,
     forgotten_endpoints,
@@ -33,15 +33,15 @@ from cnm_bridge.recovery.engine_diff import (
     unchanged_since,
     unknown_endpoints,
 )
-from cnm_bridge.recovery.leftovers import RemoveRemains
-from cnm_bridge.recovery.orphans import Audit, Remains
-from cnm_bridge.teardown.in_use import Usage
+from cnm_bridge.recovery.leftovers import RemoveLeftovers
+from cnm_bridge.recovery.orphans import Leftovers, OrphanAudit
+from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.liveness import find_dead, find_without_link
-from cnm_bridge.teardown.queue import OwedTearDowns
+from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import NetworkReference
 from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, StateError, Store
 
-__all__ = ["Reconcile"]
+__all__ = ["Reconciler"]
 
 log = structlog.get_logger()
 
@@ -62,7 +62,7 @@ class _Look:
     networks: frozenset[NetworkId] = frozenset()
     unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
     without_link: frozenset[EndpointId] = frozenset()
-    remains: Mapping[EndpointId, Remains] = field(default_factory=dict)
+    leftovers: Mapping[EndpointId, Leftovers] = field(default_factory=dict)
 
     @property
     def lost_records(self) -> tuple[EndpointRecord, ...]:
@@ -70,21 +70,21 @@ class _Look:
         return tuple(record for record, _ in self.forgotten.values())
 
     def __bool__(self) -> bool:
-        return bool(self.forgotten or self.networks or self.unknown or self.without_link or self.remains)
+        return bool(self.forgotten or self.networks or self.unknown or self.without_link or self.leftovers)
 
 
-class Reconcile:
+class Reconciler:
     """Makes records, engine and kernel agree.
 
     Args:
         store: The records.
         engine: Docker's own lists.
         kernel: The links and sandboxes.
-        usage: Tells what is in use, whatever the engine says.
+        in_use: Tells what is in use, whatever the engine says.
         networks: Forgets networks.
-        owed: Tears endpoints down.
+        teardowns: Tears endpoints down.
         lost: Makes records of networks that Docker has and we have not.
-        rebuild: Does the same for endpoints.
+        adopt: Does the same for endpoints.
         audit: Finds what belongs to no record.
         remove: Removes of that what is ours.
         driver: The name of this driver in Docker.
@@ -98,13 +98,13 @@ class Reconcile:
         store: Store,
         engine: Engine,
         kernel: Kernel,
-        usage: Usage,
-        networks: Networks,
-        owed: OwedTearDowns,
-        lost: LostNetworks,
-        rebuild: RebuildEndpoint,
-        audit: Audit,
-        remove: RemoveRemains,
+        in_use: InUseCheck,
+        networks: NetworkService,
+        teardowns: TeardownQueue,
+        lost: EngineImport,
+        adopt: AdoptEndpoint,
+        audit: OrphanAudit,
+        remove: RemoveLeftovers,
         driver: str,
         interval_s: float,
         grace_s: float,
@@ -112,11 +112,11 @@ class Reconcile:
         self._store = store
         self._engine = engine
         self._kernel = kernel
-        self._usage = usage
+        self._in_use = in_use
         self._networks = networks
-        self._owed = owed
+        self._teardowns = teardowns
         self._lost = lost
-        self._rebuild = rebuild
+        self._adopt = adopt
         self._audit = audit
         self._remove = remove
         self._driver = driver
@@ -158,10 +158,10 @@ class Reconcile:
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return 0
-        gone = await self._usage.spare(dead)
+        gone = await self._in_use.without_in_use(dead)
         for record in gone:
             log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
-            self._owed.add_later(record.id)
+            self._teardowns.add_later(record.id)
             await asyncio.sleep(0)
         return len(gone)
 
@@ -176,18 +176,18 @@ class Reconcile:
             return
         await asyncio.sleep(self._grace_s)
         second = await self._look()
-        due = await self._usage.spare(unchanged_since(first.lost_records, second.lost_records))
+        due = await self._in_use.without_in_use(unchanged_since(first.lost_records, second.lost_records))
         for record in due:
             _, reason = second.forgotten[record.id]
             log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
-            await self._owed.give_up(record)
+            await self._teardowns.abandon(record)
         for network_id in second.networks & first.networks:
             log.warning("network.forgotten", network_id=network_id, reason=_FORGOTTEN)
             await self._networks.delete(NetworkReference(network_id=network_id))
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
             await self._rebuild_endpoint(*second.unknown[endpoint_id])
-        for endpoint_id in (second.remains.keys() & first.remains.keys()) - second.unknown.keys():
-            await self._remove(second.remains[endpoint_id])
+        for endpoint_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
+            await self._remove(second.leftovers[endpoint_id])
         for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
             self._say_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
 
@@ -209,13 +209,13 @@ class Reconcile:
         if view is None:
             return _Look(forgotten=forgotten, without_link=without_link)
         gone = {record.id: (record, _FORGOTTEN) for record in forgotten_endpoints(view, endpoints)}
-        remains: Mapping[EndpointId, Remains] = {}
+        leftovers: Mapping[EndpointId, Leftovers] = {}
         try:
-            remains = await self._audit.look(self._networks.bound_names(), self._networks.bound_documents())
+            leftovers = await self._audit.look(self._networks.bound_names(), self._networks.bound_documents())
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
         return _Look(
-            remains=remains,
+            leftovers=leftovers,
             forgotten=forgotten | gone,
             networks=frozenset(record.id for record in forgotten_networks(view, networks, endpoints)),
             unknown=unknown_endpoints(view, (record.id for record in self._store.endpoints())),
@@ -251,7 +251,7 @@ class Reconcile:
 
     async def _rebuild_endpoint(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         try:
-            await self._rebuild(network, endpoint)
+            await self._adopt(network, endpoint)
         except (BridgeError, CniError, StateError) as exc:
             self._say_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
         except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Lull"]
+__all__ = ["IdleGate"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -22,7 +22,7 @@ _LONGEST_S: Final = 2.0
 """How long anything is put off. A host that is never quiet must not hoard addresses."""
 
 
-class Lull(Generic[K]):
+class IdleGate(Generic[K]):
     """Knows what is put off, and when it is to begin.
 
     Args:

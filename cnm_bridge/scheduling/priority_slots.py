@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Hashable, Iterable
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
-__all__ = ["Turns"]
+__all__ = ["PrioritySlots"]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -26,7 +26,7 @@ class _Turn:
         self.is_for_preferred = False
 
 
-class Turns(Generic[K]):
+class PrioritySlots(Generic[K]):
     """Lets a limited number of bodies run at once; the others wait, each under a key of its own.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-__all__ = ["Retries"]
+__all__ = ["RetryQueue"]
 
 log = structlog.get_logger()
 
@@ -67,7 +67,7 @@ class _Progress:
         self.done = _Signal()
 
 
-class Retries(Generic[K]):
+class RetryQueue(Generic[K]):
     """Attempts in the background, one task for each key, in `run`.
 
     Args:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from state import EndpointId
 
-__all__ = ["Attempts"]
+__all__ = ["RunningTeardowns"]
 
 
-class Attempts:
+class RunningTeardowns:
     """The attempts to tear an endpoint down, one at a time for each endpoint."""
 
     def __init__(self) -> None:

@@ -22,9 +22,9 @@ import structlog
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import IpAddress, Kernel, KernelError
 from cnm_bridge.model.attachment import cni_network_name
-from cnm_bridge.teardown.in_use import Usage
+from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.liveness import find_abandoned, find_dead
-from cnm_bridge.teardown.queue import OwedTearDowns
+from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import first_pending_plugin
 from state import EndpointId, EndpointRecord, Store
 
@@ -51,25 +51,25 @@ class ContentionResolver:
     Args:
         store: The records.
         kernel: The links and sandboxes.
-        usage: Tells what is in use, wherever its sandbox is.
-        owed: Tears endpoints down.
+        in_use: Tells what is in use, wherever its sandbox is.
+        teardowns: Tears endpoints down.
     """
 
-    def __init__(self, store: Store, kernel: Kernel, usage: Usage, owed: OwedTearDowns) -> None:
+    def __init__(self, store: Store, kernel: Kernel, in_use: InUseCheck, teardowns: TeardownQueue) -> None:
         self._store = store
         self._kernel = kernel
-        self._usage = usage
-        self._owed = owed
+        self._in_use = in_use
+        self._teardowns = teardowns
 
     def begin(self, network: str) -> "Contention":
         """Return what waits for one new endpoint on a CNI network; its time runs from now on."""
-        return Contention(self, self._store, self._owed, network)
+        return Contention(self, self._store, self._teardowns, network)
 
     async def wait_for(self, endpoints: Iterable[EndpointId], limit_s: float) -> None:
         """Wait until some endpoints are gone or their tear down has failed, but not for long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                await self._owed.wait_left(endpoints)
+                await self._teardowns.wait_left(endpoints)
 
     async def of(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
         """Tear down those of some endpoints that are dead; return whether any is gone.
@@ -83,7 +83,7 @@ class ContentionResolver:
                 async with asyncio.TaskGroup() as tasks:  # the lock of one may be held for long
                     for record in dead.values():
                         tasks.create_task(self._give_up(record))
-                await self._owed.wait_left(dead)
+                await self._teardowns.wait_left(dead)
         except TimeoutError:
             pass
         except KernelError as exc:  # then whoever needs the room says what is missing
@@ -92,21 +92,21 @@ class ContentionResolver:
         return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead)
 
     async def _find_dead(self, wanted: Collection[EndpointRecord]) -> dict[EndpointId, EndpointRecord]:
-        gone = await self._usage.spare(await find_dead(self._kernel, wanted))
+        gone = await self._in_use.without_in_use(await find_dead(self._kernel, wanted))
         return {record.id: record for record in (*gone, *await find_abandoned(self._kernel, wanted))}
 
     async def _give_up(self, record: EndpointRecord) -> None:
         log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
-        await self._owed.give_up(record)
+        await self._teardowns.abandon(record)
 
 
 class Contention:
     """What one new endpoint waits for; all waits together end after `WAIT_LIMIT_S`."""
 
-    def __init__(self, resolver: ContentionResolver, store: Store, owed: OwedTearDowns, network: str) -> None:
+    def __init__(self, resolver: ContentionResolver, store: Store, teardowns: TeardownQueue, network: str) -> None:
         self._resolver = resolver
         self._store = store
-        self._owed = owed
+        self._teardowns = teardowns
         self._network = network
         self._deadline = asyncio.get_running_loop().time() + WAIT_LIMIT_S
         self._here: set[EndpointId] = set()
@@ -125,9 +125,9 @@ class Contention:
         """
         wanted = frozenset(map(str, addresses))
         holders = [record.id for record in self._store.endpoints_with_address(wanted)]
-        if await self._in_time(self._owed.wait_left(holders)):
+        if await self._in_time(self._teardowns.wait_left(holders)):
             return
-        for record in self._records(self._owed.leaving.intersection(holders)):
+        for record in self._records(self._teardowns.leaving.intersection(holders)):
             shared = ", ".join(sorted(wanted.intersection(record.addresses)))
             raise Refused(f"address {shared} is not free yet: {_describe(record)}; {_WHAT_TO_DO}")
 
@@ -161,21 +161,21 @@ class Contention:
 
     def describe_leaving(self) -> str:
         """Return what is still being deleted on the CNI network, for the user; empty if nothing is."""
-        for record in self._records(self._of_network(self._owed.leaving)):
+        for record in self._records(self._of_network(self._teardowns.leaving)):
             return f"perhaps what it needs is not free yet: {_describe(record)}; {_WHAT_TO_DO}"
         return ""
 
     def _remember(self) -> None:
-        leaving = self._owed.leaving
+        leaving = self._teardowns.leaving
         here = self._of_network(leaving)
         self._here |= here
         self._elsewhere |= leaving - here - self._here
 
     async def _has_left(self, endpoints: set[EndpointId]) -> bool:
         """Wait until any of some endpoints has left, and take all out that have; return whether one has."""
-        if not endpoints or self._rest_s <= 0 or not await self._in_time(self._owed.wait_any_left(endpoints)):
+        if not endpoints or self._rest_s <= 0 or not await self._in_time(self._teardowns.wait_any_left(endpoints)):
             return False
-        endpoints &= self._owed.leaving
+        endpoints &= self._teardowns.leaving
         return True
 
     async def _have_left_elsewhere(self) -> bool:
@@ -187,8 +187,8 @@ class Contention:
         if not elsewhere or self._rest_s <= 0:
             return False
         limit = min(self._deadline, asyncio.get_running_loop().time() + _ELSEWHERE_LIMIT_S)
-        await self._in_time(self._owed.wait_left(elsewhere, go_first=False), limit)
-        return not elsewhere <= self._owed.leaving
+        await self._in_time(self._teardowns.wait_left(elsewhere, go_first=False), limit)
+        return not elsewhere <= self._teardowns.leaving
 
     async def _in_time(self, wait: Awaitable[None], limit: float | None = None) -> bool:
         try:

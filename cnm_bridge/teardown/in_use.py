@@ -17,7 +17,7 @@ from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, staging_directory
 from state import EndpointId, EndpointRecord
 
-__all__ = ["Usage"]
+__all__ = ["InUseCheck"]
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ _IN_USE: Final = (
 )
 
 
-class Usage:
+class InUseCheck:
     """Tells which endpoints are in use.
 
     Args:
@@ -56,7 +56,7 @@ class Usage:
         found = await self._kernel.altnames_in_use(self._staging)
         return frozenset(endpoint_id for name, endpoint_id in wanted.items() if name in found)
 
-    async def spare(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+    async def without_in_use(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return those of some endpoints that may be torn down: what cannot be known counts as in use.
 
         An endpoint that is in use is said once.

@@ -49,9 +49,9 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
     suspects = [record for record in wanted if record.phase is Phase.JOINED or record.id in orphans]
     if not suspects:
         return ()
-    before = await kernel.find_inhabited()
+    before = await kernel.find_process_namespaces()
     at_home = await _names_at_home(kernel)
-    after = await kernel.find_inhabited()  # no link is missed on its way
+    after = await kernel.find_process_namespaces()  # no link is missed on its way
     inside = before.altnames | after.altnames
 
     def is_abandoned(record: EndpointRecord) -> bool:

@@ -8,10 +8,10 @@ from typing import Final
 
 import structlog
 
-from cni_invoker import PluginStillRuns, end_strays, find_strays
+from cni_invoker import PluginStillRuns, find_orphaned_plugins, kill_orphaned_plugins
 from state import EndpointId
 
-__all__ = ["LeftBehind"]
+__all__ = ["OrphanedPlugins"]
 
 log = structlog.get_logger()
 
@@ -19,7 +19,7 @@ _LIMIT_S: Final = 2.0
 """How long their end is waited for, however many they are: no call is answered before."""
 
 
-class LeftBehind:
+class OrphanedPlugins:
     """Ends the plugins of the previous run, and knows for which endpoints that was without success.
 
     Args:
@@ -36,10 +36,10 @@ class LeftBehind:
         So too those that were to publish ports of a joined endpoint: they would disturb what publishes them once more.
         """
         try:
-            ended = await asyncio.to_thread(end_strays, self._directory, None, limit_s=_LIMIT_S)
+            ended = await asyncio.to_thread(kill_orphaned_plugins, self._directory, None, limit_s=_LIMIT_S)
             if ended:
                 log.warning("plugins.ended", pids=ended)
-                running = await asyncio.to_thread(find_strays, self._directory, None)
+                running = await asyncio.to_thread(find_orphaned_plugins, self._directory, None)
                 self._endpoints = frozenset(stray.container_id for stray in running)
         except OSError as exc:
             log.warning("plugins.not_ended", directory=str(self._directory), error=str(exc))
@@ -51,8 +51,8 @@ class LeftBehind:
             PluginStillRuns: It does not end, because it hangs in the kernel.
         """
         if endpoint_id in self._endpoints:
-            await asyncio.to_thread(end_strays, self._directory, [endpoint_id], limit_s=_LIMIT_S)
-            running = await asyncio.to_thread(find_strays, self._directory, [endpoint_id])
+            await asyncio.to_thread(kill_orphaned_plugins, self._directory, [endpoint_id], limit_s=_LIMIT_S)
+            running = await asyncio.to_thread(find_orphaned_plugins, self._directory, [endpoint_id])
             if running:
                 raise PluginStillRuns(endpoint_id, [str(stray) for stray in running])
             self._endpoints -= {endpoint_id}

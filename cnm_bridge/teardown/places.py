@@ -11,17 +11,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from typing import Final
 
-from cnm_bridge.scheduling.priority_slots import Turns
+from cnm_bridge.scheduling.priority_slots import PrioritySlots
 from state import EndpointId
 
-__all__ = ["TearDownPlaces"]
+__all__ = ["TeardownPlaces"]
 
 
-_TEAR_DOWNS: Final = 16
+_TEARDOWNS: Final = 16
 """At least so many at once, more than plugins. A thousand that begin together would keep calls waiting for seconds."""
 
 
-class TearDownPlaces:
+class TeardownPlaces:
     """Places for tear downs, and for their plugins, which are fewer.
 
     There are as many more for the tear downs that a call waits for, which the others cannot take. A tear down of which
@@ -32,9 +32,9 @@ class TearDownPlaces:
     """
 
     def __init__(self, plugins: int) -> None:
-        tear_downs = max(_TEAR_DOWNS, 2 * plugins)
-        self._tear_downs: Turns[EndpointId] = Turns(tear_downs, for_preferred=tear_downs)
-        self._plugins: Turns[EndpointId] = Turns(plugins, for_preferred=plugins)
+        teardowns = max(_TEARDOWNS, 2 * plugins)
+        self._teardowns: PrioritySlots[EndpointId] = PrioritySlots(teardowns, for_preferred=teardowns)
+        self._plugins: PrioritySlots[EndpointId] = PrioritySlots(plugins, for_preferred=plugins)
         self._preferred: set[EndpointId] = set()
         self._in_background: set[EndpointId] = set()
         self._hung: set[EndpointId] = set()
@@ -44,16 +44,16 @@ class TearDownPlaces:
         """Let tear downs that run, or will be run, go before all others, but for those that hung before."""
         preferred = set(endpoints) - self._hung
         self._preferred |= preferred
-        self._tear_downs.prefer(preferred)
+        self._teardowns.prefer(preferred)
         self._plugins.prefer(preferred)
 
     @asynccontextmanager
-    async def tear_down(self, endpoint_id: EndpointId) -> AsyncIterator[None]:
+    async def teardown(self, endpoint_id: EndpointId) -> AsyncIterator[None]:
         """Run the body, a tear down in the background, in a place."""
         try:
             async with (
                 self._for_hung if endpoint_id in self._hung else nullcontext(),
-                self._tear_downs.take(endpoint_id, preferred=endpoint_id in self._preferred),
+                self._teardowns.take(endpoint_id, preferred=endpoint_id in self._preferred),
             ):
                 self._in_background.add(endpoint_id)
                 yield

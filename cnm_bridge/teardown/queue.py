@@ -10,18 +10,18 @@ import structlog
 
 from cni_invoker import CniError, PluginTimeout
 from cnm_bridge.kernel import KernelError
-from cnm_bridge.scheduling.idle_gate import Lull
+from cnm_bridge.scheduling.idle_gate import IdleGate
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from cnm_bridge.scheduling.retry_queue import Retries
+from cnm_bridge.scheduling.retry_queue import RetryQueue
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.attempts import Attempts
-from cnm_bridge.teardown.in_use import Usage
-from cnm_bridge.teardown.orphaned_plugins import LeftBehind
-from cnm_bridge.teardown.places import TearDownPlaces
-from cnm_bridge.teardown.teardown import TearDown
+from cnm_bridge.teardown.attempts import RunningTeardowns
+from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.teardown.places import TeardownPlaces
+from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, EndpointRecord, Phase, StateError, Store
 
-__all__ = ["OwedTearDown", "OwedTearDowns"]
+__all__ = ["PendingTeardown", "TeardownQueue"]
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ _UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwedTearDown:
+class PendingTeardown:
     """A tear down that is owed.
 
     Attributes:
@@ -44,20 +44,20 @@ class OwedTearDown:
     error: str | None
 
 
-class OwedTearDowns:
+class TeardownQueue:
     """Tears down what is owed, until it is done.
 
     What Docker has asked for gives way to its other calls, unless somebody waits for it; all else begins at once.
 
     Args:
         store: The records.
-        tear_down: The one undo.
-        usage: Tells what is in use, whatever the records say.
+        teardown: The one undo.
+        in_use: Tells what is in use, whatever the records say.
         locks: The locks of endpoints.
         owners: Tells when a DEL that was put off, because a new endpoint claimed the address, can run.
         places: Limits how many are torn down at once.
         boot_id: The kernel's boot ID.
-        left_behind: Ends the plugins that a killed daemon has left behind.
+        orphaned_plugins: Ends the plugins that a killed daemon has left behind.
         quiet_s: Tells for how many seconds Docker has not wanted anything, but for one endpoint.
     """
 
@@ -65,26 +65,26 @@ class OwedTearDowns:
         self,
         *,
         store: Store,
-        tear_down: TearDown,
-        usage: Usage,
+        teardown: Teardown,
+        in_use: InUseCheck,
         locks: KeyedLocks[EndpointId],
         owners: AddressOwners,
-        places: TearDownPlaces,
+        places: TeardownPlaces,
         boot_id: str,
-        left_behind: LeftBehind,
+        orphaned_plugins: OrphanedPlugins,
         quiet_s: Callable[[EndpointId], float],
     ) -> None:
         self._store = store
-        self._tear_down = tear_down
-        self._usage = usage
+        self._teardown = teardown
+        self._in_use = in_use
         self._locks = locks
         self._boot_id = boot_id
         self._places = places
-        self._lull: Lull[EndpointId] = Lull(quiet_s)
-        self._attempts = Attempts()
-        self._left_behind = left_behind
+        self._idle_gate: IdleGate[EndpointId] = IdleGate(quiet_s)
+        self._attempts = RunningTeardowns()
+        self._orphaned_plugins = orphaned_plugins
         self._errors: dict[EndpointId, str] = {}
-        self._retries: Retries[EndpointId] = Retries(
+        self._retries: RetryQueue[EndpointId] = RetryQueue(
             self._attempt,
             first_pause_s=_FIRST_PAUSE_S,
             longest_pause_s=_LONGEST_PAUSE_S,
@@ -93,10 +93,10 @@ class OwedTearDowns:
         owners.when_released(self.add)
 
     @property
-    def all(self) -> Mapping[EndpointId, OwedTearDown]:
+    def all(self) -> Mapping[EndpointId, PendingTeardown]:
         """What is owed now."""
         return {
-            endpoint_id: OwedTearDown(attempts=attempts, error=self._errors.get(endpoint_id))
+            endpoint_id: PendingTeardown(attempts=attempts, error=self._errors.get(endpoint_id))
             for endpoint_id, attempts in self._retries.attempts.items()
         }
 
@@ -111,9 +111,9 @@ class OwedTearDowns:
         return self.untried | self._attempts.running
 
     @property
-    def asked_for(self) -> frozenset[EndpointId]:
+    def requested_ids(self) -> frozenset[EndpointId]:
         """Those of them that Docker has asked for in this life, and was not kept waiting for."""
-        return frozenset(endpoint_id for endpoint_id in self.untried if endpoint_id in self._lull)
+        return frozenset(endpoint_id for endpoint_id in self.untried if endpoint_id in self._idle_gate)
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Owe the tear down of an endpoint; returns at once."""
@@ -145,7 +145,7 @@ class OwedTearDowns:
         ]
         finished = await self._take_up(record for record in suspects if record.phase is Phase.PENDING)
         unfinished = [record.id for record in suspects if record.id not in finished]
-        await self._left_behind.end()
+        await self._orphaned_plugins.end()
         for endpoint_id in unfinished:
             self.add_later(endpoint_id)
             await asyncio.sleep(0)  # there may be ten thousand
@@ -155,7 +155,7 @@ class OwedTearDowns:
         """Store the endpoints that are in use as joined, and return which they are."""
         records = {record.id: record for record in pending}
         try:
-            in_use = await self._usage.find_in_use(records.values())
+            in_use = await self._in_use.find_in_use(records.values())
         except KernelError as exc:
             log.warning("endpoint.usage_unknown", endpoints=sorted(records), error=str(exc))
             return frozenset()
@@ -165,7 +165,7 @@ class OwedTearDowns:
                 await self._store.put_endpoint(replace(records[endpoint_id], phase=phase))
         return in_use
 
-    async def take_over(self, endpoint_id: EndpointId) -> None:
+    async def request(self, endpoint_id: EndpointId) -> None:
         """Owe the tear down of an endpoint that Docker deletes; one that is unknown is gone already.
 
         When this returns, that is on disk. Nobody waits for its plugins; if they have failed they are asked again now.
@@ -181,9 +181,9 @@ class OwedTearDowns:
             if record is None:
                 return
             await self._owe(record)
-            self._lull.add(endpoint_id)
+            self._idle_gate.add(endpoint_id)
 
-    async def give_up(self, record: EndpointRecord) -> None:
+    async def abandon(self, record: EndpointRecord) -> None:
         """Do the same with one that nobody will delete, unless it is not what it was when that was found.
 
         It is torn down at once.
@@ -199,7 +199,7 @@ class OwedTearDowns:
         """Wait until each tear down that is owed now, or those of some endpoints, has been tried once."""
         if endpoints is None:
             wanted = self.untried
-            self._lull.hurry(wanted)
+            self._idle_gate.hurry(wanted)
         else:
             wanted = self.untried.intersection(endpoints)
             self._prefer(wanted)
@@ -231,7 +231,7 @@ class OwedTearDowns:
         """
         try:
             with self._attempts.attempt(record.id):
-                await self._tear_down(record)
+                await self._teardown(record)
         except Exception as exc:
             self._has_failed(record.id, exc)
             self.add(record.id)
@@ -255,7 +255,7 @@ class OwedTearDowns:
     def _hurry(self, endpoints: Iterable[EndpointId]) -> Sequence[EndpointId]:
         """Have some endpoints torn down at once; return those of them for which an attempt runs or comes."""
         due = [endpoint_id for endpoint_id in endpoints if self._is_due(endpoint_id)]
-        self._lull.hurry(due)
+        self._idle_gate.hurry(due)
         self._retries.begin(due)
         return due
 
@@ -273,13 +273,13 @@ class OwedTearDowns:
     async def _attempt(self, endpoint_id: EndpointId) -> bool:
         with structlog.contextvars.bound_contextvars(endpoint_id=endpoint_id):
             try:
-                await self._lull.wait(endpoint_id)
+                await self._idle_gate.wait(endpoint_id)
                 return await self._attempt_in_turn(endpoint_id)
             finally:
-                self._lull.forget(endpoint_id)
+                self._idle_gate.forget(endpoint_id)
 
     async def _attempt_in_turn(self, endpoint_id: EndpointId) -> bool:
-        async with self._places.tear_down(endpoint_id), self._locks.hold(endpoint_id):
+        async with self._places.teardown(endpoint_id), self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is not None:
                 return await self._try(record)
@@ -290,8 +290,8 @@ class OwedTearDowns:
         """Tear down under the endpoint's lock; return whether that was done."""
         try:
             with self._attempts.attempt(record.id):
-                await self._left_behind.refuse(record.id)
-                await self._tear_down(record)
+                await self._orphaned_plugins.refuse(record.id)
+                await self._teardown(record)
         except (CniError, KernelError, StateError) as exc:
             log.warning("endpoint.tear_down_owed", error=str(exc))
             self._has_failed(record.id, exc)

@@ -17,22 +17,22 @@ from typing import Final
 import structlog
 
 from cni_invoker import NetworkConfigurationList, PluginFailed, Result, Runtime
-from cnm_bridge.kernel import IpInterface, Kernel, Snapshot, Whereabouts
+from cnm_bridge.kernel import IpInterface, Kernel, LinkLocation, Snapshot
 from cnm_bridge.model.attachment import cni_attachment
 from cnm_bridge.model.naming import alternative_name, host_link_name
 from cnm_bridge.planning.join_response import given_addresses, with_addresses
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.places import TearDownPlaces
+from cnm_bridge.teardown.places import TeardownPlaces
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 
-__all__ = ["TearDown", "first_pending_plugin"]
+__all__ = ["Teardown", "first_pending_plugin"]
 
 log = structlog.get_logger()
 
 _CHAIN_GONE: Final = re.compile(r"\(nf_tables\): Chain '[^']+' does not exist")
 
 
-class TearDown:
+class Teardown:
     """Undoes an endpoint.
 
     Args:
@@ -44,7 +44,7 @@ class TearDown:
     """
 
     def __init__(
-        self, store: Store, runtime: Runtime, kernel: Kernel, owners: AddressOwners, places: TearDownPlaces
+        self, store: Store, runtime: Runtime, kernel: Kernel, owners: AddressOwners, places: TeardownPlaces
     ) -> None:
         self._store = store
         self._runtime = runtime
@@ -104,7 +104,7 @@ class TearDown:
         await self._delete_all(record, result, addresses)
         return found.value
 
-    async def _bring_back(self, record: EndpointRecord, addresses: tuple[IpInterface, ...] | None) -> Whereabouts:
+    async def _bring_back(self, record: EndpointRecord, addresses: tuple[IpInterface, ...] | None) -> LinkLocation:
         return await self._kernel.bring_back(
             Path(record.attachment.netns),
             record.attachment.ifname,
@@ -146,7 +146,7 @@ class TearDown:
             _network(record),
             cni_attachment(record),
             result,
-            answered=record.answered,
+            added_plugins=record.added_plugins,
             deleted=self._deleted[record.id],
             is_needed=partial(self._is_needed, record),
             # bridge and ptp delete the link first: killed after that, they would never find their masquerading
@@ -176,7 +176,7 @@ class TearDown:
                     _network(record).with_plugins([_network(record).plugins[index]]),
                     cni_attachment(record),
                     result,
-                    answered=int(index < record.answered),
+                    added_plugins=int(index < record.added_plugins),
                     is_needed=partial(self._is_needed, record),
                     restore=partial(self._bring_back, record, (address,)),
                 )

@@ -130,7 +130,7 @@ def make_record(number: int, run_dir: Path, boot_id: str, sandbox: Path) -> Endp
             args=(("IgnoreUnknown", "1"),),
             capability_args={},
         ),
-        answered=1,
+        added_plugins=1,
         result={
             "cniVersion": "1.0.0",
             "interfaces": [

@@ -87,9 +87,9 @@ async def test_a_call_does_not_wait(tmp_path: Path) -> None:
 async def test_the_background_waits(tmp_path: Path) -> None:
     """The name of a network is learned from an engine that takes longer than a call would wait."""
     async with assembled(tmp_path) as daemon, asyncio.TaskGroup() as tasks:
-        learning = tasks.create_task(daemon.binder.run())
+        learning = tasks.create_task(daemon.name_resolver.run())
         with capture_logs() as logged:
             await call(daemon, "CreateNetwork", {"NetworkID": NETWORK, "Options": {}})
-            assert await daemon.binder.wait(NETWORK) == "blue"
+            assert await daemon.name_resolver.wait(NETWORK) == "blue"
         assert [line["event"] for line in logged] == ["network.created", "network.named"]
         learning.cancel()

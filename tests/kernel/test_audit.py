@@ -14,7 +14,7 @@ import pytest
 
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.recovery.artifacts import chain_names, ifb_name
-from cnm_bridge.recovery.orphans import Audit
+from cnm_bridge.recovery.orphans import OrphanAudit
 from spec import JsonObject
 from state import Store
 from tests.kernel.namespace import Namespace
@@ -42,7 +42,7 @@ def reserve(directory: Path, address: str, container_id: str) -> str:
     return str(directory / address)
 
 
-async def look_twice(audit: Audit) -> None:
+async def look_twice(audit: OrphanAudit) -> None:
     """Look at the network `lan` until nothing is in doubt."""
     await audit.look(["lan"])
     assert audit.orphans == ()
@@ -53,7 +53,7 @@ async def look_twice(audit: Audit) -> None:
 
 async def test_what_one_look_sees(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """It is in the making, or being removed, by another runtime; what is gone again was never anybody's."""
-    audit = Audit(store, kernel, tmp_path / "run")
+    audit = OrphanAudit(store, kernel, tmp_path / "run")
     for _ in range(2):
         reserve(RESERVATIONS / "lan", "10.1.2.3", "somebody")
         await audit.look(["lan"])
@@ -67,7 +67,7 @@ async def test_reservations_of_nobody(store: Store, kernel: Kernel, tmp_path: Pa
     """They are told, in every place that a list has or had: of a record, of the list as it is now, and the default."""
     now: JsonObject = {"plugins": [{"type": "ptp", "ipam": {"dataDir": str(tmp_path / "now")}}]}
     await put(store, endpoint(OURS, ipam={"type": "host-local", "dataDir": str(tmp_path / "then")}))
-    audit = Audit(store, kernel, tmp_path / "run")
+    audit = OrphanAudit(store, kernel, tmp_path / "run")
     left = set()
     for place in (RESERVATIONS, tmp_path / "then", tmp_path / "now"):
         reserve(place / "lan", "10.1.2.3", OURS)
@@ -80,7 +80,7 @@ async def test_reservations_of_nobody(store: Store, kernel: Kernel, tmp_path: Pa
 
 async def test_what_another_runtime_has_noted(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """It is that runtime's, if it has noted exactly this; names are no patterns."""
-    audit = Audit(store, kernel, tmp_path / "run")
+    audit = OrphanAudit(store, kernel, tmp_path / "run")
     RESULTS.mkdir()
     (RESULTS / "lan-podman-eth0").touch()
     (RESULTS / "lan-podman2").touch()
@@ -102,10 +102,10 @@ async def test_names_that_are_not_endpoints(store: Store, kernel: Kernel, host: 
     (staging / STRANGE).touch()
     host.ip("link add marked type veth peer name other")
     host.ip("link property add dev marked altname cni-bridge-uplink")
-    remains = await Audit(store, kernel, tmp_path / "run").look([])
+    remains = await OrphanAudit(store, kernel, tmp_path / "run").look([])
     assert {found.endpoint_id for found in remains.values()} == {STRANGE}
     host.ip(f"link property add dev marked altname cni-bridge-{OURS}")
-    remains = await Audit(store, kernel, tmp_path / "run").look([])
+    remains = await OrphanAudit(store, kernel, tmp_path / "run").look([])
     assert {found.endpoint_id for found in remains.values()} == {STRANGE, OURS}
     host.ip("link del marked")
 
@@ -120,7 +120,7 @@ async def test_what_limits_the_bandwidth_of_nobody(
     (RESULTS / "lan-podman-eth0").touch()
     names = {whose: ifb_name("lan", whose) for whose in (OURS, "podman", "nobody")}
     host.ip(*(f"link add {name} type ifb" for name in names.values()), "link add ifb7 type ifb")
-    audit = Audit(store, kernel, tmp_path / "run")
+    audit = OrphanAudit(store, kernel, tmp_path / "run")
     await look_twice(audit)
     assert [orphan.what for orphan in audit.orphans] == [f"link {names['nobody']} (ifb)"]
     host.ip(*(f"link del {name}" for name in (*names.values(), "ifb7")))
@@ -137,7 +137,7 @@ async def test_chains_of_nobody(store: Store, kernel: Kernel, host: Namespace, t
     chains["pod"] = sorted(chain_names("k8s", "pod"))
     for name in itertools.chain(*chains.values()):
         host.run(f"iptables -t nat -N {name}")
-    audit = Audit(store, kernel, tmp_path / "run")
+    audit = OrphanAudit(store, kernel, tmp_path / "run")
     await look_twice(audit)
     assert [orphan.what for orphan in audit.orphans] == [f"iptables -t nat -N {name}" for name in chains["nobody"]]
     for name in itertools.chain(*chains.values()):
@@ -154,7 +154,7 @@ async def test_an_endpoint_that_is_made_meanwhile(
         waits.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nuntil [ -e {tmp_path}/go ]; do sleep 0.02; done\n")
         waits.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
-    audit = Audit(store, kernel, tmp_path / "run")
+    audit = OrphanAudit(store, kernel, tmp_path / "run")
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
         looking = tasks.create_task(audit.look(["lan"]))
         while not (tmp_path / "begun").exists():  # noqa: ASYNC110  # a file is polled

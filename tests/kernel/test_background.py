@@ -10,7 +10,7 @@ import structlog
 
 from cnm_bridge.daemon import assemble
 from cnm_bridge.endpoints import sandbox_sync as settling_module
-from cnm_bridge.endpoints.sandbox_sync import Settling
+from cnm_bridge.endpoints.sandbox_sync import SandboxSync
 from cnm_bridge.kernel import Kernel, Placement
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import Settings
@@ -48,12 +48,12 @@ async def test_an_engine_that_talks_nonsense(store: Store, tmp_path: Path) -> No
 async def test_a_snapshot_that_is_none(store: Store, kernel: Kernel) -> None:
     """One endpoint that cannot be settled does not keep the others from that, nor the daemon from starting."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    settling = Settling(store, kernel, locks)
+    sandbox_sync = SandboxSync(store, kernel, locks)
     record = replace(endpoint("1" * 64), snapshot={"link": 7}, sandbox_key="/run/docker/netns/1")
     await put(store, record)
     with structlog.testing.capture_logs() as said:
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(settling.run())
+            running = tasks.create_task(sandbox_sync.run())
             async with asyncio.timeout(20):
                 while not said:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
@@ -70,11 +70,11 @@ async def test_links_of_the_previous_run_do_not_hold_up_new_ones(
     for number in range(1, 21):
         record = endpoint(f"{number:064x}")
         await put(store, replace(record, snapshot=TUNED, sandbox_key=str(sandbox.path)))
-    settling = Settling(store, kernel, KeyedLocks())
+    sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
     with structlog.testing.capture_logs() as logged:
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(settling.run())
-            while len(settling._watches) < settling_module._AT_ONCE:  # noqa: ASYNC110
+            running = tasks.create_task(sandbox_sync.run())
+            while len(sandbox_sync._watches) < settling_module._AT_ONCE:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             await asyncio.sleep(0)  # the last one has its place now
             none = Placement(addresses=(), destinations=())

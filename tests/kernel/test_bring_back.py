@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.kernel import IpInterface, Kernel, KernelError, Whereabouts
+from cnm_bridge.kernel import IpInterface, Kernel, KernelError, LinkLocation
 from tests.kernel.namespace import Namespace
 
 HOST_NAME = "cb0123456789a"
@@ -37,7 +37,7 @@ async def bring_back(
     staging: Namespace,
     sandbox: Path | None = None,
     addresses: tuple[IpInterface, ...] | None = ADDRESSES,
-) -> Whereabouts:
+) -> LinkLocation:
     """Bring `eth0` back."""
     return await kernel.bring_back(
         staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME, sandbox=sandbox, addresses=addresses
@@ -60,14 +60,14 @@ def assert_replaced(staging: Namespace) -> None:
 
 async def test_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """Docker has put it back after Leave, or never took it."""
-    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
 async def test_from_the_host_under_whatever_name(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """It is known by its alternative name."""
     host.ip(f"link set {HOST_NAME} name renamed")
-    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
@@ -76,7 +76,7 @@ async def test_from_the_host_without_its_alternative_name(
 ) -> None:
     """A container that may configure its network took it off; our name in the host namespace is enough."""
     host.ip(f"link property del dev {HOST_NAME} altname {ALTNAME}")
-    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
@@ -84,7 +84,7 @@ async def test_from_the_sandbox(kernel: Kernel, host: Namespace, taken_out: Name
     """Docker calls it ethN there, and it is up with addresses and routes."""
     host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth1")
     sandbox.ip("link set eth1 up", "address add 10.1.0.2/24 dev eth1", "route add default via 10.1.0.1")
-    assert await bring_back(kernel, taken_out, sandbox.path) is Whereabouts.SANDBOX
+    assert await bring_back(kernel, taken_out, sandbox.path) is LinkLocation.SANDBOX
     assert_back(host, taken_out)
     assert sandbox.links() == set()
 
@@ -94,7 +94,7 @@ async def test_from_a_sandbox_that_is_mounted_nowhere(
 ) -> None:
     """A container that Docker has lost runs on; nothing but its processes leads to its link."""
     host.ip(f"link set {HOST_NAME} netns {inhabited.path} name eth0")
-    assert await bring_back(kernel, taken_out, tmp_path / "unmounted") is Whereabouts.SANDBOX
+    assert await bring_back(kernel, taken_out, tmp_path / "unmounted") is LinkLocation.SANDBOX
     assert_back(host, taken_out)
     assert inhabited.links() == set()
 
@@ -104,7 +104,7 @@ async def test_from_staging_which_it_never_left(kernel: Kernel, host: Namespace,
     veth.ip(
         "address add 10.1.0.9/24 dev eth0", "address add 192.168.7.7/24 dev eth0", "address add fd00::9/64 dev eth0"
     )
-    assert await bring_back(kernel, veth) is Whereabouts.STAGING
+    assert await bring_back(kernel, veth) is LinkLocation.STAGING
     assert_back(host, veth)
 
 
@@ -112,21 +112,21 @@ async def test_from_staging_which_it_never_left(kernel: Kernel, host: Namespace,
 async def test_from_staging_on_its_way_out(kernel: Kernel, host: Namespace, veth: Namespace, name: str) -> None:
     """The daemon died after it had marked the link, or renamed it."""
     veth.ip(f"link property add dev eth0 altname {ALTNAME}", "link set eth0 down", f"link set eth0 name {name}")
-    assert await bring_back(kernel, veth) is Whereabouts.STAGING
+    assert await bring_back(kernel, veth) is LinkLocation.STAGING
     assert_back(host, veth)
 
 
 async def test_gone(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """A veth takes the place of a link that died with its container."""
     host.ip(f"link delete {HOST_NAME}")
-    assert await bring_back(kernel, taken_out) is Whereabouts.GONE
+    assert await bring_back(kernel, taken_out) is LinkLocation.GONE
     assert_replaced(taken_out)
 
 
 async def test_twice(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """The second call finds everything in place."""
     await bring_back(kernel, taken_out)
-    assert await bring_back(kernel, taken_out) is Whereabouts.STAGING
+    assert await bring_back(kernel, taken_out) is LinkLocation.STAGING
     assert_back(host, taken_out)
 
 
@@ -134,7 +134,7 @@ async def test_gone_twice(kernel: Kernel, host: Namespace, taken_out: Namespace)
     """One veth is enough."""
     host.ip(f"link delete {HOST_NAME}")
     await bring_back(kernel, taken_out)
-    assert await bring_back(kernel, taken_out) is Whereabouts.STAGING
+    assert await bring_back(kernel, taken_out) is LinkLocation.STAGING
     assert_replaced(taken_out)
 
 
@@ -143,22 +143,22 @@ async def test_the_link_turns_up_after_all(
 ) -> None:
     """It was in a sandbox nobody had told of; the veth of the first call makes room."""
     host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth0")
-    assert await bring_back(kernel, taken_out) is Whereabouts.GONE
-    assert await bring_back(kernel, taken_out, sandbox.path) is Whereabouts.SANDBOX
+    assert await bring_back(kernel, taken_out) is LinkLocation.GONE
+    assert await bring_back(kernel, taken_out, sandbox.path) is LinkLocation.SANDBOX
     assert_back(host, taken_out)
 
 
 async def test_staging_is_gone(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """It is made again at its path, and the link comes back to it."""
     await kernel.remove_staging(taken_out.path)
-    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
 async def test_everything_is_gone(kernel: Kernel, tmp_path: Path) -> None:
     """As after a reboot: namespace and veth are made."""
     staging = Namespace(tmp_path / "netns" / "endpoint")
-    assert await bring_back(kernel, staging, tmp_path / "sandbox") is Whereabouts.GONE
+    assert await bring_back(kernel, staging, tmp_path / "sandbox") is LinkLocation.GONE
     assert_replaced(staging)
     await kernel.remove_staging(staging.path)
 
@@ -172,7 +172,7 @@ async def test_a_sandbox_that_is_none(
     if kind == "plain file":
         sandbox.touch()
     host.ip(f"link delete {HOST_NAME}")
-    assert await bring_back(kernel, taken_out, sandbox) is Whereabouts.GONE
+    assert await bring_back(kernel, taken_out, sandbox) is LinkLocation.GONE
     assert_replaced(taken_out)
 
 
@@ -182,7 +182,7 @@ async def test_links_of_others_are_left_alone(
     """The name of ours in staging is not enough, neither in the host namespace nor in the sandbox."""
     host.ip(f"link delete {HOST_NAME}", "link add eth0 up type veth peer name other")
     sandbox.ip("link add eth0 up type veth peer name peer")
-    assert await bring_back(kernel, taken_out, sandbox.path) is Whereabouts.GONE
+    assert await bring_back(kernel, taken_out, sandbox.path) is LinkLocation.GONE
     assert host.links() == {"eth0", "other"}
     assert host.is_up("eth0")
     assert sandbox.links() == {"eth0", "peer"}
@@ -196,14 +196,14 @@ async def test_a_link_of_that_ordinary_name_is_left_alone(kernel: Kernel, host: 
     found = await kernel.bring_back(
         veth.path, "eth0", host_name=HOST_NAME, altname="marked", sandbox=None, addresses=ADDRESSES
     )
-    assert found is Whereabouts.STAGING
+    assert found is LinkLocation.STAGING
     assert host.links() == {"outside", "marked", "other"}
     host.ip("link delete marked")
 
 
 async def test_no_result_to_take_addresses_from(kernel: Kernel, veth: Namespace) -> None:
     """A link that never left keeps what its plugin gave it."""
-    assert await bring_back(kernel, veth, addresses=None) is Whereabouts.STAGING
+    assert await bring_back(kernel, veth, addresses=None) is LinkLocation.STAGING
     assert veth.addresses("eth0") == ["10.1.0.2/24"]
     assert veth.is_up("eth0")
 
@@ -219,14 +219,14 @@ async def test_what_it_has_in_staging(kernel: Kernel, veth: Namespace, staging: 
 
 async def test_a_result_without_addresses(kernel: Kernel, veth: Namespace) -> None:
     """A link of layer 2 has none, not even a link-local one."""
-    assert await bring_back(kernel, veth, addresses=()) is Whereabouts.STAGING
+    assert await bring_back(kernel, veth, addresses=()) is LinkLocation.STAGING
     assert b"inet" not in veth.run("ip address show dev eth0")
 
 
 async def test_ipv6_switched_off(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """It is switched on for the link, as the plugins do it, when the link is to have an IPv6 address."""
     taken_out.run("sh -c 'echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6'")
-    assert await bring_back(kernel, taken_out) is Whereabouts.HOST
+    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
@@ -244,7 +244,7 @@ async def test_a_macvlan(kernel: Kernel, host: Namespace, staging: Namespace) ->
     host.ip(f"link add link parent name temporary address {MAC} type macvlan mode bridge")
     host.ip(f"link set temporary netns {staging.path} name eth0")
     await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
-    assert await bring_back(kernel, staging) is Whereabouts.HOST
+    assert await bring_back(kernel, staging) is LinkLocation.HOST
     assert staging.link("eth0")["address"] == MAC
     assert staging.addresses("eth0") == TEXTS
     host.ip("link delete parent")

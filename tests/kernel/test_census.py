@@ -96,7 +96,7 @@ async def test_processes_that_are_not_to_be_trusted(sandbox: Namespace, tmp_path
     kernel.distrust_processes()
     assert ALTNAME in await kernel.altnames_in_use(tmp_path)
     with pytest.raises(KernelError, match="PID namespace"):
-        await kernel.find_inhabited()
+        await kernel.find_process_namespaces()
     sandbox.ip("link del marked")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from cnm_bridge.engine import Engine
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.recovery.completeness import Certainty
+from cnm_bridge.recovery.completeness import InventoryCheck
 from state import NetworkId, NetworkRecord, Phase, Store
 from tests.kernel.engine import FakeEngine, network
 from tests.kernel.namespace import Namespace
@@ -30,12 +30,12 @@ class Host:
     kernel: Kernel
     run_dir: Path
 
-    async def find_doubt(self) -> str | None:
+    async def find_gap(self) -> str | None:
         """Ask the object under test."""
         engine = Engine(self.engine.host, 5)
-        return await Certainty(
+        return await InventoryCheck(
             store=self.store, engine=engine, kernel=self.kernel, driver="cni-bridge", run_dir=self.run_dir
-        ).find_doubt()
+        ).find_gap()
 
 
 @pytest.fixture(name="host")
@@ -51,9 +51,9 @@ async def make_host(store: Store, kernel: Kernel, tmp_path: Path) -> AsyncIterat
 
 async def test_all_is_known(host: Host) -> None:
     """There is no doubt; a network that Docker has removed a moment ago casts none."""
-    assert await host.find_doubt() is None
+    assert await host.find_gap() is None
     await host.store.put_network(NetworkRecord(id=OTHER, configuration="lan", name=None, internal=False, options={}))
-    assert await host.find_doubt() is None
+    assert await host.find_gap() is None
 
 
 @pytest.mark.parametrize("where", [NETWORK, OTHER], ids=["known network", "unknown network"])
@@ -61,38 +61,38 @@ async def test_all_is_known(host: Host) -> None:
 async def test_an_endpoint_without_a_record(host: Host, where: NetworkId, scope: str) -> None:
     """Docker has it, on a network that is stored or on one that is not."""
     host.engine.networks[where] = network(where, UNKNOWN, scope=scope)
-    assert UNKNOWN in (await host.find_doubt() or "")
+    assert UNKNOWN in (await host.find_gap() or "")
 
 
 async def test_an_engine_that_has_not_been_seen(host: Host) -> None:
     """It may be any, and what it has not may be there all the same: also that of a store that was lost."""
     host.engine.identity = "BBBB"
-    assert "BBBB" in (await host.find_doubt() or "")
+    assert "BBBB" in (await host.find_gap() or "")
 
 
 async def test_another_name_of_the_driver(host: Host) -> None:
     """Docker's list of the driver's networks is another's then."""
     host.engine.networks[NETWORK] = network(NETWORK, KNOWN, driver="second-name")
-    assert "second-name" in (await host.find_doubt() or "")
+    assert "second-name" in (await host.find_gap() or "")
 
 
 async def test_no_answer(host: Host) -> None:
     """Without the engine nothing is certain, nor with half an answer."""
     host.engine.networks[NETWORK] = {**network(NETWORK), "Containers": None}
-    assert "Containers" in (await host.find_doubt() or "")
+    assert "Containers" in (await host.find_gap() or "")
     host.engine.path.unlink()
-    assert "Docker Engine" in (await host.find_doubt() or "")
+    assert "Docker Engine" in (await host.find_gap() or "")
 
 
 async def test_a_link_in_a_sandbox_without_a_record(host: Host, sandbox: Namespace) -> None:
     """Whatever Docker says: it may be of another engine, or of this one when it has lost its own store."""
     altname = f"cni-bridge-{UNKNOWN}"
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname {altname}")
-    assert UNKNOWN in (await host.find_doubt() or "")
+    assert UNKNOWN in (await host.find_gap() or "")
     sandbox.ip(f"link property del dev marked altname {altname}")
     sandbox.ip(f"link property add dev marked altname cni-bridge-{KNOWN}")
     sandbox.ip("link property add dev marked altname cni-bridge-uplink")
-    assert await host.find_doubt() is None
+    assert await host.find_gap() is None
     sandbox.ip("link del marked")
 
 
@@ -101,5 +101,5 @@ async def test_an_endpoint_that_is_made_meanwhile(host: Host) -> None:
     made = endpoint("3" * 64, Phase.PENDING)
     host.engine.networks[NETWORK] = network(NETWORK, KNOWN, made.id)
     host.engine.on_network = partial(put, host.store, made)
-    assert await host.find_doubt() is None
+    assert await host.find_gap() is None
     assert host.store.find_endpoint(made.id) == made

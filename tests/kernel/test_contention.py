@@ -116,7 +116,7 @@ async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
     data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
     body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-        background = tasks.create_task(host.daemon.owed.run())
+        background = tasks.create_task(host.daemon.teardowns.run())
         await host.call("CreateNetwork", body)
         try:
             assert await host.create(FIRST) == f"{ADDRESS}/32"
@@ -187,5 +187,5 @@ async def test_a_refusal_beside_a_network_that_hangs(
         await pool.delete(THIRD)
         with pytest.raises(PluginFailed, match="no IP addresses available"):
             await pool.create(SECOND)
-        assert THIRD in pool.daemon.owed.leaving
-        assert pool.daemon.owed.all[EndpointId(THIRD)].attempts == 0
+        assert THIRD in pool.daemon.teardowns.leaving
+        assert pool.daemon.teardowns.all[EndpointId(THIRD)].attempts == 0

@@ -13,11 +13,11 @@ from cnm_bridge.kernel import Kernel
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.contention import ContentionResolver
-from cnm_bridge.teardown.in_use import Usage
-from cnm_bridge.teardown.orphaned_plugins import LeftBehind
-from cnm_bridge.teardown.places import TearDownPlaces
-from cnm_bridge.teardown.queue import OwedTearDowns
-from cnm_bridge.teardown.teardown import TearDown
+from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.teardown.places import TeardownPlaces
+from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, Phase, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
@@ -39,20 +39,20 @@ def make_kernel(tmp_path: Path, inhabited: Namespace) -> Kernel:
 async def test_a_lock_that_is_held(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """A call for the dead endpoint hangs and has its lock: that is not waited for without end."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    owners, places = AddressOwners(store), TearDownPlaces(Limits().executions)
-    usage = Usage(kernel, tmp_path / "run")
-    owed = OwedTearDowns(
+    owners, places = AddressOwners(store), TeardownPlaces(Limits().executions)
+    in_use = InUseCheck(kernel, tmp_path / "run")
+    teardowns = TeardownQueue(
         store=store,
-        tear_down=TearDown(store, Runtime([], Limits()), kernel, owners, places),
-        usage=usage,
+        teardown=Teardown(store, Runtime([], Limits()), kernel, owners, places),
+        in_use=in_use,
         locks=locks,
         owners=owners,
-        left_behind=LeftBehind(tmp_path / "running"),
+        orphaned_plugins=OrphanedPlugins(tmp_path / "running"),
         places=places,
         boot_id="0c1f",
         quiet_s=lambda _: 60.0,
     )
-    resolver = ContentionResolver(store, kernel, usage, owed)
+    resolver = ContentionResolver(store, kernel, in_use, teardowns)
     await put(store, replace(endpoint(ID), sandbox_key=str(tmp_path / "gone")))
     async with asyncio.timeout(20):
         async with locks.hold(ID):

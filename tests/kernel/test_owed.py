@@ -17,11 +17,11 @@ from cni_invoker import Limits, NetworkConfigurationList, PluginTimeout, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.in_use import Usage
-from cnm_bridge.teardown.orphaned_plugins import LeftBehind
-from cnm_bridge.teardown.places import TearDownPlaces
-from cnm_bridge.teardown.queue import OwedTearDowns
-from cnm_bridge.teardown.teardown import TearDown
+from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.teardown.places import TeardownPlaces
+from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
@@ -30,7 +30,7 @@ BOOT = "0c1f"
 FIRST, SECOND = token_hex(32), token_hex(32)  # nobody else's: processes of the whole machine are looked at
 
 
-class Slow(TearDown):
+class Slow(Teardown):
     """A tear down that counts how many there are at once."""
 
     at_once = 0
@@ -110,26 +110,26 @@ def make_owed(
     store: Store,
     kernel: Kernel,
     run_dir: Path,
-    tear_down: type[TearDown] = TearDown,
+    teardown: type[Teardown] = Teardown,
     *,
     docker: Docker | None = None,
     owners: AddressOwners | None = None,
-) -> OwedTearDowns:
+) -> TeardownQueue:
     """Make the object under test, without any plugin."""
     docker = docker or Docker()
     owners = owners or AddressOwners(store)
-    places = TearDownPlaces(Limits().executions)
-    undo = tear_down(store, Runtime([], Limits()), kernel, owners, places)
+    places = TeardownPlaces(Limits().executions)
+    undo = teardown(store, Runtime([], Limits()), kernel, owners, places)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    return OwedTearDowns(
+    return TeardownQueue(
         store=store,
-        tear_down=undo,
-        usage=Usage(kernel, run_dir),
+        teardown=undo,
+        in_use=InUseCheck(kernel, run_dir),
         locks=locks,
         owners=owners,
         places=places,
         boot_id=BOOT,
-        left_behind=LeftBehind(run_dir / "running"),
+        orphaned_plugins=OrphanedPlugins(run_dir / "running"),
         quiet_s=docker.quiet_s,
     )
 
@@ -138,24 +138,24 @@ async def test_what_nobody_will_delete(store: Store, kernel: Kernel, tmp_path: P
     """It is given up at once, and torn down in the background; a bug with one, or a wait, is not another's."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id))
-    owed = make_owed(store, kernel, tmp_path / "run", Clumsy)
+    teardowns = make_owed(store, kernel, tmp_path / "run", Clumsy)
     async with asyncio.timeout(20):
         for record in store.endpoints():
-            await owed.give_up(record)
+            await teardowns.abandon(record)
         assert {record.phase for record in store.endpoints()} == {Phase.DELETING}
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(owed.run())
-            await owed.wait_tried()
+            running = tasks.create_task(teardowns.run())
+            await teardowns.wait_tried()
             running.cancel()
     assert [record.id for record in store.endpoints()] == [FIRST]
-    assert set(owed.all) == {FIRST}
+    assert set(teardowns.all) == {FIRST}
 
 
 @asynccontextmanager
-async def running(owed: OwedTearDowns) -> AsyncIterator[None]:
+async def running(teardowns: TeardownQueue) -> AsyncIterator[None]:
     """Have tear downs done in the background."""
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(owed.run())
+        task = tasks.create_task(teardowns.run())
         yield
         task.cancel()
 
@@ -177,16 +177,16 @@ async def test_what_docker_asks_for_gives_way_to_its_calls(store: Store, kernel:
     """It is on disk at once, and begins when Docker has been quiet for a moment."""
     await put(store, endpoint(FIRST, Phase.READY))
     docker = Docker()
-    owed = make_owed(store, kernel, tmp_path / "run", Slow, docker=docker)
-    async with running(owed):
-        await owed.take_over(EndpointId(FIRST))
+    teardowns = make_owed(store, kernel, tmp_path / "run", Slow, docker=docker)
+    async with running(teardowns):
+        await teardowns.request(EndpointId(FIRST))
         assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.DELETING
         await asyncio.sleep(0.3)
-        assert owed.untried == owed.asked_for == {FIRST}
+        assert teardowns.untried == teardowns.requested_ids == {FIRST}
         docker.quiet_for = 60.0
         await wait_gone(store, FIRST)
-        await owed.wait_tried()
-    assert (owed.all, owed.asked_for) == ({}, frozenset())
+        await teardowns.wait_tried()
+    assert (teardowns.all, teardowns.requested_ids) == ({}, frozenset())
 
 
 @pytest.mark.usefixtures("patient")
@@ -194,14 +194,14 @@ async def test_what_somebody_waits_for(store: Store, kernel: Kernel, tmp_path: P
     """It begins at once, though Docker is not quiet; so does that of which alone Docker wants something."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.READY))
-    owed = make_owed(store, kernel, tmp_path / "run", Slow)
-    async with running(owed):
+    teardowns = make_owed(store, kernel, tmp_path / "run", Slow)
+    async with running(teardowns):
         for endpoint_id in (FIRST, SECOND):
-            await owed.take_over(EndpointId(endpoint_id))
+            await teardowns.request(EndpointId(endpoint_id))
         await wait_gone(store, SECOND)
         await asyncio.sleep(0.05)
         assert [record.id for record in store.endpoints()] == [FIRST]
-        await owed.wait_tried([EndpointId(FIRST)])
+        await teardowns.wait_tried([EndpointId(FIRST)])
         assert store.endpoints() == ()
 
 
@@ -211,13 +211,13 @@ async def test_docker_deletes_what_has_failed(
     """It is tried again at once, however long the pause is yet."""
     monkeypatch.setattr("cnm_bridge.teardown.queue._FIRST_PAUSE_S", 3600.0)
     await put(store, endpoint(SECOND, Phase.READY))
-    owed = make_owed(store, kernel, tmp_path / "run", Sulky)
-    async with running(owed):
-        await owed.take_over(EndpointId(SECOND))
-        await owed.wait_tried()
-        assert "sulk" in str(owed.all[EndpointId(SECOND)].error)
+    teardowns = make_owed(store, kernel, tmp_path / "run", Sulky)
+    async with running(teardowns):
+        await teardowns.request(EndpointId(SECOND))
+        await teardowns.wait_tried()
+        assert "sulk" in str(teardowns.all[EndpointId(SECOND)].error)
         monkeypatch.setattr(Sulky, "is_sulky", False)
-        await owed.take_over(EndpointId(SECOND))
+        await teardowns.request(EndpointId(SECOND))
         await wait_gone(store, SECOND)
 
 
@@ -231,16 +231,16 @@ async def test_what_cannot_be_stored(
     async def refuse(record: EndpointRecord) -> None:
         raise StateUnusable(tmp_path, "write", f"no space for {record.id}")
 
-    owed = make_owed(store, kernel, tmp_path / "run", Slow)
+    teardowns = make_owed(store, kernel, tmp_path / "run", Slow)
     with monkeypatch.context() as full:
         full.setattr(store, "put_endpoint", refuse)
         with pytest.raises(StateUnusable, match="no space"):
-            await owed.take_over(EndpointId(FIRST))
-        await owed.give_up(store.get_endpoint(EndpointId(SECOND)))
-    assert owed.untried == {FIRST, SECOND}
-    assert owed.asked_for == frozenset()
-    async with running(owed):
-        await owed.wait_tried()
+            await teardowns.request(EndpointId(FIRST))
+        await teardowns.abandon(store.get_endpoint(EndpointId(SECOND)))
+    assert teardowns.untried == {FIRST, SECOND}
+    assert teardowns.requested_ids == frozenset()
+    async with running(teardowns):
+        await teardowns.wait_tried()
     assert store.endpoints() == ()
 
 
@@ -248,18 +248,18 @@ async def test_what_cannot_be_stored(
 async def test_what_docker_did_not_ask_for(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """It gives way to nobody: Docker may have started the container again, and need what it has."""
     await put(store, endpoint(FIRST, Phase.READY))
-    owed = make_owed(store, kernel, tmp_path / "run", Slow)
-    async with running(owed):
-        await owed.give_up(store.get_endpoint(EndpointId(FIRST)))
-        assert owed.asked_for == frozenset()
+    teardowns = make_owed(store, kernel, tmp_path / "run", Slow)
+    async with running(teardowns):
+        await teardowns.abandon(store.get_endpoint(EndpointId(FIRST)))
+        assert teardowns.requested_ids == frozenset()
         await wait_gone(store, FIRST)
 
 
 async def test_an_endpoint_that_nobody_knows(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """It is gone already, or never was."""
-    owed = make_owed(store, kernel, tmp_path / "run")
-    await owed.take_over(EndpointId(FIRST))
-    assert (owed.all, owed.asked_for) == ({}, frozenset())
+    teardowns = make_owed(store, kernel, tmp_path / "run")
+    await teardowns.request(EndpointId(FIRST))
+    assert (teardowns.all, teardowns.requested_ids) == ({}, frozenset())
 
 
 async def test_what_has_changed_since(store: Store, kernel: Kernel, tmp_path: Path) -> None:
@@ -267,9 +267,9 @@ async def test_what_has_changed_since(store: Store, kernel: Kernel, tmp_path: Pa
     await put(store, endpoint(FIRST, Phase.READY))
     (found,) = store.endpoints()
     await store.put_endpoint(replace(found, phase=Phase.JOINED))
-    owed = make_owed(store, kernel, tmp_path / "run")
-    await owed.give_up(found)
-    assert (owed.all, store.get_endpoint(EndpointId(FIRST)).phase) == ({}, Phase.JOINED)
+    teardowns = make_owed(store, kernel, tmp_path / "run")
+    await teardowns.abandon(found)
+    assert (teardowns.all, store.get_endpoint(EndpointId(FIRST)).phase) == ({}, Phase.JOINED)
 
 
 async def test_a_record_that_was_not_the_latest(
@@ -279,10 +279,10 @@ async def test_a_record_that_was_not_the_latest(
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.PENDING, boot_id=BOOT))
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
-    owed = make_owed(store, kernel, tmp_path / "run")
+    teardowns = make_owed(store, kernel, tmp_path / "run")
     with sandbox.living():
-        assert await owed.add_unfinished() == 1
-    assert set(owed.all) == {SECOND}
+        assert await teardowns.add_unfinished() == 1
+    assert set(teardowns.all) == {SECOND}
     assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.JOINED
     sandbox.ip("link del marked")
 
@@ -292,10 +292,10 @@ async def test_what_is_given_up(store: Store, kernel: Kernel, sandbox: Namespace
     await put(store, endpoint(FIRST, boot_id=BOOT))
     await store.put_endpoint(endpoint(FIRST, Phase.DELETING, boot_id=BOOT))
     await put(store, endpoint(SECOND, boot_id="an earlier one"))
-    owed = make_owed(store, kernel, tmp_path / "run")
+    teardowns = make_owed(store, kernel, tmp_path / "run")
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
     with sandbox.living():
-        assert await owed.add_unfinished() == 2
+        assert await teardowns.add_unfinished() == 2
     sandbox.ip("link del marked")
 
 
@@ -304,15 +304,15 @@ async def test_plugins_that_hang_again(store: Store, kernel: Kernel, tmp_path: P
     for number in range(40):
         await put(store, endpoint(f"{number:064x}", Phase.READY))
     await put(store, endpoint(SECOND, Phase.READY))
-    owed = make_owed(store, kernel, tmp_path / "run", Stuck)
+    teardowns = make_owed(store, kernel, tmp_path / "run", Stuck)
     most = Limits().executions // 2
-    async with running(owed):
+    async with running(teardowns):
         for record in store.endpoints():
             if record.id != SECOND:
-                await owed.give_up(record)
+                await teardowns.abandon(record)
         while len(Stuck.at_work) < most:  # noqa: ASYNC110 - nobody would set an event
             await asyncio.sleep(0.01)
-        await owed.give_up(store.get_endpoint(EndpointId(SECOND)))
+        await teardowns.abandon(store.get_endpoint(EndpointId(SECOND)))
         await wait_gone(store, SECOND)
         assert len(Stuck.at_work) == most
 
@@ -325,13 +325,13 @@ async def test_one_that_was_put_off(
     walled = endpoint(FIRST, plugins=[{"type": "firewall"}])
     await put(store, replace(walled, addresses=("10.1.0.2",)))
     owners = AddressOwners(store)
-    owed = make_owed(store, kernel, tmp_path / "run", Walled, owners=owners)
+    teardowns = make_owed(store, kernel, tmp_path / "run", Walled, owners=owners)
     configuration = NetworkConfigurationList.from_document(walled.attachment.configuration)
-    async with running(owed):
+    async with running(teardowns):
         with owners.claim(EndpointId(SECOND), [ip_address("10.1.0.2")], configuration):
-            await owed.give_up(store.get_endpoint(EndpointId(FIRST)))
-            await owed.wait_tried([EndpointId(FIRST)])
-            error = owed.all[EndpointId(FIRST)].error
+            await teardowns.abandon(store.get_endpoint(EndpointId(FIRST)))
+            await teardowns.wait_tried([EndpointId(FIRST)])
+            error = teardowns.all[EndpointId(FIRST)].error
             assert error is not None
             assert "plugin firewall waits for container" in error
         await wait_gone(store, FIRST)
@@ -342,11 +342,11 @@ async def test_many(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     limit = max(16, 2 * Limits().executions)
     for number in range(limit + 20):
         await put(store, endpoint(f"{number:064x}", Phase.PENDING))
-    owed = make_owed(store, kernel, tmp_path / "run", Slow)
+    teardowns = make_owed(store, kernel, tmp_path / "run", Slow)
     async with asyncio.TaskGroup() as tasks:
-        assert await owed.add_unfinished() == limit + 20
-        running = tasks.create_task(owed.run())
-        await owed.wait_tried()
+        assert await teardowns.add_unfinished() == limit + 20
+        running = tasks.create_task(teardowns.run())
+        await teardowns.wait_tried()
         running.cancel()
     assert store.endpoints() == ()
     assert Slow.most == limit

@@ -15,7 +15,7 @@ import pytest
 
 from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList, Runtime
 from cnm_bridge.recovery.attachment_cache import EndpointCache
-from cnm_bridge.recovery.plugin_gc import PluginGarbage
+from cnm_bridge.recovery.plugin_gc import PluginGc
 from spec import JsonObject
 from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
 from tests.kernel.namespace import Namespace
@@ -81,7 +81,7 @@ def record(attachment: Attachment, network: NetworkConfigurationList, result: Js
             args=(),
             capability_args={},
         ),
-        answered=len(network.plugins),
+        added_plugins=len(network.plugins),
         result=result,
     )
 
@@ -109,9 +109,9 @@ async def test_what_nobody_has_goes(plugin_dirs: list[Path], tmp_path: Path) -> 
             results[name] = attachment, await runtime.add(network, attachment)
         kept, result = results["kept"]
         await store.put_endpoint(record(kept, network, result.document))
-        garbage = PluginGarbage(runtime, EndpointCache(store), [FileCache()])
+        plugin_gc = PluginGc(runtime, EndpointCache(store), [FileCache()])
         assert {file.name for file in ledger.iterdir()} == {"kept", "lost"}
-        await garbage.collect([network])
+        await plugin_gc.collect([network])
         assert {file.name for file in ledger.iterdir()} == {"kept"}
         (address,) = result.addresses_of("eth0")
         assert Namespace(Path(kept.netns)).addresses("eth0") == [str(address)]

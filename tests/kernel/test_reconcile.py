@@ -64,4 +64,4 @@ async def test_a_network_that_went_before_its_endpoint(store: Store, engine: Fak
     async with engine.running():
         await daemon.reconcile.once()
     assert [found.phase for found in store.endpoints()] == [Phase.DELETING]
-    assert daemon.owed.all.keys() == {record.id}
+    assert daemon.teardowns.all.keys() == {record.id}

@@ -14,11 +14,11 @@ from cnm_bridge.kernel import (
     Kernel,
     Neighbour,
     NotCarriable,
-    NotSettled,
     Observation,
     ReplacedRoute,
     Route,
-    Settlement,
+    SandboxNotSynced,
+    SandboxPlan,
     Snapshot,
     Sysctl,
 )
@@ -45,9 +45,9 @@ def route(destination: str, gateway: str | None = None, *, metric: int = 0, mtu:
     )
 
 
-def everything_of(snapshot: Snapshot) -> Settlement:
+def everything_of(snapshot: Snapshot) -> SandboxPlan:
     """Give the plan for all but the addresses and routes that `place` brings."""
-    return Settlement(
+    return SandboxPlan(
         ifname="eth0",
         addresses=tuple(a for a in snapshot.addresses if str(a.address.ip) in {"10.1.0.3", "10.9.0.1", "fd00::3"}),
         routes=tuple(sorted((r for r in snapshot.routes if r.protocol != 2), key=lambda r: r.gateway is not None)),
@@ -101,8 +101,8 @@ async def test_the_sandbox_is_what_staging_was(
     """Addresses, routes, rules and neighbours read the same, under the link's new name; once is enough."""
     snapshot = await prepare(kernel, host, staging, *WORK)
     place(host, sandbox)
-    settlement = everything_of(snapshot)
-    done = await kernel.settle(sandbox.path, ALTNAME, settlement)
+    sandbox_plan = everything_of(snapshot)
+    done = await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
     assert done is not None
     assert len(done) == len(WORK)
     # the same commands straight in a namespace say what there should be
@@ -113,16 +113,16 @@ async def test_the_sandbox_is_what_staging_was(
         if "rule" not in command:
             straight.run(command)
     assert shown(sandbox, "eth7") == shown(straight, "eth0")
-    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == ()
+    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
 async def test_only_what_is_missing(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
     """What somebody took away is brought back, and nothing else is touched."""
-    settlement = everything_of(await prepare(kernel, host, staging, *WORK))
+    sandbox_plan = everything_of(await prepare(kernel, host, staging, *WORK))
     place(host, sandbox)
-    await kernel.settle(sandbox.path, ALTNAME, settlement)
+    await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
     sandbox.ip("rule del priority 50", "neighbour del 10.1.0.9 dev eth7")
-    done = await kernel.settle(sandbox.path, ALTNAME, settlement)
+    done = await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
     assert done == ("neighbour 10.1.0.9", "rule 50 to table 100")
 
 
@@ -174,9 +174,9 @@ async def test_qdiscs(kernel: Kernel, host: Namespace, staging: Namespace, sandb
     """The root qdisc is the same, byte for byte."""
     snapshot = await prepare(kernel, host, staging, f"tc qdisc add dev eth0 root {qdisc}")
     place(host, sandbox)
-    settlement = everything_of(snapshot)
-    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == (f"qdisc {qdisc.split(maxsplit=1)[0]}",)
-    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == ()
+    sandbox_plan = everything_of(snapshot)
+    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == (f"qdisc {qdisc.split(maxsplit=1)[0]}",)
+    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == ()
     assert qdisc.split(maxsplit=1)[0] in sandbox.run("tc qdisc show dev eth7 root").decode()
 
 
@@ -210,13 +210,13 @@ async def test_routes_are_replaced(kernel: Kernel, host: Namespace, staging: Nam
     await prepare(kernel, host, staging)
     place(host, sandbox)
     sandbox.ip("route add 10.4.0.0/16 via 10.1.0.7", "route add default via 10.1.0.1")
-    settlement = Settlement(ifname="eth0", replaced=(REPLACED, DEFAULT))
-    assert await kernel.settle(sandbox.path, ALTNAME, settlement)
+    sandbox_plan = SandboxPlan(ifname="eth0", replaced=(REPLACED, DEFAULT))
+    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
     routes = sandbox.run("ip -4 route").decode()
     assert "10.4.0.0/16 via 10.1.0.7 dev eth7 metric 5 mtu 1400" in routes
     assert "default via 10.1.0.1 dev eth7 mtu 1400" in routes
     assert len(routes.splitlines()) == 3
-    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == ()
+    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
 async def test_no_default_route_where_libnetwork_made_none(
@@ -225,8 +225,8 @@ async def test_no_default_route_where_libnetwork_made_none(
     """The way out is another network's; a route that was lost otherwise is made again."""
     await prepare(kernel, host, staging)
     place(host, sandbox)
-    settlement = Settlement(ifname="eth0", replaced=(REPLACED, DEFAULT))
-    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == (f"route {REPLACED.wanted}",)
+    sandbox_plan = SandboxPlan(ifname="eth0", replaced=(REPLACED, DEFAULT))
+    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == (f"route {REPLACED.wanted}",)
     assert "default" not in sandbox.run("ip -4 route").decode()
 
 
@@ -239,12 +239,12 @@ async def test_a_fallback(
     place(host, sandbox)
     if other:
         sandbox.ip(f"-6 route add {other}")
-    settlement = Settlement(ifname="eth0", fallbacks=(route("::/0", "fd00::1", metric=1025),))
-    done = await kernel.settle(sandbox.path, ALTNAME, settlement)
+    sandbox_plan = SandboxPlan(ifname="eth0", fallbacks=(route("::/0", "fd00::1", metric=1025),))
+    done = await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
     assert done == (() if other else ("route ::/0 via fd00::1, metric 1025, table 254",))
     if not other:
         sandbox.ip("-6 route add default via fd00::1")
-    assert await kernel.settle(sandbox.path, ALTNAME, settlement) == ()
+    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
 async def test_what_the_kernel_refuses_is_named(
@@ -253,23 +253,25 @@ async def test_what_the_kernel_refuses_is_named(
     """The rest is settled all the same."""
     await prepare(kernel, host, staging)
     place(host, sandbox)
-    settlement = Settlement(
+    sandbox_plan = SandboxPlan(
         ifname="eth0",
         routes=(route("10.66.0.0/16", "192.0.2.1"),),
         neighbours=(Neighbour(address=ip_address("10.1.0.9"), mac="02:00:00:00:00:09", proxy=False),),
         sysctls=(Sysctl(name="net/no/such", value="1"),),
     )
-    with pytest.raises(NotSettled, match=r"link eth7: sysctl net\.no\.such: No such file.*; route 10\.66.*: Nexthop"):
-        await kernel.settle(sandbox.path, ALTNAME, settlement)
+    with pytest.raises(
+        SandboxNotSynced, match=r"link eth7: sysctl net\.no\.such: No such file.*; route 10\.66.*: Nexthop"
+    ):
+        await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
     assert "10.1.0.9" in sandbox.run("ip neighbour show dev eth7").decode()
 
 
 async def test_a_link_that_is_not_there(kernel: Kernel, tmp_path: Path, host: Namespace, sandbox: Namespace) -> None:
     """A sandbox that does not exist, is a plain file, is the host's, or does not have the link: nothing is done."""
-    settlement = Settlement(ifname="eth0", sysctls=(Sysctl(name="net/core/somaxconn", value="9"),))
+    sandbox_plan = SandboxPlan(ifname="eth0", sysctls=(Sysctl(name="net/core/somaxconn", value="9"),))
     plain = tmp_path / "plain"
     plain.touch()
     before = host.setting("net/core/somaxconn")
     for path in (tmp_path / "nowhere", plain, host.path, sandbox.path):
-        assert await kernel.settle(path, ALTNAME, settlement) is None
+        assert await kernel.settle(path, ALTNAME, sandbox_plan) is None
     assert host.setting("net/core/somaxconn") == before

@@ -13,8 +13,8 @@ import pytest
 from cni_invoker import AddressClaimed, Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.places import TearDownPlaces
-from cnm_bridge.teardown.teardown import TearDown
+from cnm_bridge.teardown.places import TeardownPlaces
+from cnm_bridge.teardown.teardown import Teardown
 from spec import JsonObject
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.records import endpoint, put
@@ -39,7 +39,7 @@ def fakes(tmp_path: Path) -> FakePlugins:
 
 
 def record_of(
-    endpoint_id: str, netns: Path, phase: Phase, *, addresses: Sequence[str] = (ADDRESS,), answered: int = 3
+    endpoint_id: str, netns: Path, phase: Phase, *, addresses: Sequence[str] = (ADDRESS,), added_plugins: int = 3
 ) -> EndpointRecord:
     """Make an endpoint of the list, with addresses."""
     made = endpoint(endpoint_id, phase, plugins=[{"type": name} for name in ("bridge", "firewall", "third")])
@@ -49,13 +49,13 @@ def record_of(
         "ips": [{"address": f"{address}/24", "interface": 0} for address in addresses],
     }
     attachment = replace(made.attachment, netns=str(netns))
-    return replace(made, attachment=attachment, result=result, answered=answered, addresses=tuple(addresses))
+    return replace(made, attachment=attachment, result=result, added_plugins=added_plugins, addresses=tuple(addresses))
 
 
-def make_tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, owners: AddressOwners | None = None) -> TearDown:
+def make_tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, owners: AddressOwners | None = None) -> Teardown:
     """Make the object under test."""
     runtime = Runtime([fakes.directory], LIMITS)
-    return TearDown(store, runtime, kernel, owners or AddressOwners(store), TearDownPlaces(LIMITS.executions))
+    return Teardown(store, runtime, kernel, owners or AddressOwners(store), TeardownPlaces(LIMITS.executions))
 
 
 async def fill_log(store: Store) -> None:
@@ -87,14 +87,14 @@ async def test_only_the_record_is_left(disk: Path, kernel: Kernel, fakes: FakePl
     """On a full disk all is undone but the record; when there is space only that is removed."""
     store = Store.open(disk / "state")
     await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED))
-    tear_down = make_tear_down(store, kernel, fakes)
+    teardown = make_tear_down(store, kernel, fakes)
     fill(disk)
     await fill_log(store)
     for _ in range(2):
         with pytest.raises(StateUnusable, match="No space left"):
-            await tear_down(store.get_endpoint(EndpointId(FIRST)))
+            await teardown(store.get_endpoint(EndpointId(FIRST)))
     (disk / "filling").unlink()
-    await tear_down(store.get_endpoint(EndpointId(FIRST)))
+    await teardown(store.get_endpoint(EndpointId(FIRST)))
     assert store.find_endpoint(EndpointId(FIRST)) is None
     assert deleted_by(fakes) == ["third", "firewall", "bridge"]
     store.close()
@@ -128,15 +128,15 @@ async def test_an_address_that_a_new_endpoint_claims(
     owners = AddressOwners(store)
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     await put(store, first)
-    tear_down = make_tear_down(store, kernel, fakes, owners)
+    teardown = make_tear_down(store, kernel, fakes, owners)
     configuration = NetworkConfigurationList.from_document(first.attachment.configuration)
     with (
         owners.claim(EndpointId(SECOND), [ip_address(ADDRESS)], configuration),
         pytest.raises(AddressClaimed, match="firewall"),
     ):
-        await tear_down(first)
+        await teardown(first)
     assert (deleted_by(fakes), store.get_endpoint(first.id).deleted) == (["third"], (2,))
-    await tear_down(store.get_endpoint(first.id))
+    await teardown(store.get_endpoint(first.id))
     received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
     assert received == {"bridge": True, "third": True, "firewall": True}
 
@@ -149,14 +149,14 @@ async def test_a_former_owner_whose_record_could_not_be_written(
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     second = record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED)
     await put(store, first)
-    tear_down = make_tear_down(store, kernel, fakes)
+    teardown = make_tear_down(store, kernel, fakes)
     fill(disk)
     await fill_log(store)
     with pytest.raises(StateUnusable, match="No space left"):
-        await tear_down(first)
+        await teardown(first)
     (disk / "filling").unlink()
     await put(store, second)
-    await tear_down(second)
+    await teardown(second)
     firewall = [c for c in fakes.commands if (c.plugin, c.verb) == ("firewall", "DEL")]
     assert [bool(c.stdin.get("prevResult")) for c in firewall] == [True, True]
     store.close()
@@ -170,13 +170,13 @@ async def test_a_plugin_half_done_before_one_whose_add_did_not_complete(
     fakes.install("firewall", DEL=[FAILS, FAILS, FAILS, FAILS, {}])
     fakes.install("bridge", DEL=[half_done, half_done, half_done, half_done, {}])
     addresses = [ADDRESS, "10.1.0.10"]
-    await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED, addresses=addresses, answered=1))
-    tear_down = make_tear_down(store, kernel, fakes)
+    await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED, addresses=addresses, added_plugins=1))
+    teardown = make_tear_down(store, kernel, fakes)
     with pytest.raises(PluginFailed, match="xtables lock"):
-        await tear_down(store.get_endpoint(EndpointId(FIRST)))
+        await teardown(store.get_endpoint(EndpointId(FIRST)))
     assert store.get_endpoint(EndpointId(FIRST)).deleted == (0, 2)
     assert deleted_by(fakes).count("bridge") == 6
-    await tear_down(store.get_endpoint(EndpointId(FIRST)))
+    await teardown(store.get_endpoint(EndpointId(FIRST)))
     assert store.endpoints() == ()
 
 

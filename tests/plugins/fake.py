@@ -25,7 +25,7 @@ class Command:
         environment: Its environment, as far as it is CNI's.
         stdin: Its standard input.
         pid: Its process ID.
-        left_behind: The process ID of what it left behind, None if it did not.
+        orphaned_plugins: The process ID of what it left behind, None if it did not.
     """
 
     plugin: str
@@ -33,7 +33,7 @@ class Command:
     environment: Mapping[str, str]
     stdin: JsonObject
     pid: int
-    left_behind: int | None
+    orphaned_plugins: int | None
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
@@ -45,7 +45,7 @@ class Command:
             environment={key: str(value) for key, value in get_object(record, "environment").items()},
             stdin=get_object(record, "stdin"),
             pid=get_int(record, "pid"),
-            left_behind=find_int(record, "left_behind"),
+            orphaned_plugins=find_int(record, "left_behind"),
         )
 
 

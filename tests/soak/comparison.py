@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tests.soak.artifacts import Attachment, Traces, parse_addresses
 from tests.soak.docker_view import DockerContainer, DockerView
 from tests.soak.model import Container, World
-from tests.soak.traces import Attachment, Traces, parse_addresses
 
 __all__ = ["MachineView", "Reservation", "Sandbox", "attachments_of", "compare", "compare_docker"]
 
@@ -85,7 +85,7 @@ def compare_docker(world: World, docker: DockerView, touched: frozenset[str] = f
     return tuple(lines)
 
 
-def compare(world: World, docker: DockerView, machine: MachineView, traces: Mapping[str, Traces]) -> tuple[str, ...]:
+def compare(world: World, docker: DockerView, machine: MachineView, artifacts: Mapping[str, Traces]) -> tuple[str, ...]:
     """Give how machine and Docker differ from the model, and the machine from Docker; nothing where all is well."""
     lines = list(compare_docker(world, docker))
     networks = {name: network for name, network in docker.networks.items() if name in world.networks}
@@ -113,12 +113,12 @@ def compare(world: World, docker: DockerView, machine: MachineView, traces: Mapp
         for endpoint, phase in sorted(machine.endpoint_records.items())
         if endpoint in wanted_ids and phase != JOINED
     ]
-    lines += _compare_reservations(attachments, machine, traces)
-    rules = sum((traces[found.list].rules_of(found) for found in attachments), Counter[str]())
-    links = Counter(link for found in attachments for link in traces[found.list].links)
+    lines += _compare_reservations(attachments, machine, artifacts)
+    rules = sum((artifacts[found.list].rules_of(found) for found in attachments), Counter[str]())
+    links = Counter(link for found in attachments for link in artifacts[found.list].links)
     lines += _differing("rule", rules, machine.rules)
     lines += _differing("link", links, machine.links)
-    lines += _missing("file", {path for of in attachments for path in traces[of.list].files_of(of)}, machine.files)
+    lines += _missing("file", {path for of in attachments for path in artifacts[of.list].files_of(of)}, machine.files)
     lines += [f"left: {line}" for line in machine.leftovers]
     return tuple(lines)
 
@@ -163,13 +163,13 @@ def attachments_of(
 
 
 def _compare_reservations(
-    attachments: Iterable[Attachment], machine: MachineView, traces: Mapping[str, Traces]
+    attachments: Iterable[Attachment], machine: MachineView, artifacts: Mapping[str, Traces]
 ) -> Iterator[str]:
     known = {}
     for found in attachments:
         known[found.list, found.endpoint] = found
         families = [address.version for address in found.addresses]
-        if len(families) != traces[found.list].families or len(set(families)) != len(families):
+        if len(families) != artifacts[found.list].families or len(set(families)) != len(families):
             yield f"endpoint {found.endpoint} on {found.list}: reserved addresses {[*map(str, found.addresses)]}"
     for reservation in sorted(machine.reservations):
         if (reservation.list, reservation.endpoint) not in known:

@@ -54,14 +54,14 @@ class Generator:
     Args:
         seed: What the random numbers are made of.
         lists: The network configuration lists there are.
-        publishing: Those of them that can publish ports.
+        port_publisher: Those of them that can publish ports.
         kill_share: The share of rounds in which something is killed, 0 to 1.
     """
 
-    def __init__(self, seed: int, lists: Sequence[str], publishing: Collection[str], kill_share: float) -> None:
+    def __init__(self, seed: int, lists: Sequence[str], port_publisher: Collection[str], kill_share: float) -> None:
         self._seed = seed
         self._lists = tuple(lists)
-        self._publishing = publishing
+        self._port_publisher = port_publisher
         self._kill_share = kill_share
 
     def next(self, number: int, world: World) -> Round:
@@ -89,7 +89,7 @@ class Generator:
             taken=taken,
             closed=frozenset(name for name in (*world.networks.values(), *_lists(before)) if docker_pool(name)),
             lists=self._lists,
-            publishing=self._publishing,
+            port_publisher=self._port_publisher,
             new=f"{number}{'abcd'[position]}",
             port=_FIRST_PORT + (number * _MOST_AT_ONCE + position) % _PORTS,
         )
@@ -106,7 +106,7 @@ class _Scope:
         taken: What other operations change.
         closed: The lists of which there may be one network, and is or will be one: Docker's pools may not overlap.
         lists: The lists there are.
-        publishing: Those of them that can publish ports.
+        port_publisher: Those of them that can publish ports.
         new: What a new container or network may be called, after one letter.
         port: A port that nobody else publishes.
     """
@@ -117,7 +117,7 @@ class _Scope:
     taken: frozenset[str]
     closed: frozenset[str]
     lists: Sequence[str]
-    publishing: Collection[str]
+    port_publisher: Collection[str]
     new: str
     port: int
 
@@ -146,7 +146,7 @@ def _run(kind: Kind) -> Callable[[_Scope], _Found]:
         if len(scope.world.containers) >= _MOST_CONTAINERS:
             return
         for network, list_name in scope.networks.items():
-            ports = (None, scope.port) if list_name in scope.publishing else (None,)
+            ports = (None, scope.port) if list_name in scope.port_publisher else (None,)
             policies = (False, True) if kind is Kind.RUN and list_name not in CANDIDATES else (False,)
             addresses = CANDIDATES[list_name] if list_name in CHOSEN else (None,)
             for port, restarts, address in product(ports, policies, addresses):
@@ -183,7 +183,7 @@ def _joins(scope: _Scope, list_name: str, *, restarts: bool, port: int | None) -
     """
     if list_name in CHOSEN or (restarts and list_name in CANDIDATES):
         return False
-    return port is None or list_name in scope.publishing
+    return port is None or list_name in scope.port_publisher
 
 
 def _of_containers(kind: Kind, *, running: bool | None) -> Callable[[_Scope], _Found]:

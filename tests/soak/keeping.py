@@ -109,7 +109,7 @@ class Keeping:
         """Give what containers have lost that had everything."""
         found = {}
         for name, known in self._known.items():
-            lacking, _ = find_gaps(world, name, running[name], survey, self._machine.traces)
+            lacking, _ = find_gaps(world, name, running[name], survey, self._machine.artifacts)
             holdings = survey.holdings.get(name)
             changes = find_changes(known.holdings, holdings) if holdings else ()
             lines = (*(f"lost: {line}" for line in lacking), *changes)
@@ -122,7 +122,7 @@ class Keeping:
         """Give what new containers lack, and whom any container does not reach."""
         found = {}
         for name, container in running.items():
-            lacking, silent = find_gaps(world, name, container, survey, self._machine.traces)
+            lacking, silent = find_gaps(world, name, container, survey, self._machine.artifacts)
             lines = silent if name in self._known else (*(f"lacks: {line}" for line in lacking), *silent)
             found[name] = tuple(f"container {name}: {line}" for line in lines)
         return {name: lines for name, lines in found.items() if lines}

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tests.soak.artifacts import Attachment, Traces
 from tests.soak.comparison import Reservation, attachments_of
 from tests.soak.docker_view import DockerContainer
 from tests.soak.holdings import Holdings
 from tests.soak.model import World
-from tests.soak.traces import Attachment, Traces
 
 __all__ = ["Survey", "find_changes", "find_gaps"]
 
@@ -42,7 +42,7 @@ def find_changes(before: Holdings, now: Holdings) -> tuple[str, ...]:
 
 
 def find_gaps(
-    world: World, name: str, container: DockerContainer, survey: Survey, traces: Mapping[str, Traces]
+    world: World, name: str, container: DockerContainer, survey: Survey, artifacts: Mapping[str, Traces]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Give what a running container lacks of what its lists give, and whom it does not reach.
 
@@ -54,7 +54,7 @@ def find_gaps(
     if holdings is None:
         return (("no namespace that could be looked at",), ())
     attachments = tuple(attachments_of(world, name, container, survey.reservations))
-    lacking = [line for found in attachments for line in _lacking(found, holdings, survey, traces[found.list])]
+    lacking = [line for found in attachments for line in _lacking(found, holdings, survey, artifacts[found.list])]
     silent = [f"no answer from {address}" for address in sorted(holdings.silent)]
     port = world.containers[name].port
     if port is not None and survey.answers.get(name) != name:
@@ -62,20 +62,20 @@ def find_gaps(
     return tuple(lacking), tuple(silent)
 
 
-def _lacking(attachment: Attachment, holdings: Holdings, survey: Survey, traces: Traces) -> Iterator[str]:
-    if len(attachment.addresses) != traces.families:
+def _lacking(attachment: Attachment, holdings: Holdings, survey: Survey, artifacts: Traces) -> Iterator[str]:
+    if len(attachment.addresses) != artifacts.families:
         yield f"{attachment.list}: reserved addresses are {[*map(str, attachment.addresses)]}"
         return
-    wanted = traces.rules_of(attachment)
+    wanted = artifacts.rules_of(attachment)
     yield from (f"{attachment.list}: rule {rule}" for rule in sorted((wanted - survey.rules).elements()))
-    if any(kind.startswith("ifb") for kind in traces.links) and attachment.ifb not in survey.host_links:
+    if any(kind.startswith("ifb") for kind in artifacts.links) and attachment.ifb not in survey.host_links:
         yield f"{attachment.list}: device {attachment.ifb}"
     addresses = frozenset(map(str, attachment.addresses))
     link = next((link for link in holdings.links.values() if link.addresses == addresses), None)
     if link is None:
         yield f"{attachment.list}: a link with the addresses {sorted(addresses)}"
         return
-    for line in sorted(traces.link - link.general):
+    for line in sorted(artifacts.link - link.general):
         if len(holdings.links) == 1 or not _is_default_route(line):
             yield f"{attachment.list}: {line}"
 

@@ -15,6 +15,7 @@ from tests.lab.editions import MACHINE_PLUGINS
 from tests.lab.leftovers import temporary_rules
 from tests.lab.state import DOCKER_SOCKET
 from tests.plugins.unreliable import render_unreliable
+from tests.soak.artifacts import Attachment, Traces, generalise, kind_of_link, parse_addresses
 from tests.soak.comparison import MachineView, Sandbox
 from tests.soak.docker_host import DockerHost, Outcome
 from tests.soak.docker_view import DockerView
@@ -27,7 +28,6 @@ from tests.soak.operations import Kind, Operation
 from tests.soak.records import Records, read_records
 from tests.soak.shortage import Taken
 from tests.soak.surveyor import Surveyor
-from tests.soak.traces import Attachment, Traces, generalise, kind_of_link, parse_addresses
 
 __all__ = ["Machine"]
 
@@ -59,7 +59,7 @@ class Machine:
         self.docker = DockerHost(lab.path(DOCKER_SOCKET), self.killing.kill)
         self._surveyor = Surveyor(lab)
         self._before = self._prepare()
-        self.traces: Mapping[str, Traces] = {name: self._learn(name) for name in lists}
+        self.artifacts: Mapping[str, Traces] = {name: self._learn(name) for name in lists}
 
     def survey(self, world: World, docker: DockerView) -> Survey:
         """Give what all running containers have of their plugins."""
@@ -135,8 +135,12 @@ class Machine:
 
     def _learn(self, name: str) -> Traces:
         """Run one container on a list, and one that publishes a port, and look at what they make."""
-        traces = self._learn_one(name, None)
-        return replace(traces, published=self._learn_one(name, _LEARNING_PORT).rules) if name in PUBLISHING else traces
+        artifacts = self._learn_one(name, None)
+        return (
+            replace(artifacts, published=self._learn_one(name, _LEARNING_PORT).rules)
+            if name in PUBLISHING
+            else artifacts
+        )
 
     def _learn_one(self, name: str, port: int | None) -> Traces:
         run = Operation(
@@ -159,13 +163,13 @@ class Machine:
             addresses=parse_addresses(reservation.address for reservation in found.reservations),
             port=port,
         )
-        traces = generalise(attachment, found.rules.elements(), tuple(found.links.elements()), found.files)
+        artifacts = generalise(attachment, found.rules.elements(), tuple(found.links.elements()), found.files)
         self._do(Operation(kind=Kind.REMOVE, container=_LEARNING))
         self._do(Operation(kind=Kind.REMOVE_NETWORK, network=_LEARNING_NETWORK))
         left = self._lab.wait_clean(self._before, timeout_s=_CLEAN_LIMIT_S)
-        if left or traces.families != families(name):
-            raise AssertionError(f"list {name}, undisturbed: {traces}, and left behind: {left}")
-        return replace(traces, link=link.general)
+        if left or artifacts.families != families(name):
+            raise AssertionError(f"list {name}, undisturbed: {artifacts}, and left behind: {left}")
+        return replace(artifacts, link=link.general)
 
     def _wait_stable(self, world: World, docker: DockerView) -> Link:
         """Give what there is for the one link of a new container, as soon as it changes no more."""

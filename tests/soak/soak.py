@@ -111,7 +111,10 @@ class Soak:
         while True:
             docker = self._following.look()
             found = compare(
-                self._following.world, docker, self._machine.look(self._following.world, docker), self._machine.traces
+                self._following.world,
+                docker,
+                self._machine.look(self._following.world, docker),
+                self._machine.artifacts,
             )
             took = time.monotonic() - began
             if not found or took > CONVERGENCE_S:

@@ -57,7 +57,9 @@ def wait_torn_down(lab: Lab) -> None:
     def is_under_way() -> bool:
         _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
         status = as_object(answer, "status")
-        owed = {one["endpointId"] for one in get_objects(status, "owed")}
-        return any(one["phase"] == "deleting" and one["id"] not in owed for one in get_objects(status, "endpoints"))
+        teardowns = {one["endpointId"] for one in get_objects(status, "owed")}
+        return any(
+            one["phase"] == "deleting" and one["id"] not in teardowns for one in get_objects(status, "endpoints")
+        )
 
     wait_until(lambda: not is_under_way(), "the end of the endpoints", 15)

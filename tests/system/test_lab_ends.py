@@ -75,7 +75,7 @@ def processes_in(namespaces: set[str]) -> list[int]:
     return found
 
 
-def traces(name: str, namespaces: set[str]) -> list[str]:
+def artifacts(name: str, namespaces: set[str]) -> list[str]:
     """Give all that is on the machine of a lab, for a person."""
     keepers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if name in read_quietly(path)]
     mounted = [line for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines() if name in line]
@@ -109,9 +109,9 @@ def test_the_machine_does_not_notice(engine: Engine) -> None:
         lab.docker("run", "--detach", "--network", "lan", "--publish", "8080:80", "busybox", "sleep", "600")
         assert machine() == before
         assert control_groups(name)
-        assert traces(name, namespaces)
+        assert artifacts(name, namespaces)
     assert machine() == before
-    assert traces(name, namespaces) == []
+    assert artifacts(name, namespaces) == []
 
 
 @pytest.mark.parametrize("victim", ["process group", "owner only"])
@@ -131,7 +131,7 @@ def test_nothing_is_left_after_sigkill(victim: str, engine: Engine) -> None:
         else:
             holder.kill()
         try:
-            wait_until(lambda: not traces(name, namespaces), "the end of the lab")
+            wait_until(lambda: not artifacts(name, namespaces), "the end of the lab")
         finally:
             if victim == "owner only":
                 os.kill(found["child"], signal.SIGKILL)
@@ -144,7 +144,7 @@ def test_nothing_lives_on_without_the_keeper(bare_lab: Lab) -> None:
     keeper = bare_lab.namespaces._keeper
     keeper.kill()
     assert sleeper.wait() == -signal.SIGKILL
-    wait_until(lambda: not traces(name, namespaces), "the end of the lab")
+    wait_until(lambda: not artifacts(name, namespaces), "the end of the lab")
     with pytest.raises(LabError, match=r"keeper of .* ended with status -9"):
         bare_lab.close()
 
@@ -203,7 +203,7 @@ def test_ctrl_c_is_the_commands_affair() -> None:
         os.killpg(process.pid, signal.SIGINT)  # as the terminal does
         assert process.stdout.read() == "caught\n"
         assert process.wait(10) == 3
-    assert traces(name, set()) == []
+    assert artifacts(name, set()) == []
 
 
 def test_says_that_it_needs_root() -> None:

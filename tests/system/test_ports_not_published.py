@@ -22,9 +22,9 @@ def not_published(lab: Lab) -> list[str]:
     return [get_str(endpoint, "notPublished") for endpoint in endpoints if find_str(endpoint, "notPublished")]
 
 
-def container_on_two(scene: Scene, publishing: str, other: str, port: int) -> str:
+def container_on_two(scene: Scene, port_publisher: str, other: str, port: int) -> str:
     """Make a container with a port on two networks, the second of which cannot publish; give its name."""
-    first = scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP]), name=publishing)
+    first = scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP]), name=port_publisher)
     second = scene.network(scene.configure(bridge(scene.subnet())), name=other)
     name = scene.create(first, "-p", f"{port}:80")
     scene.lab.docker("network", "connect", second, name)
@@ -74,9 +74,9 @@ def test_beside_dockers_own_network(scene: Scene) -> None:
 
 def test_a_running_container_that_joins_a_network_that_cannot(scene: Scene) -> None:
     """The ports are where libnetwork wants them, as with Docker's own networks; status tells when that is nowhere."""
-    publishing = scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP]), name="zzz-moves")
+    port_publisher = scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP]), name="zzz-moves")
     other = scene.network(scene.configure(bridge(scene.subnet())), name="aaa-moves")
-    container = scene.run(publishing, "-p", "8504:80")
+    container = scene.run(port_publisher, "-p", "8504:80")
     with outside(scene.lab) as there, serving(scene.lab, container, 80):
         scene.lab.docker("network", "connect", other, container.name)
         assert len(not_published(scene.lab)) == 1

@@ -85,7 +85,7 @@ TOPOLOGIES: Mapping[str, Topology] = {
 }
 
 
-class Networks:
+class NetworkService:
     """The networks of a topology, made on a scene."""
 
     def __init__(self, scene: Scene, topology: Topology) -> None:
@@ -137,7 +137,7 @@ def settles_on(container: Container, gateways: set[str]) -> None:
 @pytest.mark.parametrize("kind", TOPOLOGIES)
 def test_the_way_out_at_the_start(scene: Scene, kind: str) -> None:
     """The default routes are those of one network, and the neighbours on all of them are reached."""
-    networks = Networks(scene, TOPOLOGIES[kind])
+    networks = NetworkService(scene, TOPOLOGIES[kind])
     neighbours = [scene.run(name) for name in networks.names]
     first, *others = networks.names
     name = scene.create(first)
@@ -158,7 +158,7 @@ def test_the_way_out_at_the_start(scene: Scene, kind: str) -> None:
 )
 def test_the_way_out_of_a_running_container(scene: Scene, kind: str) -> None:
     """It is the same whichever network comes last, and still when one has left and come back."""
-    networks = Networks(scene, TOPOLOGIES[kind])
+    networks = NetworkService(scene, TOPOLOGIES[kind])
     *others, last = networks.names
     container = scene.run(last)
     for other in others:

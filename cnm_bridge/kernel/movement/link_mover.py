@@ -23,7 +23,7 @@ from cnm_bridge.kernel.namespaces.netns import (
     namespace_id,
     open_namespace,
 )
-from cnm_bridge.kernel.namespaces.process_namespaces import inhabited_namespaces
+from cnm_bridge.kernel.namespaces.process_namespaces import process_namespaces
 from cnm_bridge.kernel.netlink.addresses import add_addresses, find_addresses, remove_addresses
 from cnm_bridge.kernel.netlink.links import (
     Link,
@@ -43,10 +43,10 @@ from cnm_bridge.kernel.procfs.sysctl import Baseline
 from cnm_bridge.kernel.records.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken, attempt
 from cnm_bridge.kernel.records.snapshot import IpInterface, Snapshot
 
-__all__ = ["Journey", "Whereabouts"]
+__all__ = ["LinkLocation", "LinkMover"]
 
 
-class Whereabouts(StrEnum):
+class LinkLocation(StrEnum):
     """Where the link of an endpoint was found."""
 
     HOST = "host"
@@ -56,7 +56,7 @@ class Whereabouts(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Journey:
+class LinkMover:
     """One link's way out or back; `Kernel` describes both.
 
     Attributes:
@@ -95,7 +95,7 @@ class Journey:
                 raise
         return snapshot
 
-    def back(self, host_name: str, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None) -> Whereabouts:
+    def back(self, host_name: str, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None) -> LinkLocation:
         """Find the link, or put a veth in its place, and give it exactly `addresses`."""
         with attempt("bring back", str(self)), self._at_home(), self._netlink() as home:
             ensure_namespace(self.path, host=self.host)
@@ -103,7 +103,7 @@ class Journey:
                 where = self._retrieve(home, host_name, sandbox, staging, staging_fd)
                 link = get_link(staging, self.ifname)
                 if addresses is not None:
-                    if where is Whereabouts.STAGING:  # else there are none: they do not survive a move
+                    if where is LinkLocation.STAGING:  # else there are none: they do not survive a move
                         remove_addresses(staging, link)
                     add_addresses(staging, link, addresses)
                 if link.state.kind is None and self.altname in link.altnames:
@@ -121,25 +121,25 @@ class Journey:
 
     def _retrieve(
         self, home: Netlink, host_name: str, sandbox: Path | None, staging: Netlink, staging_fd: int
-    ) -> Whereabouts:
+    ) -> LinkLocation:
         """Bring the link into staging under its name, from wherever it is."""
         # A container that may configure its network can take the alternative name off; the host name is ours as well.
         at_home = find_link_by_altname(home, self.altname) or find_link(home, host_name)
         if self._fetch(home, at_home, staging, staging_fd):
-            return Whereabouts.HOST
+            return LinkLocation.HOST
         link = find_link_by_altname(staging, self.altname)
         if link is not None:
             if link.state.name != self.ifname:  # interrupted on its way out
                 rename_link(staging, link, self.ifname)
-            return Whereabouts.STAGING
+            return LinkLocation.STAGING
         if sandbox is not None and self._fetch_from(sandbox, staging, staging_fd):
-            return Whereabouts.SANDBOX
+            return LinkLocation.SANDBOX
         if find_link(staging, self.ifname) is not None:  # it never left, or this is the veth of an earlier call
-            return Whereabouts.STAGING
+            return LinkLocation.STAGING
         if sandbox is not None and self._fetch_from_processes(staging, staging_fd):
-            return Whereabouts.SANDBOX
+            return LinkLocation.SANDBOX
         make_veth(staging, self.ifname)
-        return Whereabouts.GONE
+        return LinkLocation.GONE
 
     def _fetch(self, source: Netlink, link: Link | None, staging: Netlink, staging_fd: int) -> bool:
         """Move the link from the source's namespace into staging; False where it is not in the former."""
@@ -174,7 +174,7 @@ class Journey:
         A dockerd that was killed may have lost a container that runs on, and its sandbox is mounted nowhere any more.
         Its link must not stay where it is: its address is about to be another's.
         """
-        inhabited = inhabited_namespaces(besides=frozenset({self.host, namespace_id(staging_fd)}))
+        inhabited = process_namespaces(besides=frozenset({self.host, namespace_id(staging_fd)}))
         return any(self._fetch_inside(fd, staging, staging_fd) for _, fd in inhabited)
 
     @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
-from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, altnames_inside, inhabited_namespaces
+from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, altnames_inside, process_namespaces
 from cnm_bridge.kernel.netlink.links import (
     Link,
     delete_link,
@@ -96,7 +96,7 @@ def altnames_in_use(
     found: set[str] = set()
     with attempt("look at", str(processes)):
         try:
-            for _, fd in inhabited_namespaces(besides=frozenset({host}), strict=True, processes=processes):
+            for _, fd in process_namespaces(besides=frozenset({host}), strict=True, processes=processes):
                 found |= altnames_inside(fd, host=host, reply_limit_s=reply_limit_s)
         except PermissionError:
             found |= altnames_mounted(staging, host=host, reply_limit_s=reply_limit_s)

@@ -13,12 +13,12 @@ from cnm_bridge.kernel.netlink.links import list_links
 from cnm_bridge.kernel.netlink.socket import Netlink
 from cnm_bridge.kernel.records.errors import NamespaceMissing, attempt
 
-__all__ = ["PROCESSES", "Inhabited", "altnames_inside", "find_inhabited", "inhabited_namespaces"]
+__all__ = ["PROCESSES", "ProcessNamespaces", "altnames_inside", "find_process_namespaces", "process_namespaces"]
 
 PROCESSES: Final = Path("/proc")
 
 
-def inhabited_namespaces(
+def process_namespaces(
     *, besides: frozenset[NamespaceId], strict: bool = False, processes: Path = PROCESSES
 ) -> Iterator[tuple[NamespaceId, int]]:
     """Open, one after the other, the namespaces in which processes live, but for those of `besides`.
@@ -66,7 +66,7 @@ def altnames_inside(fd: int, *, host: NamespaceId, reply_limit_s: float) -> froz
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inhabited:
+class ProcessNamespaces:
     """The namespaces in which processes live, but for the host's.
 
     Attributes:
@@ -86,7 +86,9 @@ class Inhabited:
         return NamespaceId(device=found.st_dev, inode=found.st_ino) in self.namespaces
 
 
-def find_inhabited(*, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES) -> Inhabited:
+def find_process_namespaces(
+    *, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES
+) -> ProcessNamespaces:
     """Look into all namespaces in which processes live, but the host's; moves the calling thread there.
 
     Raises:
@@ -95,7 +97,7 @@ def find_inhabited(*, host: NamespaceId, reply_limit_s: float, processes: Path =
     namespaces: set[NamespaceId] = set()
     altnames: set[str] = set()
     with attempt("look at", "processes"):
-        for identity, fd in inhabited_namespaces(besides=frozenset({host}), strict=True, processes=processes):
+        for identity, fd in process_namespaces(besides=frozenset({host}), strict=True, processes=processes):
             namespaces.add(identity)
             altnames |= altnames_inside(fd, host=host, reply_limit_s=reply_limit_s)
-    return Inhabited(namespaces=frozenset(namespaces), altnames=frozenset(altnames))
+    return ProcessNamespaces(namespaces=frozenset(namespaces), altnames=frozenset(altnames))

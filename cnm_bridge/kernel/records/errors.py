@@ -24,7 +24,7 @@ __all__ = [
     "NamespaceMissing",
     "NamespaceRefused",
     "NotCarriable",
-    "NotSettled",
+    "SandboxNotSynced",
     "attempt",
 ]
 
@@ -99,7 +99,7 @@ class NotCarriable(KernelError):
         self.what = what
 
 
-class NotSettled(KernelError):
+class SandboxNotSynced(KernelError):
     """Some of what a sandbox lacked could not be brought into it; the rest has been.
 
     Attributes:

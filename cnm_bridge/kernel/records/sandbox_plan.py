@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cnm_bridge.kernel.records.carried import Neighbour, Qdisc, Rule, Sysctl
 from cnm_bridge.kernel.records.snapshot import Address, IpInterface, IpNetwork, Route
 
-__all__ = ["Placement", "ReplacedRoute", "Settlement"]
+__all__ = ["Placement", "ReplacedRoute", "SandboxPlan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class ReplacedRoute:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class SandboxPlan:
     """What is to be brought into a sandbox.
 
     Attributes:

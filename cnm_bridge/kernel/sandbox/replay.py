@@ -28,8 +28,8 @@ from cnm_bridge.kernel.netlink.rules import add_rule, find_rules, in_sandbox, re
 from cnm_bridge.kernel.netlink.socket import Netlink
 from cnm_bridge.kernel.netlink.tables import choose_tables
 from cnm_bridge.kernel.procfs.sysctl import name_for_link, read_setting, write_setting
-from cnm_bridge.kernel.records.errors import NotSettled
-from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, Settlement
+from cnm_bridge.kernel.records.errors import SandboxNotSynced
+from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import MAIN_TABLE, Route
 
 __all__ = ["is_placed", "settle", "withdraw"]
@@ -57,52 +57,52 @@ def is_placed(netlink: Netlink, link: Link, placement: Placement) -> bool:
     return destinations.issuperset(placement.destinations)
 
 
-def settle(netlink: Netlink, link: Link, settlement: Settlement) -> tuple[str, ...]:
+def settle(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
     """Do what is missing; give it in words, empty where nothing was.
 
     Raises:
         OSError: The sandbox cannot be read.
-        NotSettled: Something could not be done; all else is.
+        SandboxNotSynced: Something could not be done; all else is.
     """
-    settlement = _in_sandbox(netlink, link, settlement)
+    sandbox_plan = _in_sandbox(netlink, link, sandbox_plan)
     done: list[str] = []
     reasons: dict[str, str | None] = {}
     for _ in range(_ROUNDS):
-        steps = tuple(_missing(netlink, link, settlement))
+        steps = tuple(_missing(netlink, link, sandbox_plan))
         done += [step.what for step in steps if step.what not in reasons]
         reasons |= {step.what: _try(step.do) for step in steps}
         if not steps:
             return tuple(done)
-    left = tuple(step.what for step in _missing(netlink, link, settlement))
+    left = tuple(step.what for step in _missing(netlink, link, sandbox_plan))
     if left:
         failures = tuple(f"{what}: {reasons.get(what) or 'it did not stay'}" for what in left)
-        raise NotSettled(f"link {link.state.name}", failures)
+        raise SandboxNotSynced(f"link {link.state.name}", failures)
     return tuple(done)
 
 
-def withdraw(netlink: Netlink, link: Link, settlement: Settlement) -> tuple[str, ...]:
+def withdraw(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
     """Take away what does not go with the link, the rules; give those that were there, in words.
 
     Raises:
         OSError: The sandbox cannot be read, or a rule not be removed.
     """
     present = {rule.message for rule in find_rules(netlink)}
-    rules = tuple(rule for rule in _in_sandbox(netlink, link, settlement).rules if rule.message in present)
+    rules = tuple(rule for rule in _in_sandbox(netlink, link, sandbox_plan).rules if rule.message in present)
     for rule in rules:
         _ignoring(ENOENT, partial(remove_rule, netlink, rule))
     return tuple(map(str, rules))
 
 
-def _in_sandbox(netlink: Netlink, link: Link, settlement: Settlement) -> Settlement:
+def _in_sandbox(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> SandboxPlan:
     """Give the settlement with the names and numbers that things have in the sandbox."""
-    routes, rules = settlement.routes, settlement.rules
+    routes, rules = sandbox_plan.routes, sandbox_plan.rules
     tables: dict[int, int] = {}
     if any(route.table != MAIN_TABLE for route in routes):
         tables = choose_tables(routes, find_plain_routes(netlink, link), find_places(netlink, link))
     return replace(
-        settlement,
+        sandbox_plan,
         routes=tuple(replace(route, table=tables.get(route.table, route.table)) for route in routes),
-        rules=tuple(in_sandbox(rule, settlement.ifname, link.state.name, tables) for rule in rules),
+        rules=tuple(in_sandbox(rule, sandbox_plan.ifname, link.state.name, tables) for rule in rules),
     )
 
 
@@ -115,48 +115,48 @@ def _try(do: Callable[[], None]) -> str | None:
     return None
 
 
-def _missing(netlink: Netlink, link: Link, settlement: Settlement) -> Iterator[_Step]:
+def _missing(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> Iterator[_Step]:
     """Yield what is missing in the order to bring it: addresses before the routes that they are the source of."""
-    yield from _missing_sysctls(link, settlement)
-    if settlement.neighbours:
+    yield from _missing_sysctls(link, sandbox_plan)
+    if sandbox_plan.neighbours:
         present = set(find_neighbours(netlink, link))
-        for neighbour in settlement.neighbours:
+        for neighbour in sandbox_plan.neighbours:
             if neighbour not in present:
                 yield _Step(str(neighbour), partial(set_neighbour, netlink, link, neighbour))
-    if settlement.addresses:
+    if sandbox_plan.addresses:
         taken = {(address.address, address.peer) for address in find_addresses(netlink, link)}
-        for address in settlement.addresses:
+        for address in sandbox_plan.addresses:
             if (address.address, address.peer) not in taken:
                 yield _Step(f"address {address.address}", partial(add_further_address, netlink, link, address))
-    yield from _missing_routes(netlink, link, settlement)
-    if settlement.rules:
+    yield from _missing_routes(netlink, link, sandbox_plan)
+    if sandbox_plan.rules:
         there = {rule.message for rule in find_rules(netlink)}
-        for rule in settlement.rules:
+        for rule in sandbox_plan.rules:
             if rule.message not in there:
                 yield _Step(str(rule), partial(add_rule, netlink, rule))
-    if settlement.qdisc is not None and not has_qdisc(netlink, link.index, settlement.qdisc):
-        yield _Step(str(settlement.qdisc), partial(set_qdisc, netlink, link, settlement.qdisc))
+    if sandbox_plan.qdisc is not None and not has_qdisc(netlink, link.index, sandbox_plan.qdisc):
+        yield _Step(str(sandbox_plan.qdisc), partial(set_qdisc, netlink, link, sandbox_plan.qdisc))
 
 
-def _missing_sysctls(link: Link, settlement: Settlement) -> Iterator[_Step]:
-    for sysctl in settlement.sysctls:
-        name = name_for_link(sysctl.name, settlement.ifname, link.state.name)
+def _missing_sysctls(link: Link, sandbox_plan: SandboxPlan) -> Iterator[_Step]:
+    for sysctl in sandbox_plan.sysctls:
+        name = name_for_link(sysctl.name, sandbox_plan.ifname, link.state.name)
         if read_setting(name) != sysctl.value:
             yield _Step(str(sysctl), partial(write_setting, name, sysctl.value))
 
 
-def _missing_routes(netlink: Netlink, link: Link, settlement: Settlement) -> Iterator[_Step]:
-    if not (settlement.routes or settlement.replaced or settlement.fallbacks):
+def _missing_routes(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> Iterator[_Step]:
+    if not (sandbox_plan.routes or sandbox_plan.replaced or sandbox_plan.fallbacks):
         return
     present = frozenset(find_plain_routes(netlink, link))
-    for route in settlement.routes:
+    for route in sandbox_plan.routes:
         if route not in present:
             yield _Step(f"route {route}", partial(add_route, netlink, link, route))
-    for pair in settlement.replaced:
+    for pair in sandbox_plan.replaced:
         is_default = pair.wanted.destination.prefixlen == 0
         if pair.plain in present or not (pair.wanted in present or is_default):
             yield _Step(f"route {pair.wanted}", partial(_replace, netlink, link, pair, present))
-    for fallback in settlement.fallbacks:
+    for fallback in sandbox_plan.fallbacks:
         if fallback not in present and not has_default(netlink, fallback.destination):
             yield _Step(f"route {fallback}", partial(add_route, netlink, link, fallback))
 

@@ -27,17 +27,17 @@ from cnm_bridge.kernel.namespaces.netns import NamespaceId, enter, namespace_id,
 from cnm_bridge.kernel.netlink.links import find_link_by_altname
 from cnm_bridge.kernel.netlink.socket import Netlink
 from cnm_bridge.kernel.records.errors import NamespaceMissing, attempt
-from cnm_bridge.kernel.records.sandbox_plan import Placement, Settlement
+from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
 from cnm_bridge.kernel.sandbox.replay import is_placed, settle, withdraw
 
-__all__ = ["Stay"]
+__all__ = ["SandboxSession"]
 
 _CHANGES: Final = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE
 _RECEIVE_BYTES: Final = 65536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stay:
+class SandboxSession:
     """One link's stay in a sandbox; `Kernel` describes the methods.
 
     Attributes:
@@ -52,23 +52,23 @@ class Stay:
     altname: str
     reply_limit_s: float
 
-    def settle(self, settlement: Settlement) -> tuple[str, ...] | None:
+    def settle(self, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
         """Do what is missing; None where the link is not in the sandbox."""
         with attempt("settle", str(self)), self._inside() as is_inside:
             if not is_inside:
                 return None
             with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
                 link = find_link_by_altname(netlink, self.altname)
-                return None if link is None else settle(netlink, link, settlement)
+                return None if link is None else settle(netlink, link, sandbox_plan)
 
-    def withdraw(self, settlement: Settlement) -> tuple[str, ...]:
+    def withdraw(self, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Take away what would stay when the link goes; nothing where it is not in the sandbox."""
         with attempt("withdraw", str(self)), self._inside() as is_inside:
             if not is_inside:
                 return ()
             with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
                 link = find_link_by_altname(netlink, self.altname)
-                return () if link is None else withdraw(netlink, link, settlement)
+                return () if link is None else withdraw(netlink, link, sandbox_plan)
 
     def wait_placed(self, placement: Placement, stop_fd: int, limit_s: float) -> bool:
         """Wait until libnetwork is done, the time is up, or `stop_fd` can be read; tell whether it is done."""

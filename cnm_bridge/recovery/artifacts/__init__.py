@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What CNI plugins leave on a host under a container ID: reservations, rules, chains, links. Read only."""
 
-from cnm_bridge.recovery.artifacts.artifact import Trace
+from cnm_bridge.recovery.artifacts.artifact import PluginArtifact
 from cnm_bridge.recovery.artifacts.hashed_names import (
     IFB_KIND,
     chain_names,
@@ -18,8 +18,8 @@ from cnm_bridge.recovery.artifacts.rules import EmptyChain, SavedRules, find_rul
 __all__ = [
     "IFB_KIND",
     "EmptyChain",
+    "PluginArtifact",
     "SavedRules",
-    "Trace",
     "chain_names",
     "find_reservations",
     "find_rules",

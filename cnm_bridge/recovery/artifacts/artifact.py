@@ -4,11 +4,11 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Trace"]
+__all__ = ["PluginArtifact"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class PluginArtifact:
     """Something that a plugin made, and should have removed.
 
     Attributes:

@@ -8,12 +8,12 @@ Its first line is the container ID, its second the link's name (plugins `ipam/ho
 from ipaddress import ip_address
 from pathlib import Path
 
-from cnm_bridge.recovery.artifacts.artifact import Trace
+from cnm_bridge.recovery.artifacts.artifact import PluginArtifact
 
 __all__ = ["find_reservations"]
 
 
-def find_reservations(directory: Path, network: str) -> tuple[Trace, ...]:
+def find_reservations(directory: Path, network: str) -> tuple[PluginArtifact, ...]:
     """Return the reservations of a network; what cannot be read is nobody's.
 
     Args:
@@ -27,10 +27,10 @@ def find_reservations(directory: Path, network: str) -> tuple[Trace, ...]:
     return tuple(trace for file in files if (trace := _read(file, network)) is not None)
 
 
-def _read(file: Path, network: str) -> Trace | None:
+def _read(file: Path, network: str) -> PluginArtifact | None:
     try:
         address = str(ip_address(file.name.replace("_", ":")))  # some file systems take no colons
         container_id = file.read_text("utf-8").split(maxsplit=1)[0]
     except (ValueError, IndexError, OSError):  # the lock, the last address, a file that was removed a moment ago
         return None
-    return Trace(network=network, container_id=container_id, what=str(file), address=address)
+    return PluginArtifact(network=network, container_id=container_id, what=str(file), address=address)

@@ -22,7 +22,7 @@ from typing import Final
 
 import structlog
 
-from cnm_bridge.recovery.artifacts.artifact import Trace
+from cnm_bridge.recovery.artifacts.artifact import PluginArtifact
 from cnm_bridge.recovery.artifacts.hashed_names import is_chain_name
 
 __all__ = ["EmptyChain", "SavedRules", "find_rules", "parse_rules"]
@@ -55,11 +55,11 @@ class SavedRules:
     """What iptables-save printed, as far as it is of plugins.
 
     Attributes:
-        traces: The rules that tell a container ID.
+        artifacts: The rules that tell a container ID.
         empty_chains: The chains without rules.
     """
 
-    traces: tuple[Trace, ...] = ()
+    artifacts: tuple[PluginArtifact, ...] = ()
     empty_chains: tuple[EmptyChain, ...] = ()
 
 
@@ -76,7 +76,7 @@ async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _L
         tables = [command.rpartition("/")[2].removesuffix("-save") for command in commands]
         parsed = [parse_rules(text, table) for table, text in zip(tables, saved, strict=True)]
         return SavedRules(
-            traces=tuple(trace for rules in parsed for trace in rules.traces),
+            artifacts=tuple(trace for rules in parsed for trace in rules.artifacts),
             empty_chains=tuple(chain for rules in parsed for chain in rules.empty_chains),
         )
 
@@ -95,8 +95,8 @@ def parse_rules(text: str, command: str = "iptables") -> SavedRules:
     chains = [match["chain"] for line in lines if (match := _CHAIN.match(line))]
     filled = {match["chain"] for line in lines if (match := _APPENDED.match(line))}
     return SavedRules(
-        traces=tuple(
-            Trace(network=match["network"], container_id=match["id"], what=f"{command} -t nat {line}")
+        artifacts=tuple(
+            PluginArtifact(network=match["network"], container_id=match["id"], what=f"{command} -t nat {line}")
             for line, match in owned
             if match is not None
         ),

@@ -82,7 +82,7 @@ IMPROVED_ELSEWHERE: Final[Mapping[str, Elsewhere]] = {
         reason="bad arguments are refused; IgnoreUnknown is not added, since there are no keys but those of the caller",
     ),
     "del-012": Elsewhere(
-        place="cnm_bridge/teardown/teardown.py::TearDown",
+        place="cnm_bridge/teardown/teardown.py::Teardown",
         test="tests/kernel/test_bring_back.py::test_everything_is_gone",
         reason="a runtime has no right to make namespaces and links: cnm_bridge does it, before it asks for DEL",
     ),

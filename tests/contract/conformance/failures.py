@@ -199,9 +199,9 @@ async def grandchild(case: Case, scene: Scene) -> None:
         await runtime.add(FOO, ATTACHMENT)
     assert loop.time() - started < deadline_s / 2 + 2 * LIMITS.grace_s + 1
     await runtime.delete(FOO, ATTACHMENT, None)
-    left_behind = scene.commands[0].left_behind
-    assert left_behind is not None
-    await scene.wait_until_gone(left_behind)
+    orphaned_plugins = scene.commands[0].orphaned_plugins
+    assert orphaned_plugins is not None
+    await scene.wait_until_gone(orphaned_plugins)
 
 
 async def text_busy(case: Case, scene: Scene) -> None:

@@ -27,7 +27,7 @@ CACHED = CachedAttachment(
     configuration=LIST,
     result=RESULT,
     boot_id="0c1f",
-    answered=1,
+    added_plugins=1,
 )
 KEY = CACHED.attachment.key
 

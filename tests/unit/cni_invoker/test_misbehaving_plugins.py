@@ -170,7 +170,7 @@ def is_alive(pid: int) -> bool:
 
 def pids(plugins: FakePlugins) -> set[int]:
     """Return the processes that plugins were, or left behind."""
-    return {pid for command in plugins.commands for pid in (command.pid, command.left_behind) if pid}
+    return {pid for command in plugins.commands for pid in (command.pid, command.orphaned_plugins) if pid}
 
 
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
@@ -205,9 +205,9 @@ async def test_the_outputs_kept_open_by_a_child_of_a_good_plugin(plugins: FakePl
     plugins.install("bad", ADD={"leave_behind_s": 60})
     await Runtime([plugins.directory], LIMITS).add(NETWORK, ATTACHMENT)
     assert plugins.calls[-1] == ("never", "ADD")
-    left_behind = plugins.commands[1].left_behind
-    assert left_behind is not None
-    await wait_until_gone({left_behind})
+    orphaned_plugins = plugins.commands[1].orphaned_plugins
+    assert orphaned_plugins is not None
+    await wait_until_gone({orphaned_plugins})
 
 
 async def test_a_plugin_that_may_not_be_executed(plugins: FakePlugins) -> None:

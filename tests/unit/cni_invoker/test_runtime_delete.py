@@ -76,17 +76,17 @@ async def test_a_plugin_that_rejects_the_request_has_made_nothing(
 ) -> None:
     """Its ADD was given the same version and configuration: a wrong one must not leave something to delete for ever."""
     plugins.install("second", DEL={"error": {"code": code, "msg": "rejected"}})
-    await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+    await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls[-1] == ("first", "DEL")
 
 
-@pytest.mark.parametrize("answered", [0, 1, None])
+@pytest.mark.parametrize("added_plugins", [0, 1, None])
 async def test_a_plugin_that_does_not_know_the_container_is_done(
-    plugins: FakePlugins, runtime: Runtime, answered: int | None
+    plugins: FakePlugins, runtime: Runtime, added_plugins: int | None
 ) -> None:
     """Code 3 says that there is nothing to clean up; the plugin is not asked once more."""
     plugins.install("second", DEL={"error": {"code": 3, "msg": "unknown container"}})
-    await runtime.delete(THREE, ATTACHMENT, None, answered=answered)
+    await runtime.delete(THREE, ATTACHMENT, None, added_plugins=added_plugins)
     assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("first", "DEL"))
 
 
@@ -95,7 +95,7 @@ async def test_a_plugin_whose_add_has_completed_must_delete(plugins: FakePlugins
     """It must undo what it did before the plugins before it do."""
     plugins.install("second", DEL={"error": {"code": code, "msg": "no"}})
     with pytest.raises(PluginFailed, match="no"):
-        await runtime.delete(THREE, ATTACHMENT, None, answered=2)
+        await runtime.delete(THREE, ATTACHMENT, None, added_plugins=2)
     assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"))
 
 
@@ -116,7 +116,7 @@ async def test_the_failure_of_a_plugin_whose_add_has_not_completed_is_raised(
     """Nobody knows what it has made. The others are undone, and then its error is raised, so that nobody forgets it."""
     plugins.install("second", DEL=behaviour)
     with pytest.raises(PluginFailed):
-        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+        await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls[-1] == ("first", "DEL")
 
 
@@ -124,7 +124,7 @@ async def test_a_plugin_that_is_missing_for_a_moment_is_asked_later(plugins: Fak
     """Its file may be replaced just now."""
     (plugins.directory / "second").unlink()
     with pytest.raises(PluginNotFound):
-        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+        await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls == (("third", "DEL"), ("first", "DEL"))
 
 
@@ -132,7 +132,7 @@ async def test_a_plugin_that_cannot_be_started_is_asked_later(plugins: FakePlugi
     """The kernel may have no more descriptors or processes for us just now."""
     (plugins.directory / "second").write_bytes(b"\x7fELF but no more")
     with pytest.raises(PluginNotStarted):
-        await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+        await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls == (("third", "DEL"), ("first", "DEL"))
 
 
@@ -142,7 +142,7 @@ async def test_a_plugin_that_was_never_started_may_fail(
 ) -> None:
     """It has made nothing: the result of the plugin before it is stored before it begins."""
     plugins.install("third", DEL=failure)
-    await runtime.delete(THREE, ATTACHMENT, None, answered=1)
+    await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls[-2:] == (("second", "DEL"), ("first", "DEL"))
 
 

@@ -66,7 +66,7 @@ async def test_a_plugin_whose_add_never_completed_is_pending_alone(plugins: Fake
     plugins.install("second", DEL={"error": {"code": 11, "msg": "try again later"}})
     progress = Progress()
     with pytest.raises(PluginFailed, match="try again later"):
-        await runtime.delete(THREE, ATTACHMENT, None, answered=1, on_deleted=progress.store)
+        await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1, on_deleted=progress.store)
     assert progress.stored == [{2}, {2, 0}]
 
 
@@ -74,7 +74,7 @@ async def test_a_plugin_that_rejects_its_delete_has_completed(plugins: FakePlugi
     """What its ADD rejected there is nothing of to delete, now or later."""
     plugins.install("second", DEL=REFUSED)
     progress = Progress()
-    await runtime.delete(THREE, ATTACHMENT, None, answered=1, on_deleted=progress.store)
+    await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1, on_deleted=progress.store)
     assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
 
 

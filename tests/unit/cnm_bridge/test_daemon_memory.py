@@ -91,13 +91,13 @@ async def test_nothing_is_kept_of_an_endpoint_that_is_gone(tmp_path: Path) -> No
     assert places_of(joined.id, daemon) == []
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED):
         await store.put_endpoint(replace(joined, phase=phase))
-    await daemon.publishing.load()
-    daemon.settling.join(joined)
-    assert daemon.settling._wanted.get_nowait() == joined.id  # as `run` does
-    daemon.settling.become_gateway(joined.id)
+    await daemon.port_publisher.load()
+    daemon.sandbox_sync.join(joined)
+    assert daemon.sandbox_sync._wanted.get_nowait() == joined.id  # as `run` does
+    daemon.sandbox_sync.become_gateway(joined.id)
     request = ProgramExternalConnectivity(network_id=joined.network_id, endpoint_id=joined.id, ports=())
     await unpublished.accept(request, CannotPublish("ports cannot be published"))
-    assert (daemon.settling._needy, daemon.settling._gateways) == ({joined.id}, {joined.id})
+    assert (daemon.sandbox_sync._needy, daemon.sandbox_sync._gateways) == ({joined.id}, {joined.id})
     assert (len(claims.of(joined.id)), len(unpublished.reasons)) == (1, 1)
     await store.put_endpoint(replace(joined, phase=Phase.DELETING))
     await store.remove_endpoint(joined.id)

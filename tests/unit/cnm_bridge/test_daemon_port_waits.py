@@ -43,8 +43,8 @@ async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.Mon
     for record in (RECORD, owner):
         await store.adopt_endpoint(record)
     daemon = assemble(settings, store)
-    await daemon.publishing.load()
-    daemon.owed.add(OWNER)  # nobody carries it out
+    await daemon.port_publisher.load()
+    daemon.teardowns.add(OWNER)  # nobody carries it out
     (program,) = (one for one in daemon.methods if one.name == "NetworkDriver.ProgramExternalConnectivity")
     assert callable(program.answer)
     options: JsonObject = {"com.docker.network.portmap": [{**PORT, "HostPort": 8080, "HostPortEnd": 8080}]}

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.soak.artifacts import Attachment, Traces, parse_addresses
 from tests.soak.comparison import MachineView, Reservation, Sandbox, compare, compare_docker
 from tests.soak.docker_view import DockerContainer, DockerNetwork, DockerView
 from tests.soak.model import Container, World
-from tests.soak.traces import Attachment, Traces, parse_addresses
 
 ENDPOINT = "e" * 64
 ADDRESSES = ("10.82.1.2", "fd82:1::2")

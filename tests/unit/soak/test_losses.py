@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.soak.artifacts import Attachment, Traces, parse_addresses
 from tests.soak.comparison import Reservation
 from tests.soak.docker_view import DockerContainer
 from tests.soak.holdings import Holdings, Link
 from tests.soak.losses import Survey, find_changes, find_gaps
 from tests.soak.model import Container, World
-from tests.soak.traces import Attachment, Traces, parse_addresses
 
 ENDPOINT = "e" * 64
 DEFAULT = "unicast default via 10.82.1.1 dev LINK table main proto static"

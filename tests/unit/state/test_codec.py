@@ -30,7 +30,12 @@ def with_documents(endpoint: EndpointRecord) -> EndpointRecord:
     }
     result: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.3/24"}]}
     return replace(
-        endpoint, phase=Phase.READY, answered=1, result=result, snapshot=snapshot, addresses=("10.1.2.3", "fd00::3")
+        endpoint,
+        phase=Phase.READY,
+        added_plugins=1,
+        result=result,
+        snapshot=snapshot,
+        addresses=("10.1.2.3", "fd00::3"),
     )
 
 

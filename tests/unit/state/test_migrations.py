@@ -91,7 +91,7 @@ def test_version_2(version_2: Path) -> None:
     (deleting,) = store.endpoints()
     store.close()
     assert (network.name, len(network.pools)) == ("blue", 1)
-    assert (deleting.phase, deleting.answered, deleting.deleted) == (Phase.DELETING, 1, ())
+    assert (deleting.phase, deleting.added_plugins, deleting.deleted) == (Phase.DELETING, 1, ())
     assert (deleting.ifname_prefix, deleting.caller) == ("lan", ProcessRecord(pid=4711, started=99))
     for key, value in stored(version_2).items():
         kind = key.decode().partition("/")[0]

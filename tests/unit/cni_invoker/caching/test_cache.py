@@ -31,8 +31,8 @@ def make_cache(request: pytest.FixtureRequest, tmp_path: Path) -> AttachmentCach
 async def test_what_is_kept_comes_back(cache: AttachmentCache) -> None:
     """All of an attachment is found again, with or without a result, until it is removed."""
     assert await cache.find("blue", KEY) is None
-    await cache.put(replace(CACHED, result=None, answered=0))
-    assert await cache.find("blue", KEY) == replace(CACHED, result=None, answered=0)
+    await cache.put(replace(CACHED, result=None, added_plugins=0))
+    assert await cache.find("blue", KEY) == replace(CACHED, result=None, added_plugins=0)
     await cache.put(CACHED)
     assert await cache.find("blue", KEY) == CACHED
     await cache.remove("blue", KEY)

@@ -72,7 +72,7 @@ async def test_what_is_no_progress_is_damaged(files: FileCache, tmp_path: Path, 
 
 async def test_what_there_is_nothing_of_is_left_out(files: FileCache, tmp_path: Path) -> None:
     """As libcni does; the name and the ID are always there."""
-    await files.put(replace(cached("blue", "c1"), configuration=None, result=None, boot_id="", answered=None))
+    await files.put(replace(cached("blue", "c1"), configuration=None, result=None, boot_id="", added_plugins=None))
     assert list(json.loads(read(tmp_path / "results" / "blue-c1-eth0"))) == [
         "kind",
         "containerId",
@@ -90,7 +90,7 @@ async def test_libcnis_file_is_read(files: FileCache, tmp_path: Path) -> None:
     assert found.attachment == replace(CACHED.attachment, args=(("FOO", "BAR"),))
     assert found.configuration == {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]}
     assert found.result == {"cniVersion": "1.0.0", "dns": {}, "ips": [{"address": "10.1.2.3/24"}]}
-    assert (found.boot_id, found.answered) == ("", None)
+    assert (found.boot_id, found.added_plugins) == ("", None)
     assert await files.list("blue") == (found,)
     await files.remove("blue", KEY)
     assert not file.exists()

@@ -217,12 +217,12 @@ async def test_check_of_what_is_not_attached(scene: Scene) -> None:
     assert scene.plugins.calls == ()  # nobody was asked for versions either
 
 
-@pytest.mark.parametrize("answered", [0, 1])
-async def test_check_of_what_was_cut_off(scene: Scene, answered: int) -> None:
+@pytest.mark.parametrize("added_plugins", [0, 1])
+async def test_check_of_what_was_cut_off(scene: Scene, added_plugins: int) -> None:
     """An ADD that did not come to its end is no attachment, though something is remembered."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
-    await scene.cache.put(replace(kept, answered=answered, result=RESULT if answered else None))
+    await scene.cache.put(replace(kept, added_plugins=added_plugins, result=RESULT if added_plugins else None))
     before = scene.calls
     with pytest.raises(NotAttached, match="has not completed; delete it, and add it again") as caught:
         await scene.runtime.check(BLUE, ATTACHMENT)

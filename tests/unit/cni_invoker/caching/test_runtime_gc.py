@@ -36,7 +36,7 @@ async def test_gc_of_what_a_crash_has_cut_off(scene: Scene, failure: JsonObject,
     """A plugin whose ADD never completed counts as with DEL: only one that rejects the request has made nothing."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
-    await scene.cache.put(replace(kept, answered=1))
+    await scene.cache.put(replace(kept, added_plugins=1))
     scene.plugins.install("second", DEL=failure)
     with pytest.raises(GcFailed) if remembered else nullcontext():
         await scene.runtime.gc(BLUE, ())

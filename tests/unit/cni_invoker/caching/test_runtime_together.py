@@ -70,7 +70,7 @@ async def test_a_delete_during_an_add(scene: Scene, of: str) -> None:
         tasks.create_task(runtime.add(BLUE, ATTACHMENT))
         await halt.reached.wait()
         (half,) = await cache.list()
-        assert half.answered == 0
+        assert half.added_plugins == 0
         tasks.create_task(runtime.delete(BLUE, ATTACHMENT) if of == "attachment" else runtime.delete_cached(half))
         await asyncio.sleep(0)  # it has begun
         halt.go_on()

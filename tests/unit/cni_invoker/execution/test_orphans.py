@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import end_strays
-from cni_invoker.execution.orphans import find_strays
+from cni_invoker import kill_orphaned_plugins
+from cni_invoker.execution.orphans import find_orphaned_plugins
 from tests.unit.cni_invoker.processes import is_alive, wait_until
 
 CONTAINER_ID = f"stray-{os.getpid()}"
@@ -107,17 +107,17 @@ def make_scene(tmp_path: Path) -> Iterator[Scene]:
 
 def end(scene: Scene) -> set[int]:
     """End the strays of the container."""
-    return set(end_strays(scene.running, [CONTAINER_ID, "unknown"], limit_s=LIMIT_S))
+    return set(kill_orphaned_plugins(scene.running, [CONTAINER_ID, "unknown"], limit_s=LIMIT_S))
 
 
 def test_a_plugin_is_ended_with_all_that_works_for_it(scene: Scene) -> None:
     """Its IPAM plugin and whatever else it runs are in its session."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
-    assert {stray.pid for stray in find_strays(scene.running, [CONTAINER_ID])} == set(scene.pids.values())
+    assert {stray.pid for stray in find_orphaned_plugins(scene.running, [CONTAINER_ID])} == set(scene.pids.values())
     assert end(scene) == set(scene.pids.values())
     assert not any(map(is_alive, scene.pids.values()))
-    assert find_strays(scene.running, [CONTAINER_ID]) == ()
+    assert find_orphaned_plugins(scene.running, [CONTAINER_ID]) == ()
 
 
 def test_what_a_killed_plugin_has_run_is_ended(scene: Scene) -> None:
@@ -126,7 +126,7 @@ def test_what_a_killed_plugin_has_run_is_ended(scene: Scene) -> None:
     scene.kill_runtime()
     os.kill(scene.pids["plugin"], signal.SIGKILL)
     wait_until(lambda: not is_alive(scene.pids["plugin"]))
-    assert {stray.pid for stray in find_strays(scene.running, [CONTAINER_ID])} == {
+    assert {stray.pid for stray in find_orphaned_plugins(scene.running, [CONTAINER_ID])} == {
         scene.pids["ipam"],
         scene.pids["child"],
     }
@@ -158,7 +158,7 @@ def test_all_are_ended_though_there_is_no_time_to_wait(scene: Scene) -> None:
     """One that hangs in the kernel uses up the time, and the others must not run on."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
-    assert set(end_strays(scene.running, [CONTAINER_ID], limit_s=0.0)) == set(scene.pids.values())
+    assert set(kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.0)) == set(scene.pids.values())
     wait_until(lambda: not any(map(is_alive, scene.pids.values())))
 
 
@@ -166,7 +166,9 @@ def test_a_stray_tells_its_container(scene: Scene) -> None:
     """So do the processes in its session."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
-    assert {stray.container_id for stray in find_strays(scene.running, ["unknown", CONTAINER_ID])} == {CONTAINER_ID}
+    assert {stray.container_id for stray in find_orphaned_plugins(scene.running, ["unknown", CONTAINER_ID])} == {
+        CONTAINER_ID
+    }
 
 
 def test_a_plugin_that_has_moved_its_standard_output(scene: Scene) -> None:
@@ -206,8 +208,8 @@ def test_a_plugin_of_another_container_is_left_alone(scene: Scene) -> None:
     """A container is known by its whole ID."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
-    assert end_strays(scene.running, [CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], limit_s=LIMIT_S) == ()
-    assert end_strays(scene.running, [], limit_s=LIMIT_S) == ()
+    assert kill_orphaned_plugins(scene.running, [CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], limit_s=LIMIT_S) == ()
+    assert kill_orphaned_plugins(scene.running, [], limit_s=LIMIT_S) == ()
     assert all(map(is_alive, scene.pids.values()))
 
 
@@ -217,10 +219,10 @@ def test_a_plugin_that_is_a_runtime_itself(tmp_path: Path) -> None:
     program = (
         "import os, pathlib, resource, subprocess, sys\n"
         "if sys.argv[1:]:\n"
-        "    from cni_invoker import end_strays\n"
+        "    from cni_invoker import kill_orphaned_plugins\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))\n"
         "    several = [os.open('/dev/null', os.O_RDONLY) for _ in range(1100)]\n"
-        "    assert end_strays(pathlib.Path(os.environ['RUNNING']), ['a1'], limit_s=10) == ()\n"
+        "    assert kill_orphaned_plugins(pathlib.Path(os.environ['RUNNING']), ['a1'], limit_s=10) == ()\n"
         "else:\n"
         "    sys.exit(subprocess.call([sys.executable, '-c', sys.orig_argv[2], 'child'], start_new_session=True))\n"
     )
@@ -243,4 +245,4 @@ def test_a_plugin_that_is_a_runtime_itself(tmp_path: Path) -> None:
 
 def test_nothing_to_end(tmp_path: Path) -> None:
     """Where no plugin has ever run there is nothing to end."""
-    assert end_strays(tmp_path / "running", None, limit_s=LIMIT_S) == ()
+    assert kill_orphaned_plugins(tmp_path / "running", None, limit_s=LIMIT_S) == ()

@@ -35,7 +35,7 @@ async def most_at_once(
 
     async def add() -> None:
         nonlocal running, most
-        async with chains.first_alone(plugin(document), attachment, prev_result):
+        async with chains.serialize_first_add(plugin(document), attachment, prev_result):
             running += 1
             most = max(most, running)
             await asyncio.sleep(0)
@@ -50,9 +50,9 @@ async def most_at_once(
 
 async def are_free(chains: SharedChains, document: JsonObject) -> bool:
     """Return whether two ADDs may run at the same time."""
-    async with chains.first_alone(plugin(document), NO_PORTS, None):
+    async with chains.serialize_first_add(plugin(document), NO_PORTS, None):
         try:
-            async with asyncio.timeout(0.05), chains.first_alone(plugin(document), NO_PORTS, None):
+            async with asyncio.timeout(0.05), chains.serialize_first_add(plugin(document), NO_PORTS, None):
                 return True
         except TimeoutError:
             return False
@@ -66,12 +66,12 @@ async def test_the_first_goes_alone(document: JsonObject) -> None:
     """Plugins that make shared chains run alone, until one of them has succeeded."""
     chains = SharedChains()
     with pytest.raises(RuntimeError):
-        async with chains.first_alone(plugin(document), PORTS, IPV4):
+        async with chains.serialize_first_add(plugin(document), PORTS, IPV4):
             raise RuntimeError
     order: list[str] = []
 
     async def add(name: str, work: Callable[[], Awaitable[None]]) -> None:
-        async with chains.first_alone(plugin(document), PORTS, IPV4):
+        async with chains.serialize_first_add(plugin(document), PORTS, IPV4):
             order.append(f"{name} begins")
             await work()
             order.append(f"{name} ends")
@@ -103,10 +103,10 @@ async def test_others_never_wait(document: JsonObject, attachment: Attachment) -
 async def test_each_family_has_a_first() -> None:
     """IPv6 has chains of its own: its first user goes alone even after IPv4's."""
     chains = SharedChains()
-    async with chains.first_alone(plugin(PORTMAP), PORTS, IPV4):
+    async with chains.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
         pass
     assert await most_at_once(chains, PORTMAP, prev_result=IPV4) == 3
-    async with chains.first_alone(plugin(PORTMAP), PORTS, IPV6):
+    async with chains.serialize_first_add(plugin(PORTMAP), PORTS, IPV6):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await most_at_once(chains, PORTMAP, prev_result=IPV6)
@@ -140,7 +140,7 @@ async def test_masquerading_knows_the_families(made: list[JsonObject], document:
     """What addresses IPAM will give is in its configuration; where it is not, its name tells one from another."""
     chains = SharedChains()
     for earlier in made:
-        async with chains.first_alone(plugin(earlier), NO_PORTS, None):
+        async with chains.serialize_first_add(plugin(earlier), NO_PORTS, None):
             pass
     assert (await are_free(chains, document)) is free
 
@@ -158,11 +158,11 @@ async def test_masquerading_knows_the_families(made: list[JsonObject], document:
 async def test_addresses_may_come_with_the_attachment(attachment: Attachment) -> None:
     """A family that is only asked for by arguments is one, too."""
     chains = SharedChains()
-    async with chains.first_alone(plugin(V4), NO_PORTS, None):
+    async with chains.serialize_first_add(plugin(V4), NO_PORTS, None):
         pass
-    async with chains.first_alone(plugin(V4), attachment, None):
+    async with chains.serialize_first_add(plugin(V4), attachment, None):
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01), chains.first_alone(plugin(V4), attachment, None):
+            async with asyncio.timeout(0.01), chains.serialize_first_add(plugin(V4), attachment, None):
                 pytest.fail("the first of IPv6 is not done")
 
 
@@ -175,7 +175,7 @@ async def main():
     document = {"name": "net", "plugins": [{"type": "firewall"}]}
     (plugin,) = NetworkConfigurationList.from_document(document).plugins
     attachment = Attachment(container_id="other", ifname="eth0", netns="/n")
-    async with SharedChains(pathlib.Path(sys.argv[1])).first_alone(plugin, attachment, None):
+    async with SharedChains(pathlib.Path(sys.argv[1])).serialize_first_add(plugin, attachment, None):
         print("inside", flush=True)
         sys.stdin.read()
 
@@ -202,14 +202,14 @@ async def test_processes_wait_for_each_other(tmp_path: Path) -> None:
     """The first of one process waits for the first of another; one that is not the first waits for nobody."""
     directory = tmp_path / "locks"
     experienced, beginner, stranger = SharedChains(directory), SharedChains(directory), SharedChains(tmp_path / "other")
-    async with experienced.first_alone(plugin(PORTMAP), PORTS, IPV4):
+    async with experienced.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
         pass
     with other_process(directory) as process:
         assert await most_at_once(experienced, PORTMAP) == 3
-        async with stranger.first_alone(plugin(PORTMAP), PORTS, IPV4):
+        async with stranger.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
             pass
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1), beginner.first_alone(plugin(PORTMAP), PORTS, IPV4):
+            async with asyncio.timeout(0.1), beginner.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
                 pytest.fail("the other process is not done")
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(most_at_once(beginner, PORTMAP))
@@ -224,7 +224,7 @@ async def test_the_end_of_a_process_ends_its_lock(tmp_path: Path) -> None:
     with other_process(tmp_path) as process:
         process.kill()
         process.wait(timeout=20)
-        async with asyncio.timeout(20), SharedChains(tmp_path).first_alone(plugin(PORTMAP), PORTS, IPV4):
+        async with asyncio.timeout(20), SharedChains(tmp_path).serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
             pass
 
 
@@ -233,7 +233,7 @@ async def test_without_a_lock(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     (tmp_path / "file").write_bytes(b"")
     chains = SharedChains(tmp_path / "file" / "locks")
     for document in (PORTMAP, {"type": "firewall"}):
-        async with chains.first_alone(plugin(document), PORTS, IPV4):
+        async with chains.serialize_first_add(plugin(document), PORTS, IPV4):
             pass
     (record,) = caplog.records
     assert (record.msg, record.__dict__["reason"]) == ("lock.unavailable", "Not a directory")

@@ -42,7 +42,7 @@ ENDPOINT = EndpointRecord(
         args=(),
         capability_args={},
     ),
-    answered=1,
+    added_plugins=1,
     result={"ips": [{"address": "10.1.2.3/24"}]},
 )
 

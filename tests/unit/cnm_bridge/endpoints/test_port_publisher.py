@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import Limits, PluginFailed, Runtime
-from cnm_bridge.endpoints.port_publisher import Publishing
+from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.errors import Interrupted, Refused
 from cnm_bridge.kernel import HostPorts
 from cnm_bridge.planning.port_claims import PortClaims
@@ -69,12 +69,12 @@ async def put(store: Store, endpoint_id: EndpointId, *ports: int, sandbox: str) 
     return record
 
 
-async def load(store: Store) -> tuple[Publishing, PortClaims]:
+async def load(store: Store) -> tuple[PortPublisher, PortClaims]:
     """Make what knows the ports of the endpoints in a store."""
     claims = PortClaims()
-    publishing = Publishing(store, Runtime([], Limits()), HostPorts(), claims)
-    await publishing.load()
-    return publishing, claims
+    port_publisher = PortPublisher(store, Runtime([], Limits()), HostPorts(), claims)
+    await port_publisher.load()
+    return port_publisher, claims
 
 
 async def test_claims_go_with_the_record(store: Store) -> None:
@@ -93,8 +93,8 @@ async def test_owners(store: Store, sandbox: str, found: list[EndpointId]) -> No
     """A port that an endpoint of the same container has is in nobody's way."""
     await put(store, ONE, sandbox="c1")
     await put(store, TWO, 80, sandbox=sandbox)
-    publishing, _ = await load(store)
-    assert [owner.id for owner in await publishing.find_owners(ONE, [wish(79, 80), wish(80), wish(81)])] == found
+    port_publisher, _ = await load(store)
+    assert [owner.id for owner in await port_publisher.find_owners(ONE, [wish(79, 80), wish(80), wish(81)])] == found
 
 
 FAILED: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
@@ -127,7 +127,7 @@ class Scene:
         self.plugins.install("publisher", ADD={"passthrough": True})
         self.store = store
         self.claims = PortClaims()
-        self.publishing = Publishing(store, Runtime([self.plugins.directory], LIMITS), AnyPort(), self.claims)
+        self.port_publisher = PortPublisher(store, Runtime([self.plugins.directory], LIMITS), AnyPort(), self.claims)
 
     async def put(self, endpoint_id: EndpointId) -> EndpointRecord:
         """Store an endpoint that is attached, in a sandbox of its own; its record takes more than 64 KiB."""
@@ -180,31 +180,31 @@ def make_scene(tmp_path: Path, store: Store) -> Scene:
 
 async def test_other_ports_replace_the_earlier_ones(scene: Scene) -> None:
     """The earlier ones are free then."""
-    record = await scene.publishing.publish(await scene.put(ONE), [wish(80), wish(81)])
-    await scene.publishing.publish(record, [wish(81), wish(82)])
+    record = await scene.port_publisher.publish(await scene.put(ONE), [wish(80), wish(81)])
+    await scene.port_publisher.publish(record, [wish(81), wish(82)])
     assert scene.ports_given() == [("DEL", []), ("ADD", [80, 81]), ("DEL", [80, 81]), ("ADD", [81, 82])]
     assert list(scene.claims.of(ONE)) == [mapping(81), mapping(82)]
 
 
 async def test_ports_that_cannot_be_taken_back(scene: Scene) -> None:
     """There may still be rules for them: nobody else receives them, and the new ones are free."""
-    record = await scene.publishing.publish(await scene.put(ONE), [wish(80), wish(81)])
+    record = await scene.port_publisher.publish(await scene.put(ONE), [wish(80), wish(81)])
     scene.plugins.install("publisher", ADD={"passthrough": True}, DEL=FAILED)
     with pytest.raises(PluginFailed):
-        await scene.publishing.publish(record, [wish(81), wish(82)])
+        await scene.port_publisher.publish(record, [wish(81), wish(82)])
     assert list(scene.claims.of(ONE)) == [mapping(80), mapping(81)]
     scene.plugins.install("publisher", ADD={"passthrough": True})
     other = await scene.put(TWO)
     with pytest.raises(Refused, match="published for endpoint 1111"):
-        await scene.publishing.publish(other, [wish(80)])
-    await scene.publishing.publish(other, [wish(82)])
+        await scene.port_publisher.publish(other, [wish(80)])
+    await scene.port_publisher.publish(other, [wish(82)])
 
 
 async def test_ports_are_published_again_when_the_record_cannot_be_written(scene: Scene) -> None:
     """The container keeps what it had."""
-    record = await scene.publishing.publish(await scene.put(ONE), [wish(80)])
+    record = await scene.port_publisher.publish(await scene.put(ONE), [wish(80)])
     with no_space(), pytest.raises(StateUnusable):
-        await scene.publishing.publish(record, [wish(82)])
+        await scene.port_publisher.publish(record, [wish(82)])
     assert scene.ports_given() == [("DEL", []), ("ADD", [80]), ("DEL", [80]), ("ADD", [80])]
     assert list(scene.claims.of(ONE)) == [mapping(80)]
 
@@ -213,7 +213,7 @@ async def test_nothing_is_published_when_the_first_record_cannot_be_written(scen
     """There are no earlier ports."""
     record = await scene.put(ONE)
     with no_space(), pytest.raises(StateUnusable):
-        await scene.publishing.publish(record, [wish(80)])
+        await scene.port_publisher.publish(record, [wish(80)])
     assert scene.ports_given() == [("DEL", [])]
     assert list(scene.claims.of(ONE)) == []
 
@@ -224,8 +224,8 @@ async def test_of_two_that_want_the_same_ports_one_receives_them(scene: Scene, m
     one, two = await scene.put(ONE), await scene.put(TWO)
     ports = range(1000, 1020)
     done = await asyncio.gather(
-        scene.publishing.publish(one, [wish(port) for port in ports]),
-        scene.publishing.publish(two, [wish(port) for port in reversed(ports)]),
+        scene.port_publisher.publish(one, [wish(port) for port in ports]),
+        scene.port_publisher.publish(two, [wish(port) for port in reversed(ports)]),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in done] == [EndpointRecord, Refused]
@@ -240,12 +240,14 @@ async def test_an_endpoint_that_leaves_does_not_wait_for_its_ports(scene: Scene,
 
     async def leave() -> None:
         await scene.wait_called(calls)
-        scene.publishing.interrupt(TWO)
-        scene.publishing.interrupt(ONE)
-        scene.publishing.interrupt(ONE)
+        scene.port_publisher.interrupt(TWO)
+        scene.port_publisher.interrupt(ONE)
+        scene.port_publisher.interrupt(ONE)
 
-    published, _ = await asyncio.gather(scene.publishing.publish(record, [wish(80)]), leave(), return_exceptions=True)
+    published, _ = await asyncio.gather(
+        scene.port_publisher.publish(record, [wish(80)]), leave(), return_exceptions=True
+    )
     assert isinstance(published, Interrupted)
     assert "leaves its container" in str(published)
     assert len(scene.ports_given()) == calls
-    scene.publishing.interrupt(ONE)
+    scene.port_publisher.interrupt(ONE)

@@ -15,7 +15,9 @@ def container(**networks: str) -> JsonObject:
     """Make a container on networks with these IDs."""
     return {
         "Names": ["/web", "/proxy/alias"],
-        "NetworkSettings": {"Networks": {name: {"NetworkID": network_id} for name, network_id in networks.items()}},
+        "NetworkSettings": {
+            "NetworkService": {name: {"NetworkID": network_id} for name, network_id in networks.items()}
+        },
     }
 
 
@@ -38,7 +40,7 @@ def test_other_networks(networks: dict[str, str], *, others: bool) -> None:
     assert has_other_network(container(**networks), BLUE) is others
 
 
-@pytest.mark.parametrize("document", [{}, {"NetworkSettings": None}, {"NetworkSettings": {"Networks": ["blue"]}}])
+@pytest.mark.parametrize("document", [{}, {"NetworkSettings": None}, {"NetworkSettings": {"NetworkService": ["blue"]}}])
 def test_half_an_answer(document: JsonObject) -> None:
     """It is not taken for a container without networks."""
     with pytest.raises(JsonError, match="Network"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.errors import EngineUnavailable, Refused
-from cnm_bridge.networks.name_resolver import Binder
+from cnm_bridge.networks.name_resolver import NetworkNameResolver
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from state import NetworkId, NetworkRecord, Store
 
@@ -45,12 +45,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @asynccontextmanager
-async def running(store: Store, names: Names, patience_s: float = 5) -> AsyncIterator[Binder]:
+async def running(store: Store, names: Names, patience_s: float = 5) -> AsyncIterator[NetworkNameResolver]:
     """Run a binder."""
-    binder = Binder(store, names, KeyedLocks(), patience_s)
+    name_resolver = NetworkNameResolver(store, names, KeyedLocks(), patience_s)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        task = tasks.create_task(binder.run())
-        yield binder
+        task = tasks.create_task(name_resolver.run())
+        yield name_resolver
         task.cancel()
 
 
@@ -58,9 +58,9 @@ async def test_the_name_is_stored(store: Store) -> None:
     """An engine that knows the network only after a while, is away or answers nonsense, is asked again."""
     names = Names(None, EngineUnavailable("booting"), ZeroDivisionError("a bug"), "blue")
     await store.put_network(NETWORK)
-    async with running(store, names) as binder:
-        binder.learn(NETWORK.id)
-        assert await binder.wait(NETWORK.id) == "blue"
+    async with running(store, names) as name_resolver:
+        name_resolver.learn(NETWORK.id)
+        assert await name_resolver.wait(NETWORK.id) == "blue"
     stored = store.find_network(NETWORK.id)
     assert stored is not None
     assert stored.name == "blue"
@@ -70,9 +70,9 @@ async def test_the_name_is_stored(store: Store) -> None:
 async def test_what_was_not_learned_before_is_learned_after_a_restart(store: Store) -> None:
     """A new life of the daemon goes on with the networks that have no name yet, and only with those."""
     await store.put_network(NETWORK)
-    async with running(store, Names("blue")) as binder:
+    async with running(store, Names("blue")) as name_resolver:
         await asyncio.sleep(0)
-        assert await binder.wait(NETWORK.id) == "blue"
+        assert await name_resolver.wait(NETWORK.id) == "blue"
     names = Names("other")
     async with running(store, names):
         await asyncio.sleep(0.05)
@@ -82,22 +82,22 @@ async def test_what_was_not_learned_before_is_learned_after_a_restart(store: Sto
 async def test_waiting_ends(store: Store) -> None:
     """An engine that never answers makes the user's command fail with what to do, not hang."""
     await store.put_network(NETWORK)
-    async with running(store, Names(EngineUnavailable("away")), patience_s=0.1) as binder:
-        binder.learn(NETWORK.id)
+    async with running(store, Names(EngineUnavailable("away")), patience_s=0.1) as name_resolver:
+        name_resolver.learn(NETWORK.id)
         with pytest.raises(Refused, match="make the network with -o cni"):
-            await binder.wait(NETWORK.id)
+            await name_resolver.wait(NETWORK.id)
 
 
 async def test_a_network_that_is_removed_is_not_asked_for_any_more(store: Store) -> None:
     """Docker may give up a network before its name is known."""
     names = Names(None)
     await store.put_network(NETWORK)
-    async with running(store, names) as binder:
-        binder.learn(NETWORK.id)
+    async with running(store, names) as name_resolver:
+        name_resolver.learn(NETWORK.id)
         await names.first_asked.wait()
         await store.remove_network(NETWORK.id)
         with pytest.raises(Refused):
-            await binder.wait(NETWORK.id)
+            await name_resolver.wait(NETWORK.id)
         asked = names.asked
         await asyncio.sleep(0.1)
     assert names.asked <= asked + 1

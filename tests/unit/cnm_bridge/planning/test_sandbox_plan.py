@@ -18,11 +18,11 @@ from cnm_bridge.kernel import (
     ReplacedRoute,
     Route,
     Rule,
-    Settlement,
+    SandboxPlan,
     Sysctl,
 )
 from cnm_bridge.planning.join_response import chosen_routes
-from cnm_bridge.planning.sandbox_plan import describe_placement, plan_settlement
+from cnm_bridge.planning.sandbox_plan import describe_placement, plan_sandbox
 from tests.unit.cnm_bridge.planning.snapshots import (
     BRIDGE,
     BRIDGE_IPV6,
@@ -36,9 +36,9 @@ from tests.unit.cnm_bridge.planning.snapshots import (
 ORDINARY = [BRIDGE, (*BRIDGE, *BRIDGE_IPV6), PTP, CALICO]
 
 
-def planned(*parts: Address | Route, internal: bool = False) -> Settlement:
+def planned(*parts: Address | Route, internal: bool = False) -> SandboxPlan:
     """Return the plan for a snapshot of these parts."""
-    return plan_settlement(snapshot(*parts), internal=internal)
+    return plan_sandbox(snapshot(*parts), internal=internal)
 
 
 @pytest.mark.parametrize("case", ORDINARY)
@@ -201,7 +201,7 @@ def test_the_rest_is_as_it_was() -> None:
         sysctls=(Sysctl(name="net/core/somaxconn", value="9"),),
         qdisc=Qdisc(kind="tbf", handle=1, options=b""),
     )
-    plan = plan_settlement(rest, internal=False)
+    plan = plan_sandbox(rest, internal=False)
     assert (plan.rules, plan.neighbours, plan.sysctls, plan.qdisc) == (
         rest.rules,
         rest.neighbours,
@@ -244,7 +244,7 @@ def test_no_route_is_lost_or_in_the_way(routes: list[Route], internal: bool) -> 
     No further route is one that libnetwork could make: a default route of metric 0 in the main table.
     """
     parts = snapshot(BRIDGE[0], *routes)
-    plan = plan_settlement(parts, internal=internal)
+    plan = plan_sandbox(parts, internal=internal)
     told = chosen_routes(parts, internal=internal)
     settled = {*plan.routes, *(pair.wanted for pair in plan.replaced)}
     fallbacks = {replace(item, metric=0) for item in plan.fallbacks}

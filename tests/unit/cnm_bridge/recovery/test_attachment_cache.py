@@ -62,7 +62,7 @@ async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentReade
     """Its ID is the container ID, its configuration's name the network, and all that DEL needs is there."""
     record = endpoint("e1", "blue")
     await store.put_endpoint(record)
-    await store.put_endpoint(replace(record, phase=Phase.READY, answered=1, result=RESULT))
+    await store.put_endpoint(replace(record, phase=Phase.READY, added_plugins=1, result=RESULT))
     expected = CachedAttachment(
         network="blue",
         attachment=Attachment(
@@ -75,7 +75,7 @@ async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentReade
         configuration=record.attachment.configuration,
         result=RESULT,
         boot_id="0c1f",
-        answered=1,
+        added_plugins=1,
     )
     assert await cache.find("blue", expected.attachment.key) == expected
     assert await cache.list() == (expected,)

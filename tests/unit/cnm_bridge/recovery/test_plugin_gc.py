@@ -18,7 +18,7 @@ from cni_invoker import (
     NetworkConfigurationList,
     Runtime,
 )
-from cnm_bridge.recovery.plugin_gc import PluginGarbage
+from cnm_bridge.recovery.plugin_gc import PluginGc
 from spec import JsonValue, get_objects, get_str
 from tests.plugins import FakePlugins
 
@@ -36,7 +36,7 @@ def attached(container_id: str, to: NetworkConfigurationList) -> CachedAttachmen
     """Make an attachment."""
     attachment = Attachment(container_id=container_id, ifname="eth0", netns=f"/run/netns/{container_id}")
     return CachedAttachment(
-        network=to.name, attachment=attachment, configuration=to.document, result=None, boot_id="b", answered=0
+        network=to.name, attachment=attachment, configuration=to.document, result=None, boot_id="b", added_plugins=0
     )
 
 
@@ -51,7 +51,7 @@ class Scene:
         self.directory = directory / "cni"
         self.libcni = FileCache(self.directory)
         self.runtime = Runtime([self.plugins.directory], LIMITS)
-        self.garbage = PluginGarbage(self.runtime, self.own, [self.libcni])
+        self.plugin_gc = PluginGc(self.runtime, self.own, [self.libcni])
 
     @property
     def told(self) -> list[tuple[str, set[str]]]:
@@ -78,7 +78,7 @@ async def test_everybody_there_is_valid(scene: Scene) -> None:
     for cached in (attached("e1", network()), attached("e2", edited), attached("e3", network("red"))):
         await scene.own.put(cached)
     await scene.libcni.put(attached("cnitool-1", network()))
-    await scene.garbage.collect([network(), network("bound-only")])
+    await scene.plugin_gc.collect([network(), network("bound-only")])
     assert sorted(scene.told, key=lambda told: told[0]) == [
         ("blue", {"e1", "e2", "cnitool-1"}),
         ("blue", {"e1", "e2", "cnitool-1"}),
@@ -89,10 +89,10 @@ async def test_everybody_there_is_valid(scene: Scene) -> None:
 
 async def test_only_where_there_is_a_gc(scene: Scene) -> None:
     """Nothing is run for a list that is too old, or does not want it, nor by a plugin that does not know it."""
-    await scene.garbage.collect([network(disableGC=True), network(cniVersion="1.0.0")])
+    await scene.plugin_gc.collect([network(disableGC=True), network(cniVersion="1.0.0")])
     assert not scene.plugins.calls
     scene.plugins.install("second", VERSION={"supportedVersions": ["1.0.0"]})
-    await scene.garbage.collect([network()])
+    await scene.plugin_gc.collect([network()])
     assert [call for call in scene.plugins.calls if call[1] == "GC"] == [("first", "GC")]
 
 
@@ -101,7 +101,7 @@ async def test_a_cache_that_is_not_whole(scene: Scene, file: str) -> None:
     """Who cannot be read may be there all the same: nobody's network is cleaned up then, but for other names."""
     await scene.libcni.put(attached("cnitool-1", network()))
     (scene.directory / "results" / file).write_text("garbage")
-    await scene.garbage.collect([network()])
+    await scene.plugin_gc.collect([network()])
     assert len(scene.told) == (0 if file.startswith("blue") else 1)
 
 
@@ -113,21 +113,21 @@ async def test_an_add_is_waited_for_a_moment(scene: Scene) -> None:
         async with asyncio.timeout(20):
             while ("first", "ADD") not in scene.plugins.calls:  # noqa: ASYNC110  # a file is polled
                 await asyncio.sleep(0.02)
-            await scene.garbage.collect([network()])
+            await scene.plugin_gc.collect([network()])
         assert scene.told == []
         adding.cancel()
-    await scene.garbage.collect([network()])
+    await scene.plugin_gc.collect([network()])
     assert scene.told == [("blue", set())]
 
 
 async def test_a_failure_is_of_one_network(scene: Scene) -> None:
     """Others are collected all the same, and so is the rest of the list."""
     scene.plugins.install("first", GC={"error": {"code": 999, "msg": "banana"}})
-    await scene.garbage.collect([network(), network("red")])
+    await scene.plugin_gc.collect([network(), network("red")])
     assert [call for call in scene.plugins.calls if call[1] == "GC"] == [("first", "GC"), ("second", "GC")] * 2
     lost = replace(attached("e1", network()), configuration={"name": "blue", "plugins": "none"})
     await scene.own.put(lost)
-    await scene.garbage.collect([network()])
+    await scene.plugin_gc.collect([network()])
     assert len(scene.told) == 2
 
 
@@ -143,12 +143,12 @@ async def test_it_goes_on_now_and_then(scene: Scene) -> None:
             raise RuntimeError("a bug")
         return [network()]
 
-    async def find_doubt() -> str | None:
+    async def find_gap() -> str | None:
         return doubts.pop(0) if len(doubts) > 1 else doubts[0]
 
     with structlog.testing.capture_logs() as said:
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(scene.garbage.run(find, find_doubt, every_s=0.01))
+            running = tasks.create_task(scene.plugin_gc.run(find, find_gap, every_s=0.01))
             async with asyncio.timeout(20):
                 while len(scene.told) < 2:  # noqa: ASYNC110  # a file is polled
                     await asyncio.sleep(0.02)
@@ -164,13 +164,13 @@ async def test_nothing_is_collected_in_doubt(scene: Scene) -> None:
     async def find() -> list[NetworkConfigurationList]:
         raise AssertionError
 
-    async def find_doubt() -> str:
+    async def find_gap() -> str:
         nonlocal asked
         asked += 1
         return "it is raining"
 
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(scene.garbage.run(find, find_doubt, every_s=0.01))
+        running = tasks.create_task(scene.plugin_gc.run(find, find_gap, every_s=0.01))
         async with asyncio.timeout(20):
             while asked < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -4,14 +4,14 @@
 
 import asyncio
 
-from cnm_bridge.scheduling.priority_slots import Turns
+from cnm_bridge.scheduling.priority_slots import PrioritySlots
 
 
 class Work:
     """Bodies that run until they are told to end, and in which order they began."""
 
     def __init__(self, limit: int, for_preferred: int = 0) -> None:
-        self.turns: Turns[str] = Turns(limit, for_preferred=for_preferred)
+        self.turns: PrioritySlots[str] = PrioritySlots(limit, for_preferred=for_preferred)
         self.began: list[str] = []
         self.running: dict[str, asyncio.Event] = {}
 

@@ -7,13 +7,13 @@ import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from cnm_bridge.scheduling.retry_queue import Retries
+from cnm_bridge.scheduling.retry_queue import RetryQueue
 
 
 @asynccontextmanager
-async def running(attempt: Callable[[str], Awaitable[bool]], pause_s: float = 0.001) -> AsyncIterator[Retries[str]]:
+async def running(attempt: Callable[[str], Awaitable[bool]], pause_s: float = 0.001) -> AsyncIterator[RetryQueue[str]]:
     """Run retries with short pauses."""
-    retries: Retries[str] = Retries(attempt, first_pause_s=pause_s, longest_pause_s=4 * pause_s)
+    retries: RetryQueue[str] = RetryQueue(attempt, first_pause_s=pause_s, longest_pause_s=4 * pause_s)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(retries.run())
         yield retries
@@ -158,7 +158,7 @@ async def test_keys_that_come_later_take_little_memory() -> None:
     async def attempt(key: str) -> bool:
         raise AssertionError(key)
 
-    retries: Retries[str] = Retries(attempt, first_pause_s=1, longest_pause_s=1)
+    retries: RetryQueue[str] = RetryQueue(attempt, first_pause_s=1, longest_pause_s=1)
     keys = [str(number) for number in range(1000)]
     tracemalloc.start()
     try:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import PluginStillRuns
-from cnm_bridge.teardown import orphaned_plugins as left_behind
-from cnm_bridge.teardown.orphaned_plugins import LeftBehind
+from cnm_bridge.teardown import orphaned_plugins
+from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from state import EndpointId
 
 ONE, TWO = EndpointId(f"{os.getpid():064x}"), EndpointId(f"{os.getpid():063x}f")
@@ -39,8 +39,8 @@ async def test_a_plugin_that_does_not_end(
     plugin: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its endpoint is refused, and no other one; once it can be ended, the endpoint is torn down."""
-    plugins = LeftBehind(tmp_path)
-    monkeypatch.setattr(left_behind, "_LIMIT_S", 0.1)
+    plugins = OrphanedPlugins(tmp_path)
+    monkeypatch.setattr(orphaned_plugins, "_LIMIT_S", 0.1)
     with monkeypatch.context() as kernel:
         kernel.setattr(signal, "pidfd_send_signal", lambda *_: None)  # so it is for a process that hangs in the kernel
         await plugins.end()
@@ -54,7 +54,7 @@ async def test_a_plugin_that_does_not_end(
 
 async def test_a_plugin_that_ends(plugin: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """It is ended before anything is torn down."""
-    plugins = LeftBehind(tmp_path)
+    plugins = OrphanedPlugins(tmp_path)
     await plugins.end()
     assert plugin.wait() == -signal.SIGKILL
     await plugins.refuse(ONE)

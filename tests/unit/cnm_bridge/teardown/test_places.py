@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from cnm_bridge.teardown.places import TearDownPlaces
+from cnm_bridge.teardown.places import TeardownPlaces
 from state import EndpointId
 
 PLUGINS = 4
@@ -21,9 +21,9 @@ def ids(*numbers: int) -> list[EndpointId]:
 async def make_tear_downs() -> AsyncIterator["TearDowns"]:
     """Give what begins tear downs; those that run are ended."""
     async with asyncio.TaskGroup() as group:
-        tear_downs = TearDowns(group)
-        yield tear_downs
-        await tear_downs.end()
+        teardowns = TearDowns(group)
+        yield teardowns
+        await teardowns.end()
 
 
 class TearDowns:
@@ -34,7 +34,7 @@ class TearDowns:
     """
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
-        self.places = TearDownPlaces(PLUGINS)
+        self.places = TeardownPlaces(PLUGINS)
         self.running: list[EndpointId] = []
         self._group = group
         self._tasks: dict[EndpointId, asyncio.Task[None]] = {}
@@ -59,7 +59,7 @@ class TearDowns:
         await self.settle()
 
     async def _run(self, endpoint_id: EndpointId) -> None:
-        async with self.places.tear_down(endpoint_id):
+        async with self.places.teardown(endpoint_id):
             place = self.places.find_plugin_place(endpoint_id)
             assert place is not None
             async with place():
@@ -69,58 +69,58 @@ class TearDowns:
 
 async def test_those_that_hang_for_the_first_time() -> None:
     """They take every place but those of tear downs that a call waits for, which wait already or come later."""
-    async with make_tear_downs() as tear_downs:
+    async with make_tear_downs() as teardowns:
         everybody = ids(*range(100))
-        await tear_downs.begin(everybody)
-        assert tear_downs.running == everybody[:PLUGINS]
-        tear_downs.places.prefer([everybody[PLUGINS]])  # it waits for its plugin
-        await tear_downs.settle()
-        tear_downs.places.prefer([everybody[-1]])  # it waits to begin
-        await tear_downs.settle()
-        tear_downs.places.prefer(ids(100))
-        await tear_downs.begin(ids(100))
-        assert tear_downs.running[PLUGINS:] == [everybody[PLUGINS], everybody[-1], *ids(100)]
+        await teardowns.begin(everybody)
+        assert teardowns.running == everybody[:PLUGINS]
+        teardowns.places.prefer([everybody[PLUGINS]])  # it waits for its plugin
+        await teardowns.settle()
+        teardowns.places.prefer([everybody[-1]])  # it waits to begin
+        await teardowns.settle()
+        teardowns.places.prefer(ids(100))
+        await teardowns.begin(ids(100))
+        assert teardowns.running[PLUGINS:] == [everybody[PLUGINS], everybody[-1], *ids(100)]
 
 
 async def test_those_that_hung_before() -> None:
     """However many they are, and also when a call waits for them, half of the places are free for others."""
-    async with make_tear_downs() as tear_downs:
+    async with make_tear_downs() as teardowns:
         hung = ids(*range(100))
         for endpoint_id in hung:
-            tear_downs.places.has_hung(endpoint_id)
-        tear_downs.places.prefer(hung)
-        await tear_downs.begin(hung)
-        assert len(tear_downs.running) == PLUGINS // 2
+            teardowns.places.has_hung(endpoint_id)
+        teardowns.places.prefer(hung)
+        await teardowns.begin(hung)
+        assert len(teardowns.running) == PLUGINS // 2
         others = ids(*range(100, 200))
-        await tear_downs.begin(others)
-        assert tear_downs.running[PLUGINS // 2 :] == others[: PLUGINS - PLUGINS // 2]
+        await teardowns.begin(others)
+        assert teardowns.running[PLUGINS // 2 :] == others[: PLUGINS - PLUGINS // 2]
 
 
 async def test_one_that_hung_once() -> None:
     """When its tear down has succeeded nothing of that is kept."""
-    async with make_tear_downs() as tear_downs:
+    async with make_tear_downs() as teardowns:
         (endpoint_id,) = ids(1)
-        tear_downs.places.has_hung(endpoint_id)
-        tear_downs.places.has_not_hung(endpoint_id)
+        teardowns.places.has_hung(endpoint_id)
+        teardowns.places.has_not_hung(endpoint_id)
         others = ids(*range(100, 110))
-        await tear_downs.begin(others)
-        tear_downs.places.prefer([endpoint_id])
-        await tear_downs.begin([endpoint_id])
-        assert tear_downs.running[-1] == endpoint_id
+        await teardowns.begin(others)
+        teardowns.places.prefer([endpoint_id])
+        await teardowns.begin([endpoint_id])
+        assert teardowns.running[-1] == endpoint_id
 
 
 async def test_a_preference_is_for_one_attempt() -> None:
     """The next attempt of the same tear down waits as all others do."""
-    async with make_tear_downs() as tear_downs:
+    async with make_tear_downs() as teardowns:
         first, *others = ids(*range(20))
-        tear_downs.places.prefer([first])
-        await tear_downs.begin([first])
-        await tear_downs.end(first)
-        await tear_downs.begin([*others, first])
-        assert tear_downs.running == [first, *others[:PLUGINS]]
+        teardowns.places.prefer([first])
+        await teardowns.begin([first])
+        await teardowns.end(first)
+        await teardowns.begin([*others, first])
+        assert teardowns.running == [first, *others[:PLUGINS]]
 
 
 async def test_what_a_call_carries_out_itself() -> None:
     """Its plugins do not count here."""
     (endpoint_id,) = ids(1)
-    assert TearDownPlaces(PLUGINS).find_plugin_place(endpoint_id) is None
+    assert TeardownPlaces(PLUGINS).find_plugin_place(endpoint_id) is None

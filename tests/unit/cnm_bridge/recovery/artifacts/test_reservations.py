@@ -4,7 +4,7 @@
 
 from pathlib import Path
 
-from cnm_bridge.recovery.artifacts import Trace, find_reservations
+from cnm_bridge.recovery.artifacts import PluginArtifact, find_reservations
 
 
 def test_reservations(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_reservations(tmp_path: Path) -> None:
     (network / "lock").write_text("")
     (network / "last_reserved_ip.0").write_text("10.1.2.4")
     assert find_reservations(tmp_path, "lan") == tuple(
-        Trace(network="lan", container_id=container, what=str(network / address), address=address)
+        PluginArtifact(network="lan", container_id=container, what=str(network / address), address=address)
         for address, container in (("10.1.2.3", "77ad"), ("10.1.2.4", "88be"), ("fd00::3", "77ad"))
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.soak.traces import Attachment, generalise, kind_of_link, parse_addresses
+from tests.soak.artifacts import Attachment, generalise, kind_of_link, parse_addresses
 
 ONE = Attachment(endpoint="1" * 64, list="lan", addresses=parse_addresses(["fd82::2", "10.82.1.2"]), port=20_001)
 OTHER = Attachment(endpoint="2" * 64, list="lan", addresses=parse_addresses(["10.82.1.23", "fd82::23"]), port=20_002)
@@ -31,19 +31,19 @@ def rules(attachment: Attachment) -> list[str]:
 
 def test_what_one_has_another_must_have() -> None:
     """With its own ID, addresses, chains and port."""
-    traces = generalise(ONE, rules(ONE), ["veth, master cni0"])
-    traces = replace(traces, published=traces.rules)
-    assert traces.rules_of(OTHER) == Counter(rules(OTHER))
-    assert traces.rules_of(ONE) == Counter(rules(ONE))
-    assert (traces.families, traces.links) == (2, ("veth, master cni0",))
+    artifacts = generalise(ONE, rules(ONE), ["veth, master cni0"])
+    artifacts = replace(artifacts, published=artifacts.rules)
+    assert artifacts.rules_of(OTHER) == Counter(rules(OTHER))
+    assert artifacts.rules_of(ONE) == Counter(rules(ONE))
+    assert (artifacts.families, artifacts.links) == (2, ("veth, master cni0",))
 
 
 def test_a_port_has_rules_of_its_own() -> None:
     """An attachment without one has the others."""
     few, all_ = rules(ONE)[:4], rules(ONE)
-    traces = replace(generalise(replace(ONE, port=None), few, []), published=generalise(ONE, all_, []).rules)
-    assert traces.rules_of(replace(OTHER, port=None)) == Counter(rules(OTHER)[:4])
-    assert traces.rules_of(OTHER) == Counter(rules(OTHER))
+    artifacts = replace(generalise(replace(ONE, port=None), few, []), published=generalise(ONE, all_, []).rules)
+    assert artifacts.rules_of(replace(OTHER, port=None)) == Counter(rules(OTHER)[:4])
+    assert artifacts.rules_of(OTHER) == Counter(rules(OTHER))
 
 
 def test_a_chain_of_unknown_origin() -> None:
