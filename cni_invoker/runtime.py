@@ -52,8 +52,8 @@ class Runtime:
         find_trace: Is asked before each execution for the span that it belongs to.
         lock_dir: Where runtimes of other processes look for the lock on shared iptables chains, best
             `DEFAULT_LOCK_DIR`; None for none.
-        running_dir: Where it is kept which plugins run, so that `kill_orphaned_plugins` finds those that a killed process has
-            left behind; with a `FileCache`, its `running_dir`. None: nowhere, and such plugins run on.
+        running_dir: Where it is kept which plugins run, so that `kill_orphaned_plugins` finds those of a killed
+            process; with a `FileCache`, its `running_dir`. None: nowhere, and such plugins run on.
 
     Raises:
         InvalidParameter: A plugin directory cannot be a path.
