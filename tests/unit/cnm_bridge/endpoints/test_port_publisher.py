@@ -32,7 +32,7 @@ from state import (
     Store,
 )
 from tests.plugins import FakePlugins
-from tests.unit.cnm_bridge.lifecycle.port_requests import mapping, wish
+from tests.unit.cnm_bridge.planning.port_requests import mapping, wish
 
 ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)
 

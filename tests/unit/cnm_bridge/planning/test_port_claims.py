@@ -9,7 +9,7 @@ import pytest
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.planning.port_mappings import PortMapping
 from state import EndpointId
-from tests.unit.cnm_bridge.lifecycle.port_requests import mapping, wish
+from tests.unit.cnm_bridge.planning.port_requests import mapping, wish
 
 ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)
 

@@ -10,7 +10,7 @@ import pytest
 from cnm_bridge.errors import Refused
 from cnm_bridge.planning.port_mappings import parse_mappings, refuse_other_families
 from cnm_bridge.wire import PortRequest
-from tests.unit.cnm_bridge.lifecycle.port_requests import mapping, wish
+from tests.unit.cnm_bridge.planning.port_requests import mapping, wish
 
 
 @pytest.mark.parametrize(
