@@ -15,7 +15,9 @@ from state.errors import (
 from state.migrations import SCHEMA_VERSION
 from state.phases import TRANSITIONS, Phase
 from state.records import (
+    AttachmentId,
     AttachmentRecord,
+    AttachMode,
     EndpointId,
     EndpointRecord,
     NetworkId,
@@ -30,6 +32,8 @@ from state.store import Store
 __all__ = [
     "SCHEMA_VERSION",
     "TRANSITIONS",
+    "AttachMode",
+    "AttachmentId",
     "AttachmentRecord",
     "EndpointId",
     "EndpointRecord",

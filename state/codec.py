@@ -32,7 +32,9 @@ from state.document import StoredDocument
 from state.errors import RecordDamaged
 from state.phases import Phase
 from state.records import (
+    AttachmentId,
     AttachmentRecord,
+    AttachMode,
     EndpointId,
     EndpointRecord,
     NetworkId,
@@ -188,6 +190,8 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "ifnamePrefix": record.ifname_prefix,
         "caller": {"pid": caller.pid, "started": caller.started} if caller else None,
         "attachment": {
+            "id": attachment.id,
+            "mode": attachment.mode.value,
             "ifname": attachment.ifname,
             "netns": attachment.netns,
             "cniVersion": attachment.cni_version,
@@ -283,6 +287,8 @@ def _parse_requested(document: Mapping[str, Any]) -> RequestedInterface:
 
 def _parse_attachment(document: Mapping[str, Any], configuration: bytes) -> AttachmentRecord:
     return AttachmentRecord(
+        id=AttachmentId(document["id"]),
+        mode=AttachMode(document["mode"]),
         ifname=intern(document["ifname"]),
         netns=document["netns"],
         configuration=_parse_configuration(configuration),

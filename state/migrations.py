@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_interface
 from typing import Final
 
-from spec import JsonObject, JsonValue, as_object, find_object, get_int, get_objects, get_str
+from spec import JsonObject, JsonValue, as_object, find_object, get_int, get_object, get_objects, get_str
 
 __all__ = ["MIGRATIONS", "SCHEMA_VERSION", "migrate"]
 
@@ -57,13 +57,19 @@ def _endpoint_2(document: JsonObject) -> JsonObject:
 
     No plugin's DEL has completed as far as that version knew: an unfinished tear down began again with all of them.
     Addresses are stored by themselves: those that the plugins told, and those that they gave to the link.
+    CNI's container ID was the endpoint's ID, and libnetwork moved every link into its sandbox.
     """
     told = get_objects(find_object(document, "result") or {}, "ips")
     given = get_objects(find_object(document, "snapshot") or {}, "addresses")
     found = [get_str(ip, "address") for ip in told]
     found += [get_str(address, "address") for address in given if get_int(address, "scope") != _SCOPE_LINK]
     addresses = list(dict.fromkeys(str(ip_interface(address).ip) for address in found))
-    return {**document, "deleted": [], "addresses": addresses}
+    attachment: JsonObject = {
+        **get_object(document, "attachment"),
+        "id": get_str(document, "id"),
+        "mode": "move",
+    }
+    return {**document, "deleted": [], "addresses": addresses, "attachment": attachment}
 
 
 MIGRATIONS: Final[Mapping[int, Mapping[str, Callable[[JsonObject], JsonObject]]]] = {

@@ -9,6 +9,7 @@ changes one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from typing import NewType
 
@@ -17,6 +18,8 @@ from state.document import Document
 from state.phases import Phase
 
 __all__ = [
+    "AttachMode",
+    "AttachmentId",
     "AttachmentRecord",
     "EndpointId",
     "EndpointRecord",
@@ -28,6 +31,15 @@ __all__ = [
 
 NetworkId = NewType("NetworkId", str)
 EndpointId = NewType("EndpointId", str)
+AttachmentId = NewType("AttachmentId", str)
+"""CNI's container ID of an attachment, and what its names derive from. Hexadecimal, 12 to 64 digits."""
+
+
+class AttachMode(StrEnum):
+    """How the link gets into the sandbox."""
+
+    MOVE = "move"
+    """Plugins run in a staging namespace; libnetwork moves the link from there into the sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,20 +90,24 @@ class AttachmentRecord:
     """Everything a CNI DEL needs, fixed before the ADD and never read from the configuration directory again.
 
     Attributes:
+        id: What CNI knows it by, as container ID. Today that is the endpoint's ID.
         ifname: The link's name inside the staging namespace.
         netns: Path of the staging namespace.
         configuration: The network configuration list, whole.
         cni_version: The version its plugins are spoken to in.
         args: CNI_ARGS, in order.
         capability_args: Values offered to plugins by capability.
+        mode: How the link gets into the sandbox.
     """
 
+    id: AttachmentId
     ifname: str
     netns: str
     configuration: JsonObject
     cni_version: str
     args: tuple[tuple[str, str], ...]
     capability_args: JsonObject
+    mode: AttachMode = AttachMode.MOVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +128,7 @@ class EndpointRecord:
     """An endpoint: one attachment of one container to one network.
 
     Attributes:
-        id: Docker's endpoint ID, which is also the CNI container ID.
+        id: Docker's endpoint ID.
         network_id: The Docker network.
         phase: How far it has come.
         boot_id: The kernel's boot ID under which the plugins ran.

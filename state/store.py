@@ -24,7 +24,7 @@ from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaToo
 from state.index import Index
 from state.migrations import SCHEMA_VERSION, migrate
 from state.phases import TRANSITIONS, Phase
-from state.records import EndpointId, EndpointRecord, NetworkId, NetworkRecord
+from state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from state.salvage.copies import find_copies
 from state.transfer import parse_export, render_export
 
@@ -60,6 +60,7 @@ class Store:
         self._in_order: tuple[EndpointRecord, ...] | None = None
         self._by_address = Index(lambda record: record.addresses)
         self._by_sandbox = Index(lambda record: (record.sandbox_key,) if record.sandbox_key else ())
+        self._by_attachment: dict[AttachmentId, EndpointId] = {}
         self._on_removed: list[Callable[[EndpointId], None]] = []
         self._load()
 
@@ -164,6 +165,11 @@ class Store:
         """Return the endpoint's record, None if there is none."""
         return self._endpoints.get(endpoint_id)
 
+    def find_attachment(self, attachment_id: AttachmentId) -> EndpointRecord | None:
+        """Return the record of the endpoint that has an attachment, None if there is none."""
+        endpoint_id = self._by_attachment.get(attachment_id)
+        return None if endpoint_id is None else self._endpoints[endpoint_id]
+
     def get_endpoint(self, endpoint_id: EndpointId) -> EndpointRecord:
         """Return the endpoint's record.
 
@@ -263,6 +269,7 @@ class Store:
         self._endpoints[record.id] = record
         self._by_address.add(record)
         self._by_sandbox.add(record)
+        self._by_attachment[record.attachment.id] = record.id
 
     def _remove_endpoint(self, endpoint_id: EndpointId) -> None:
         self._forget_endpoint(endpoint_id)
@@ -275,6 +282,7 @@ class Store:
         if record is not None:
             self._by_address.discard(record)
             self._by_sandbox.discard(record)
+            self._by_attachment.pop(record.attachment.id, None)
 
 
 def _refuse_newer(directory: Path, entries: Mapping[str, bytes]) -> None:

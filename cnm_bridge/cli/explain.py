@@ -122,7 +122,7 @@ async def _explain(
     from cnm_bridge.model.naming import STAGING_IFNAME, staging_path  # noqa: PLC0415
     from cnm_bridge.planning.explanation import explain as explain_plan  # noqa: PLC0415
     from cnm_bridge.planning.plan import plan_attachment  # noqa: PLC0415
-    from state import EndpointId  # noqa: PLC0415
+    from state import AttachmentId  # noqa: PLC0415
 
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
     network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.socket.stem)
@@ -138,7 +138,7 @@ async def _explain(
     attachment = Attachment(
         container_id=_ENDPOINT_ID,
         ifname=STAGING_IFNAME,
-        netns=str(staging_path(settings.run_dir, EndpointId(_ENDPOINT_ID))),
+        netns=str(staging_path(settings.run_dir, AttachmentId(_ENDPOINT_ID))),
         args=plan.args,
         capability_args=plan.capability_args,
     )

@@ -21,7 +21,7 @@ from cnm_bridge.kernel import WATCHES_AT_ONCE, Kernel, KernelError, SandboxPlan,
 from cnm_bridge.model.naming import alternative_name, host_link_name
 from cnm_bridge.planning.sandbox_plan import describe_placement, plan_sandbox
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from state import EndpointId, EndpointRecord, Phase, Store
+from state import AttachmentId, EndpointId, EndpointRecord, Phase, Store
 
 __all__ = ["SandboxSync"]
 
@@ -39,6 +39,7 @@ class _Joined:
     """What is of interest of a joined endpoint."""
 
     id: EndpointId
+    attachment_id: AttachmentId
     internal: bool
     snapshot: Snapshot
     sandbox: Path
@@ -49,7 +50,13 @@ class _Joined:
         if record is None or record.phase is not Phase.JOINED or not record.snapshot or not record.sandbox_key:
             return None
         snapshot, sandbox = Snapshot.from_json(record.snapshot), Path(record.sandbox_key)
-        return cls(id=record.id, internal=record.internal, snapshot=snapshot, sandbox=sandbox)
+        return cls(
+            id=record.id,
+            attachment_id=record.attachment.id,
+            internal=record.internal,
+            snapshot=snapshot,
+            sandbox=sandbox,
+        )
 
     @property
     def sandbox_plan(self) -> SandboxPlan:
@@ -136,7 +143,7 @@ class SandboxSync:
         rules = tuple(rule for rule in sandbox_plan.rules if rule not in wanted)
         try:
             async with self._sandboxes.hold(leaving.sandbox):
-                altname = alternative_name(leaving.id)
+                altname = alternative_name(leaving.attachment_id)
                 taken = await self._kernel.withdraw(leaving.sandbox, altname, replace(sandbox_plan, rules=rules))
         except KernelError as exc:
             log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
@@ -153,7 +160,9 @@ class SandboxSync:
     async def _settle(self, joined: _Joined) -> None:
         # of two links at once, each would find the same routing table free
         async with self._sandboxes.hold(joined.sandbox):
-            done = await self._kernel.settle(joined.sandbox, alternative_name(joined.id), joined.sandbox_plan)
+            done = await self._kernel.settle(
+                joined.sandbox, alternative_name(joined.attachment_id), joined.sandbox_plan
+            )
         if done is None:
             return
         if done:
@@ -164,15 +173,15 @@ class SandboxSync:
 
     async def run(self) -> None:
         """Settle what is joined already, then watch, for as long as it is not cancelled."""
-        joined = [record.id for record in self._store.endpoints() if record.phase is Phase.JOINED]
-        self._needy.update(joined)  # until they have been planned, which takes a while
+        ids = [record.id for record in self._store.endpoints() if record.phase is Phase.JOINED]
+        self._needy.update(ids)  # until they have been planned, which takes a while
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._take_up(joined, tasks))
+            tasks.create_task(self._take_up(ids, tasks))
             while True:
                 endpoint_id = await self._wanted.get()
                 self._watch(endpoint_id, tasks.create_task(self._follow(endpoint_id, has_departed=False)))
 
-    async def _take_up(self, joined: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
+    async def _take_up(self, ids: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
         """Settle what an earlier run of the daemon has joined, a few at once.
 
         A link that is in the host namespace yet is followed like that of a new endpoint, however long that takes.
@@ -183,10 +192,11 @@ class SandboxSync:
             log.warning("settling.links_unknown", error=str(exc))
             at_home = set()
         slots = asyncio.Semaphore(_AT_ONCE)
-        for endpoint_id in joined:
+        for endpoint_id in ids:
             await asyncio.sleep(0)  # a plan takes a millisecond, and Docker's calls come first
-            if self._has_something(endpoint_id):
-                if host_link_name(endpoint_id) in at_home:
+            joined = self._find_needy(endpoint_id)
+            if joined is not None:
+                if host_link_name(joined.attachment_id) in at_home:
                     self._wanted.put_nowait(endpoint_id)
                 else:
                     await slots.acquire()
@@ -194,17 +204,16 @@ class SandboxSync:
                     watch.add_done_callback(lambda _: slots.release())
                     self._watch(endpoint_id, watch)
 
-    def _has_something(self, endpoint_id: EndpointId) -> bool:
-        """Tell whether something is to be settled for an endpoint; if not, it is forgotten."""
+    def _find_needy(self, endpoint_id: EndpointId) -> _Joined | None:
+        """Return an endpoint for which something is to be settled; one for which nothing is, is forgotten."""
         try:
             joined = _Joined.of(self._store.find_endpoint(endpoint_id))
-            is_needy = joined is not None and not joined.sandbox_plan.is_empty
+            if joined is not None and not joined.sandbox_plan.is_empty:
+                return joined
         except Exception:  # a bug with one endpoint must not keep the others from being settled, nor go unseen
             log.exception("settling.bug", endpoint_id=endpoint_id)
-            is_needy = False
-        if not is_needy:
-            self.forget(endpoint_id)
-        return is_needy
+        self.forget(endpoint_id)
+        return None
 
     def _watch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
         """Have one task at a time follow an endpoint: the latest."""
@@ -226,15 +235,16 @@ class SandboxSync:
             has_departed: The link has left the host namespace already.
         """
         try:
-            if not has_departed:
-                await self._kernel.wait_departed(host_link_name(endpoint_id))
+            joined = _Joined.of(self._store.find_endpoint(endpoint_id))
+            if joined is not None and not has_departed:
+                await self._kernel.wait_departed(host_link_name(joined.attachment_id))
             joined = _Joined.of(self._store.find_endpoint(endpoint_id))
             if joined is None:
                 self.forget(endpoint_id)
                 return
             is_gateway = endpoint_id in self._gateways
             placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
-            altname = alternative_name(endpoint_id)
+            altname = alternative_name(joined.attachment_id)
             placed = await self._kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
             if not placed and self._kernel.is_namespace(joined.sandbox):  # else the container is gone already
                 log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)

@@ -34,6 +34,7 @@ from cnm_bridge.wire import (
 )
 from spec import find_object
 from state import (
+    AttachmentId,
     AttachmentRecord,
     EndpointId,
     EndpointRecord,
@@ -141,7 +142,7 @@ class EndpointService:
             await self._store.put_endpoint(joined)
             self._sandbox_sync.join(joined)
             answer = describe_join(
-                snapshot, host_link_name(record.id), prefix=record.ifname_prefix, internal=record.internal
+                snapshot, host_link_name(record.attachment.id), prefix=record.ifname_prefix, internal=record.internal
             )
             if request.has_ports and answer.gateway is None:
                 log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
@@ -192,6 +193,7 @@ class EndpointService:
 
     def _intend(self, request: CreateEndpoint, network: NetworkRecord, plan: Plan) -> EndpointRecord:
         """Return the record that is written before anything is done."""
+        attachment_id = AttachmentId(request.endpoint_id)
         return EndpointRecord(
             id=request.endpoint_id,
             network_id=request.network_id,
@@ -200,8 +202,9 @@ class EndpointService:
             internal=network.internal,
             requested=request.requested,
             attachment=AttachmentRecord(
+                id=attachment_id,
                 ifname=STAGING_IFNAME,
-                netns=str(staging_path(self._run_dir, request.endpoint_id)),
+                netns=str(staging_path(self._run_dir, attachment_id)),
                 configuration=plan.configuration.document,
                 cni_version=plan.configuration.cni_version,
                 args=plan.args,
@@ -281,8 +284,8 @@ class EndpointService:
             snapshot = await self._kernel.take_out(
                 staging,
                 ifname,
-                host_name=host_link_name(record.id),
-                altname=alternative_name(record.id),
+                host_name=host_link_name(record.attachment.id),
+                altname=alternative_name(record.attachment.id),
                 baseline=baseline,
             )
         except NotCarriable as exc:

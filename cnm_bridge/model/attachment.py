@@ -12,12 +12,12 @@ __all__ = ["cni_attachment", "cni_network_name"]
 def cni_attachment(record: EndpointRecord) -> Attachment:
     """Return the CNI attachment of an endpoint.
 
-    The container ID is Docker's *endpoint* ID: iptables chains, port mappings and ifb devices are keyed on it without
-    the link's name, so that two attachments of one container would take each other's away.
+    The container ID is the attachment's own, not that of Docker's container: iptables chains, port mappings and ifb
+    devices are keyed on it without the link's name. Two attachments of one container would remove each other's.
     """
     attachment = record.attachment
     return Attachment(
-        container_id=record.id,
+        container_id=attachment.id,
         ifname=attachment.ifname,
         netns=attachment.netns,
         args=attachment.args,

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The names that follow from an endpoint's ID; pure."""
+"""The names that follow from an attachment's ID; pure."""
 
 import re
 from pathlib import Path
 from typing import Final
 
-from state import EndpointId
+from state import AttachmentId
 
 __all__ = [
     "STAGING_IFNAME",
     "alternative_name",
-    "endpoint_of",
+    "attachment_of",
     "host_link_name",
-    "is_endpoint_id",
+    "is_attachment_id",
     "staging_directory",
     "staging_path",
 ]
@@ -23,33 +23,33 @@ STAGING_IFNAME: Final = "eth0"
 
 _ALTERNATIVE_PREFIX: Final = "cni-bridge-"
 _HOST_PREFIX: Final = "cnib"
-_ENDPOINT_ID: Final = re.compile(r"[0-9a-f]{12,64}")
+_ID: Final = re.compile(r"[0-9a-f]{12,64}")
 _HOST_DIGITS: Final = 11
 
 
-def host_link_name(endpoint_id: EndpointId) -> str:
+def host_link_name(attachment_id: AttachmentId) -> str:
     """Return the link's name while it waits in the host namespace, e.g. `cnib0123456789a`.
 
     Fifteen characters are the kernel's limit. Eleven hexadecimal digits of an ID that Docker draws at random: should
     two endpoints ever agree in them, the kernel refuses the second name, and CreateEndpoint fails and cleans up.
     """
-    return f"{_HOST_PREFIX}{endpoint_id[:_HOST_DIGITS]}"
+    return f"{_HOST_PREFIX}{attachment_id[:_HOST_DIGITS]}"
 
 
-def alternative_name(endpoint_id: EndpointId) -> str:
-    """Return the alternative name that the link keeps in whichever namespace it is: `cni-bridge-<endpoint ID>`."""
-    return f"{_ALTERNATIVE_PREFIX}{endpoint_id}"
+def alternative_name(attachment_id: AttachmentId) -> str:
+    """Return the alternative name that the link keeps in whichever namespace it is: `cni-bridge-<attachment ID>`."""
+    return f"{_ALTERNATIVE_PREFIX}{attachment_id}"
 
 
-def endpoint_of(alternative: str) -> EndpointId | None:
-    """Return the ID of the endpoint that a link with this alternative name is of, None if it is none of ours."""
+def attachment_of(alternative: str) -> AttachmentId | None:
+    """Return the ID of the attachment whose link has this alternative name, None if it is none of ours."""
     name = alternative.removeprefix(_ALTERNATIVE_PREFIX)
-    return EndpointId(name) if name != alternative and is_endpoint_id(name) else None
+    return AttachmentId(name) if name != alternative and is_attachment_id(name) else None
 
 
-def is_endpoint_id(name: str) -> bool:
-    """Tell whether a name can be Docker's ID of an endpoint; `cni-bridge-uplink` is an operator's."""
-    return _ENDPOINT_ID.fullmatch(name) is not None
+def is_attachment_id(name: str) -> bool:
+    """Tell whether a name can be the ID of an attachment; `cni-bridge-uplink` is an operator's."""
+    return _ID.fullmatch(name) is not None
 
 
 def staging_directory(run_dir: Path) -> Path:
@@ -57,6 +57,6 @@ def staging_directory(run_dir: Path) -> Path:
     return run_dir / "netns"
 
 
-def staging_path(run_dir: Path, endpoint_id: EndpointId) -> Path:
-    """Return the path of the endpoint's staging namespace."""
-    return staging_directory(run_dir) / endpoint_id
+def staging_path(run_dir: Path, attachment_id: AttachmentId) -> Path:
+    """Return the path of an attachment's staging namespace."""
+    return staging_directory(run_dir) / attachment_id

@@ -18,6 +18,7 @@ from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from spec import JsonObject
 from state import (
+    AttachmentId,
     AttachmentRecord,
     EndpointId,
     EndpointRecord,
@@ -128,7 +129,8 @@ def adopted_endpoint(
 
     They know their work by the endpoint's ID and by its addresses.
     """
-    staging = str(staging_path(run_dir, endpoint_id))
+    attachment_id = AttachmentId(endpoint_id)
+    staging = str(staging_path(run_dir, attachment_id))
     result: JsonObject = {
         "cniVersion": "1.0.0",
         "interfaces": [{"name": STAGING_IFNAME, "sandbox": staging, **({"mac": mac} if mac else {})}],
@@ -143,6 +145,7 @@ def adopted_endpoint(
         internal=internal,
         requested=RequestedInterface(),
         attachment=AttachmentRecord(
+            id=attachment_id,
             ifname=STAGING_IFNAME,
             netns=staging,
             configuration=configuration.document,

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment
 from cnm_bridge.model.attachment import cni_attachment, cni_network_name
 from spec import JsonObject
-from state import EndpointId, EndpointRecord, Store
+from state import AttachmentId, EndpointRecord, Store
 
 __all__ = ["EndpointCache"]
 
@@ -32,7 +32,7 @@ class EndpointCache:
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return the endpoint that is this attachment to the CNI network called `network`, None if there is none."""
-        record = self._store.find_endpoint(EndpointId(key.container_id))
+        record = self._store.find_attachment(AttachmentId(key.container_id))
         cached = None if record is None else _cached(record)
         return cached if cached and (cached.network, cached.attachment.key) == (network, key) else None
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.naming import endpoint_of, staging_directory
-from state import EndpointId, Store
+from cnm_bridge.model.naming import attachment_of, staging_directory
+from state import Store
 
 __all__ = ["InventoryCheck"]
 
@@ -47,17 +47,19 @@ class InventoryCheck:
         if identity != self._store.engine_identity():
             return f"the engine {identity} has not been seen to use this driver"
         stored = {record.id for record in self._store.networks()}
-        there: set[EndpointId] = set()
+        there: set[str] = set()
         for network_id in sorted({*stored, *await self._engine.network_ids(self._driver)}):
             network = await self._engine.find_network(network_id)
             if network is None:
                 continue
             if network.driver != self._driver:  # its list of networks is not all of ours
                 return f"network {network_id} is of driver {network.driver}, and this one is {self._driver}"
-            there.update(map(EndpointId, network.endpoints))
+            there.update(network.endpoints)
         # not by processes: those of an engine that runs in a container, with a cni-bridge of its own, would be seen too
         mounted = await self._kernel.altnames_mounted(self._staging)
-        there.update(endpoint_id for name in mounted if (endpoint_id := endpoint_of(name)) is not None)
+        attached = {attachment_id for name in mounted if (attachment_id := attachment_of(name)) is not None}
         # read after what is looked at: what is made meanwhile is in both
-        unknown = there - {record.id for record in self._store.endpoints()}
+        records = self._store.endpoints()
+        unknown = there - {record.id for record in records}
+        unknown |= attached - {record.attachment.id for record in records}
         return f"endpoint {min(unknown)} has no record" if unknown else None

@@ -15,7 +15,7 @@ from cnm_bridge.recovery.adopt import adopted_endpoint
 from cnm_bridge.recovery.orphans import Leftovers
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.queue import TeardownQueue
-from state import EndpointId, NetworkId, Phase, StateError, Store
+from state import AttachmentId, EndpointId, NetworkId, Phase, StateError, Store
 
 __all__ = ["RemoveLeftovers"]
 
@@ -63,10 +63,11 @@ class RemoveLeftovers:
         Where traces tell the CNI network, the endpoint becomes a record again, to be torn down: plugins find what they
         made by its ID and its addresses. What fails is logged; the next round finds it again.
         """
-        endpoint_id = leftovers.endpoint_id
+        attachment_id = leftovers.attachment_id
+        endpoint_id = EndpointId(attachment_id)
         try:
             async with self._locks.hold(endpoint_id):
-                if self._store.find_endpoint(endpoint_id) is not None or await self._is_in_use(endpoint_id):
+                if self._store.find_attachment(attachment_id) is not None or await self._is_in_use(attachment_id):
                     return
                 log.warning(
                     "endpoint.remains", endpoint_id=endpoint_id, artifacts=[t.what for t in leftovers.artifacts]
@@ -93,9 +94,9 @@ class RemoveLeftovers:
         except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen
             log.exception("endpoint.remains_kept", endpoint_id=endpoint_id)
 
-    async def _is_in_use(self, endpoint_id: EndpointId) -> bool:
+    async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
         """Tell whether the link is in a sandbox, as it is when its container runs, wherever Docker keeps sandboxes."""
-        name, staging = alternative_name(endpoint_id), staging_directory(self._run_dir)
+        name, staging = alternative_name(attachment_id), staging_directory(self._run_dir)
         return name in await self._kernel.altnames_in_use(staging) or name in await self._kernel.altnames_mounted(
             staging
         )
@@ -105,11 +106,11 @@ class RemoveLeftovers:
             try:
                 return await self._networks.find_configuration(name)
             except CniError as exc:
-                log.warning("endpoint.remains_unknown", endpoint_id=leftovers.endpoint_id, error=str(exc))
+                log.warning("endpoint.remains_unknown", attachment_id=leftovers.attachment_id, error=str(exc))
         return None
 
     async def _remove(self, leftovers: Leftovers) -> None:
         if leftovers.link is not None:
-            await self._kernel.delete_host_link(leftovers.link, alternative_name(leftovers.endpoint_id))
+            await self._kernel.delete_host_link(leftovers.link, alternative_name(leftovers.attachment_id))
         if leftovers.staging:
-            await self._kernel.remove_staging(staging_path(self._run_dir, leftovers.endpoint_id))
+            await self._kernel.remove_staging(staging_path(self._run_dir, leftovers.attachment_id))

@@ -19,7 +19,7 @@ import structlog
 
 from cnm_bridge.kernel import Kernel, Link
 from cnm_bridge.model.attachment import cni_network_name
-from cnm_bridge.model.naming import endpoint_of, is_endpoint_id, staging_directory
+from cnm_bridge.model.naming import attachment_of, is_attachment_id, staging_directory
 from cnm_bridge.recovery.artifacts import (
     IFB_KIND,
     EmptyChain,
@@ -31,7 +31,7 @@ from cnm_bridge.recovery.artifacts import (
     noted_names,
 )
 from spec import JsonObject, find_object, find_str, get_objects
-from state import EndpointId, EndpointRecord, Store
+from state import AttachmentId, EndpointRecord, Store
 
 __all__ = ["Leftovers", "Orphan", "OrphanAudit"]
 
@@ -64,13 +64,13 @@ class Leftovers:
     """What is left of an endpoint of ours whose record was lost.
 
     Attributes:
-        endpoint_id: Its ID, by which all of it is known.
+        attachment_id: The ID by which all of it is known.
         staging: Its staging namespace is there.
         link: Its link in the host namespace, None if there is none.
         artifacts: What plugins made for it.
     """
 
-    endpoint_id: EndpointId
+    attachment_id: AttachmentId
     staging: bool
     link: Link | None
     artifacts: tuple[PluginArtifact, ...]
@@ -104,8 +104,8 @@ class OrphanAudit:
 
     async def look(
         self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
-    ) -> Mapping[EndpointId, Leftovers]:
-        """Return what is provably ours, by endpoint, and keep the rest in `orphans`; each new one is logged.
+    ) -> Mapping[AttachmentId, Leftovers]:
+        """Return what is provably ours, by attachment, and keep the rest in `orphans`; each new one is logged.
 
         Args:
             networks: The names of the CNI networks in use; others are not looked at.
@@ -168,23 +168,23 @@ class _Sight:
     empty_chains: tuple[EmptyChain, ...]
 
 
-def _judge(sight: _Sight) -> tuple[Mapping[EndpointId, Leftovers], tuple[Orphan, ...]]:
+def _judge(sight: _Sight) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
     """Return what is ours without a record, and what may be somebody else's; pure."""
-    known = {record.id: cni_network_name(record) for record in sight.records}
-    links = _by_endpoint(sight.links)
-    staging = {EndpointId(path.name) for path in sight.staging if is_endpoint_id(path.name)}
+    known = {record.attachment.id: cni_network_name(record) for record in sight.records}
+    links = _by_attachment(sight.links)
+    staging = {AttachmentId(path.name) for path in sight.staging if is_attachment_id(path.name)}
     ours = (staging | links.keys()) - known.keys()
     artifacts: dict[str, list[PluginArtifact]] = {}
     for trace in sight.artifacts:
         artifacts.setdefault(trace.container_id, []).append(trace)
     leftovers = {
-        endpoint_id: Leftovers(
-            endpoint_id=endpoint_id,
-            staging=endpoint_id in staging,
-            link=links.get(endpoint_id),
-            artifacts=tuple(artifacts.get(endpoint_id, ())),
+        attachment_id: Leftovers(
+            attachment_id=attachment_id,
+            staging=attachment_id in staging,
+            link=links.get(attachment_id),
+            artifacts=tuple(artifacts.get(attachment_id, ())),
         )
-        for endpoint_id in ours
+        for attachment_id in ours
     }
     files = sorted(sight.noted)
     strange = [
@@ -201,8 +201,8 @@ def _judge(sight: _Sight) -> tuple[Mapping[EndpointId, Leftovers], tuple[Orphan,
     if not hashed:
         return leftovers, tuple(strange)
     accounted = noted_names(files).union(
-        *(hashed_names(name, endpoint_id) for endpoint_id, name in known.items()),
-        *(hashed_names(name, endpoint_id) for name in sight.names for endpoint_id in ours),
+        *(hashed_names(name, attachment_id) for attachment_id, name in known.items()),
+        *(hashed_names(name, attachment_id) for name in sight.names for attachment_id in ours),
     )
     unowned = (Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in accounted)
     return leftovers, (*strange, *unowned)
@@ -223,9 +223,9 @@ def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -
     )
 
 
-def _by_endpoint(links: Iterable[Link]) -> Mapping[EndpointId, Link]:
-    found = ((endpoint_of(altname), link) for link in links for altname in link.altnames)
-    return {endpoint_id: link for endpoint_id, link in found if endpoint_id is not None}
+def _by_attachment(links: Iterable[Link]) -> Mapping[AttachmentId, Link]:
+    found = ((attachment_of(altname), link) for link in links for altname in link.altnames)
+    return {attachment_id: link for attachment_id, link in found if attachment_id is not None}
 
 
 def _limiting(links: Iterable[Link]) -> frozenset[str]:

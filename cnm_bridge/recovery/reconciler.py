@@ -39,7 +39,7 @@ from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.liveness import find_dead, find_without_link
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import NetworkReference
-from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, StateError, Store
+from state import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord, StateError, Store
 
 __all__ = ["Reconciler"]
 
@@ -62,7 +62,7 @@ class _Look:
     networks: frozenset[NetworkId] = frozenset()
     unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
     without_link: frozenset[EndpointId] = frozenset()
-    leftovers: Mapping[EndpointId, Leftovers] = field(default_factory=dict)
+    leftovers: Mapping[AttachmentId, Leftovers] = field(default_factory=dict)
 
     @property
     def lost_records(self) -> tuple[EndpointRecord, ...]:
@@ -186,8 +186,8 @@ class Reconciler:
             await self._networks.delete(NetworkReference(network_id=network_id))
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
             await self._rebuild_endpoint(*second.unknown[endpoint_id])
-        for endpoint_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
-            await self._remove(second.leftovers[endpoint_id])
+        for attachment_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
+            await self._remove(second.leftovers[attachment_id])
         for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
             self._say_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
 
@@ -209,7 +209,7 @@ class Reconciler:
         if view is None:
             return _Look(forgotten=forgotten, without_link=without_link)
         gone = {record.id: (record, _FORGOTTEN) for record in forgotten_endpoints(view, endpoints)}
-        leftovers: Mapping[EndpointId, Leftovers] = {}
+        leftovers: Mapping[AttachmentId, Leftovers] = {}
         try:
             leftovers = await self._audit.look(self._networks.bound_names(), self._networks.bound_documents())
         except KernelError as exc:

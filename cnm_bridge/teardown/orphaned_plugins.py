@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from cni_invoker import PluginStillRuns, find_orphaned_plugins, kill_orphaned_plugins
-from state import EndpointId
+from state import AttachmentId
 
 __all__ = ["OrphanedPlugins"]
 
@@ -20,7 +20,7 @@ _LIMIT_S: Final = 2.0
 
 
 class OrphanedPlugins:
-    """Ends the plugins of the previous run, and knows for which endpoints that was without success.
+    """Ends the plugins of the previous run, and knows for which attachments that was without success.
 
     Args:
         directory: Where the previous run kept which plugins it ran.
@@ -28,7 +28,7 @@ class OrphanedPlugins:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._endpoints: frozenset[str] = frozenset()
+        self._attachments: frozenset[str] = frozenset()
 
     async def end(self) -> None:
         """End the plugins that are still at work, whatever for; returns after two seconds at the latest.
@@ -40,19 +40,19 @@ class OrphanedPlugins:
             if ended:
                 log.warning("plugins.ended", pids=ended)
                 running = await asyncio.to_thread(find_orphaned_plugins, self._directory, None)
-                self._endpoints = frozenset(stray.container_id for stray in running)
+                self._attachments = frozenset(stray.container_id for stray in running)
         except OSError as exc:
             log.warning("plugins.not_ended", directory=str(self._directory), error=str(exc))
 
-    async def refuse(self, endpoint_id: EndpointId) -> None:
-        """Refuse to tear an endpoint down as long as a plugin is at work for it; it is to be ended once more.
+    async def refuse(self, attachment_id: AttachmentId) -> None:
+        """Refuse to detach an endpoint as long as a plugin is at work for it; that plugin is killed once more.
 
         Raises:
             PluginStillRuns: It does not end, because it hangs in the kernel.
         """
-        if endpoint_id in self._endpoints:
-            await asyncio.to_thread(kill_orphaned_plugins, self._directory, [endpoint_id], limit_s=_LIMIT_S)
-            running = await asyncio.to_thread(find_orphaned_plugins, self._directory, [endpoint_id])
+        if attachment_id in self._attachments:
+            await asyncio.to_thread(kill_orphaned_plugins, self._directory, [attachment_id], limit_s=_LIMIT_S)
+            running = await asyncio.to_thread(find_orphaned_plugins, self._directory, [attachment_id])
             if running:
-                raise PluginStillRuns(endpoint_id, [str(stray) for stray in running])
-            self._endpoints -= {endpoint_id}
+                raise PluginStillRuns(attachment_id, [str(stray) for stray in running])
+            self._attachments -= {attachment_id}

@@ -35,6 +35,7 @@ from typing import Final
 from cnm_bridge.kernel import Kernel
 from spec import JsonObject, render_json
 from state import (
+    AttachmentId,
     AttachmentRecord,
     EndpointId,
     EndpointRecord,
@@ -123,6 +124,7 @@ def make_record(number: int, run_dir: Path, boot_id: str, sandbox: Path) -> Endp
         internal=False,
         requested=RequestedInterface(),
         attachment=AttachmentRecord(
+            id=AttachmentId(endpoint_id),
             ifname="eth0",
             netns=staging,
             configuration=CONFIGURATION,

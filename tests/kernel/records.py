@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from spec import JsonObject
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+    Store,
+)
 
 __all__ = ["NETWORK", "endpoint", "put"]
 
@@ -32,6 +41,7 @@ def endpoint(
         internal=False,
         requested=RequestedInterface(),
         attachment=AttachmentRecord(
+            id=AttachmentId(endpoint_id),
             ifname="eth0",
             netns=f"/run/cni-bridge/netns/{endpoint_id}",
             configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [*plugins]},

@@ -11,7 +11,16 @@ import pytest
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, host_link_name
 from cnm_bridge.teardown.liveness import find_abandoned
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, ProcessRecord, RequestedInterface
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    ProcessRecord,
+    RequestedInterface,
+)
 from tests.kernel.namespace import Namespace
 
 RECORD = EndpointRecord(
@@ -22,6 +31,7 @@ RECORD = EndpointRecord(
     internal=False,
     requested=RequestedInterface(),
     attachment=AttachmentRecord(
+        id=AttachmentId("e" * 64),
         ifname="eth0",
         netns="/run/cni-bridge/netns/e",
         configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]},
@@ -32,7 +42,7 @@ RECORD = EndpointRecord(
 )
 LOST = ProcessRecord(pid=2**22 + 1, started=1)
 """There is none of that number: it is above the kernel's limit."""
-NAME, ALTNAME = host_link_name(RECORD.id), alternative_name(RECORD.id)
+NAME, ALTNAME = host_link_name(RECORD.attachment.id), alternative_name(RECORD.attachment.id)
 
 
 @pytest.fixture

@@ -103,10 +103,10 @@ async def test_names_that_are_not_endpoints(store: Store, kernel: Kernel, host: 
     host.ip("link add marked type veth peer name other")
     host.ip("link property add dev marked altname cni-bridge-uplink")
     remains = await OrphanAudit(store, kernel, tmp_path / "run").look([])
-    assert {found.endpoint_id for found in remains.values()} == {STRANGE}
+    assert {found.attachment_id for found in remains.values()} == {STRANGE}
     host.ip(f"link property add dev marked altname cni-bridge-{OURS}")
     remains = await OrphanAudit(store, kernel, tmp_path / "run").look([])
-    assert {found.endpoint_id for found in remains.values()} == {STRANGE, OURS}
+    assert {found.attachment_id for found in remains.values()} == {STRANGE, OURS}
     host.ip("link del marked")
 
 

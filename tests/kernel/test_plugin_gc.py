@@ -17,7 +17,16 @@ from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList,
 from cnm_bridge.recovery.attachment_cache import EndpointCache
 from cnm_bridge.recovery.plugin_gc import PluginGc
 from spec import JsonObject
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+    Store,
+)
 from tests.kernel.namespace import Namespace
 from tests.lab.fetch_plugins import FetchError, find_fetched_plugins
 
@@ -74,6 +83,7 @@ def record(attachment: Attachment, network: NetworkConfigurationList, result: Js
         internal=False,
         requested=RequestedInterface(),
         attachment=AttachmentRecord(
+            id=AttachmentId(attachment.container_id),
             ifname=attachment.ifname,
             netns=attachment.netns,
             configuration=network.document,

@@ -12,7 +12,16 @@ from cnm_bridge.daemon import assemble
 from cnm_bridge.errors import Interrupted
 from cnm_bridge.settings import Settings
 from spec import JsonObject
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+    Store,
+)
 from tests.plugins import FakePlugins
 
 RECORD = EndpointRecord(
@@ -23,6 +32,7 @@ RECORD = EndpointRecord(
     internal=False,
     requested=RequestedInterface(),
     attachment=AttachmentRecord(
+        id=AttachmentId("e" * 64),
         ifname="eth0",
         netns="/run/cni-bridge/netns/e",
         configuration={

@@ -16,7 +16,16 @@ from cnm_bridge.errors import CannotPublish
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.settings import Settings
 from cnm_bridge.wire import ProgramExternalConnectivity
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+    Store,
+)
 
 _NOT_KEPT: Final = (ModuleType, type, FrameType, CoroutineType, asyncio.AbstractEventLoop, asyncio.Task)
 
@@ -31,6 +40,7 @@ def record(tmp_path: Path) -> EndpointRecord:
         internal=False,
         requested=RequestedInterface(),
         attachment=AttachmentRecord(
+            id=AttachmentId("e" * 64),
             ifname="eth0",
             netns=str(tmp_path / "e"),
             configuration={"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]},

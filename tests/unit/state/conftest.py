@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from state import (
+    AttachmentId,
     AttachmentRecord,
     EndpointId,
     EndpointRecord,
@@ -52,6 +53,7 @@ def endpoint() -> EndpointRecord:
             address=IPv4Interface("10.1.2.3/24"), address_ipv6=IPv6Interface("fd00::3/64"), mac="02:00:00:00:00:01"
         ),
         attachment=AttachmentRecord(
+            id=AttachmentId("e" * 64),
             ifname="eth0",
             netns="/run/cni-bridge/netns/e",
             configuration={"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge", "x": [1, 2.5, None]}]},

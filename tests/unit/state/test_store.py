@@ -19,6 +19,7 @@ import pytest
 from state import (
     SCHEMA_VERSION,
     TRANSITIONS,
+    AttachmentId,
     EndpointId,
     EndpointRecord,
     NetworkRecord,
@@ -123,6 +124,18 @@ async def test_endpoints_are_found_by_what_they_hold(store: Store, endpoint: End
     assert (found("10.0.0.1"), found("10.0.0.2"), found("fd00::2")) == (["e", "f"], ["e"], [])
     await store.remove_endpoint(other.id)
     assert found("10.0.0.1") == ["e"]
+
+
+async def test_an_attachment_has_an_id_of_its_own(store: Store, endpoint: EndpointRecord) -> None:
+    """An endpoint is found by the ID that CNI knows, which need not be Docker's, until its record is removed."""
+    other = AttachmentId("abcdef012345")
+    endpoint = replace(endpoint, attachment=replace(endpoint.attachment, id=other))
+    await store.put_endpoint(endpoint)
+    assert store.find_attachment(AttachmentId(endpoint.id)) is None
+    assert store.find_attachment(other) == endpoint
+    await store.put_endpoint(replace(endpoint, phase=Phase.DELETING))
+    await store.remove_endpoint(endpoint.id)
+    assert store.find_attachment(other) is None
 
 
 async def test_removed_network_is_gone(store: Store, network: NetworkRecord) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from state import (
     SCHEMA_VERSION,
+    AttachmentId,
     AttachmentRecord,
     EndpointId,
     EndpointRecord,
@@ -35,6 +36,7 @@ ENDPOINT = EndpointRecord(
     internal=True,
     requested=RequestedInterface(),
     attachment=AttachmentRecord(
+        id=AttachmentId("e" * 64),
         ifname="eth0",
         netns="/run/e",
         configuration={"name": "blue", "password": "secret"},

@@ -22,6 +22,7 @@ from cnm_bridge.planning.port_mappings import CAPABILITY
 from cnm_bridge.scheduling.time_slice import TimeSlice
 from spec import JsonObject, get_list, get_object
 from state import (
+    AttachmentId,
     AttachmentRecord,
     EndpointId,
     EndpointRecord,
@@ -56,6 +57,7 @@ async def put(store: Store, endpoint_id: EndpointId, *ports: int, sandbox: str) 
         internal=False,
         requested=RequestedInterface(),
         attachment=AttachmentRecord(
+            id=AttachmentId(endpoint_id),
             ifname="eth0",
             netns=f"/run/cni-bridge/netns/{endpoint_id}",
             configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]},

@@ -16,7 +16,16 @@ from cnm_bridge.engine import Engine
 from cnm_bridge.errors import CannotPublish
 from cnm_bridge.wire import ProgramExternalConnectivity
 from spec import JsonValue
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+    Store,
+)
 
 ENDPOINT = EndpointId("77" * 32)
 REQUEST = ProgramExternalConnectivity(network_id=NetworkId("6f" * 32), endpoint_id=ENDPOINT, ports=())
@@ -37,6 +46,7 @@ RECORD = EndpointRecord(
     internal=False,
     requested=RequestedInterface(),
     attachment=AttachmentRecord(
+        id=AttachmentId(ENDPOINT),
         ifname="eth0",
         netns="/run/cni-bridge/netns/e",
         configuration={"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]},

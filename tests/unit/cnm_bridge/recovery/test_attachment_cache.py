@@ -19,7 +19,16 @@ from cni_invoker import (
 )
 from cnm_bridge.recovery.attachment_cache import EndpointCache
 from spec import JsonObject
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+    Store,
+)
 
 RESULT: JsonObject = {"cniVersion": "1.0.0"}
 
@@ -34,6 +43,7 @@ def endpoint(endpoint_id: str, network: str) -> EndpointRecord:
         internal=False,
         requested=RequestedInterface(),
         attachment=AttachmentRecord(
+            id=AttachmentId(endpoint_id),
             ifname="eth0",
             netns=f"/run/cni-bridge/netns/{endpoint_id}",
             configuration={"cniVersion": "1.0.0", "name": network, "plugins": [{"type": "bridge"}]},

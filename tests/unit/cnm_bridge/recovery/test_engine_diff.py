@@ -16,6 +16,7 @@ from cnm_bridge.recovery.engine_diff import (
     unknown_endpoints,
 )
 from state import (
+    AttachmentId,
     AttachmentRecord,
     EndpointId,
     EndpointRecord,
@@ -35,7 +36,13 @@ ENDPOINT = EndpointRecord(
     internal=False,
     requested=RequestedInterface(),
     attachment=AttachmentRecord(
-        ifname="eth0", netns="/run/x", configuration={}, cni_version="1.0.0", args=(), capability_args={}
+        id=AttachmentId("e1"),
+        ifname="eth0",
+        netns="/run/x",
+        configuration={},
+        cni_version="1.0.0",
+        args=(),
+        capability_args={},
     ),
 )
 

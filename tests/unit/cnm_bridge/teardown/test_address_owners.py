@@ -12,7 +12,16 @@ import pytest
 from cni_invoker import AddressClaimed, NetworkConfigurationList
 from cnm_bridge.teardown.address_owners import AddressOwners
 from spec import JsonObject
-from state import AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface, Store
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+    Store,
+)
 
 FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
 ADDRESS = "10.1.0.9"
@@ -39,6 +48,7 @@ def record_of(endpoint_id: EndpointId, phase: Phase, configuration: JsonObject) 
         internal=False,
         requested=RequestedInterface(),
         attachment=AttachmentRecord(
+            id=AttachmentId(endpoint_id),
             ifname="eth0",
             netns=f"/run/cni-bridge/netns/{endpoint_id}",
             configuration=configuration,

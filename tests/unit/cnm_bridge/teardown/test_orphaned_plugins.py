@@ -15,9 +15,9 @@ import pytest
 from cni_invoker import PluginStillRuns
 from cnm_bridge.teardown import orphaned_plugins
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
-from state import EndpointId
+from state import AttachmentId
 
-ONE, TWO = EndpointId(f"{os.getpid():064x}"), EndpointId(f"{os.getpid():063x}f")
+ONE, TWO = AttachmentId(f"{os.getpid():064x}"), AttachmentId(f"{os.getpid():063x}f")
 
 
 @pytest.fixture(name="plugin")
