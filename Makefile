@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 python3-venv systemd
 READY := $(VENV)/.ready
+JOBS := setup demo fmt lint types imports fast pythons kernel crash system shortsoak smoke
 
 .PHONY: help setup venv demo check fmt lint types imports fast test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench clean
 
@@ -68,9 +69,10 @@ smoke: setup # what cannot be had is said at the end, and is no failure
 	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 2
 
 pythons: venv # Debian's stable one; that it cannot be had is said at the end, and is no failure
-	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 2
+	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 4
 
-test: setup demo check pythons kernel crash system shortsoak smoke ## everything on this engine, a handful on others: what .ci/run runs (needs root)
+test: ## everything on this engine, a handful on others: what .ci/run runs (needs root); ends with a table of the jobs
+	@tests/jobs $(JOBS)
 
 test-engines: setup ## all system tests on every engine with every set of plugins (needs root and a Debian mirror)
 	$(BIN)/python -m tests.system.matrix --numprocesses 2
