@@ -8,7 +8,7 @@ PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-stat
 READY := $(VENV)/.ready
 JOBS := setup demo fmt lint types imports fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports fast test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench clean
+.PHONY: help setup venv demo check fmt lint types imports prose fast test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ $(READY): setup.cfg pyproject.toml
 demo: setup ## see it work: two containers on a CNI network, in a private lab
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.lab -- demo/story
 
-check: venv fmt lint types imports fast ## everything that needs no root, in under a minute
+check: venv fmt lint types imports prose fast ## everything that needs no root, in under a minute
 
 fmt:
 	$(BIN)/ruff format --check .
@@ -41,6 +41,9 @@ types:
 
 imports:
 	$(BIN)/lint-imports
+
+prose: # plain English: the phrases of tests/prose/phrases.py stay out
+	$(BIN)/python -m tests.prose
 
 fast:
 	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract
