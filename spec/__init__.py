@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The wire as data: JSON schemas of everything that comes in or is stored, and typed access to JSON."""
+"""JSON schemas of everything that is received or stored, and typed access to JSON."""
 
 from spec.jsontypes import (
     JsonError,

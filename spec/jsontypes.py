@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Typed access to JSON: the place where untyped documents become typed values.
 
-Everybody may import this module; it knows nothing but JSON. A getter raises `JsonError`, which names the key and the
-types, instead of a `KeyError` from somewhere in the middle.
+Any module may import this one; it knows nothing but JSON. A getter raises `JsonError`, which names the key and the
+types, rather than a bare `KeyError`.
 """
 
 import json
@@ -39,10 +39,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JsonNumber:
-    """A number as it was written, where Python would write it differently.
+    """A number whose original text is kept, because Python would write it differently.
 
-    Such as `1.10`, `1E-7`, `-0`, or one with more digits than a float holds: it belongs to somebody else's document,
-    and goes on as it came.
+    Examples are `1.10`, `1E-7`, `-0`, and numbers with more digits than a float holds. They are part of foreign
+    documents, which are passed on unchanged.
 
     Attributes:
         text: The number.
@@ -70,21 +70,21 @@ _TYPE_NAMES: Final = {
 }
 
 _WHOLE: Final = 1 << 63
-"""Whole numbers from here on fit no integer of a plugin's."""
+"""Whole numbers from here on do not fit the 64-bit integers of plugins."""
 
 _LEVELS: Final = 200
-"""How deeply a document may be nested: no real one is, and writing one takes some of Python's stack per level."""
+"""How deeply a document may be nested. Real ones never come near; each level costs Python stack when written."""
 
 
 class JsonError(ValueError):
-    """A document has another shape than its reader needs; the message names the key."""
+    """A document does not have the shape that its reader expects; the message names the key."""
 
 
 class JsonSyntaxError(JsonError):
     """A text is not JSON.
 
     Attributes:
-        reason: What the parser missed, e.g. `Expecting ',' delimiter`.
+        reason: The parser's message, e.g. `Expecting ',' delimiter`.
         line: Line of the fault, counted from 1.
         column: Column of the fault, counted from 1.
     """
@@ -97,13 +97,13 @@ class JsonSyntaxError(JsonError):
 
 
 def parse_json(data: bytes) -> JsonValue:
-    """Return the value that a JSON text (UTF-8) stands for; `render_json` writes it again with nothing lost.
+    """Parse a JSON text (UTF-8); `render_json` writes the value back without loss.
 
-    A whole number of 64 bits is an integer however it is written, `1500.0` and `1.5e3` too: plugins in Go read nothing
-    else where they need an integer, and libcni, which writes configurations anew, gives them one.
+    A whole number of 64 bits becomes an integer however it is written, `1500.0` and `1.5e3` too. Plugins written in Go
+    accept only integers where they need one, and libcni, which re-encodes configurations, gives them integers.
 
-    `NaN` and `Infinity`, which Python would let through, are no JSON. A number too large to be held, and a document
-    nested too deeply to be read, are refused as well: they could not be written again.
+    `NaN` and `Infinity`, which Python's parser accepts, are refused because they are not JSON. Numbers that are too
+    large and documents that are nested too deeply are refused as well, because they could not be written back.
 
     Raises:
         JsonSyntaxError: The text is not UTF-8 or not JSON.
@@ -143,10 +143,10 @@ def _parse_float(text: str) -> int | float | JsonNumber:
 
 
 def _find_whole(number: float, text: str) -> int | None:
-    """Return the whole number of 64 bits that a text stands for, exactly; None if it stands for another one."""
+    """Return the number if it is exactly a whole number of 64 bits, else None."""
     if not number.is_integer() or abs(number) > _WHOLE or (number == 0 and text.startswith("-")):
         return None
-    exact = Decimal(text)  # a float rounds off a fraction behind many digits
+    exact = Decimal(text)  # a float drops a fraction after many digits
     if exact != exact.to_integral_value() or not -_WHOLE <= exact < _WHOLE:
         return None
     return int(exact)
@@ -158,7 +158,7 @@ def _parse_int(text: str) -> int | JsonNumber:
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_float, parse_int=_parse_int)
 _FAST_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_float)
-"""Four times as fast where there are many integers, because it calls nobody for them."""
+"""Four times as fast for documents with many integers, because it needs no callback for them."""
 
 
 def _is_deep(value: JsonValue) -> bool:
@@ -170,18 +170,18 @@ def _is_deep(value: JsonValue) -> bool:
 
 
 class _WrittenNumber(Exception):
-    """A value holds a `JsonNumber`, which Python's encoder cannot write."""
+    """The value contains a `JsonNumber`, which Python's encoder cannot write."""
 
 
 def render_json(value: JsonValue, *, indent: int = 0) -> bytes:
-    """Return the JSON text of a value, keys in their own order.
+    """Return the JSON text of a value, with keys in their original order.
 
     Args:
         value: The value.
-        indent: By how many blanks each level is indented, on lines of their own; 0 for a compact text.
+        indent: Spaces per level, with each item on a line of its own; 0 for compact text.
 
     Raises:
-        ValueError: The value holds NaN or an infinity.
+        ValueError: The value contains NaN or an infinity.
     """
     separators = (",", ": ") if indent else (",", ":")
     try:
@@ -198,7 +198,7 @@ def _interrupt(value: object) -> Never:
 
 
 def _render(value: JsonValue, indent: int, level: int = 0) -> str:
-    """Do what Python's encoder does, at a fifth of its speed, and write numbers as they were."""
+    """Encode like Python's encoder, at a fifth of its speed, but keep the text of each `JsonNumber`."""
 
     def enclose(brackets: str, items: list[str]) -> str:
         if not indent or not items:
@@ -233,22 +233,22 @@ def get_str(obj: JsonObject, key: str) -> str:
 
 
 def find_str(obj: JsonObject, key: str) -> str | None:
-    """Return the string under `key`, or None where it is absent or null."""
+    """Return the string under `key`, or None if it is absent or null."""
     return _find(obj, key, str)
 
 
 def get_int(obj: JsonObject, key: str) -> int:
-    """Return the integer under `key`; a boolean is none."""
+    """Return the integer under `key`; a boolean is not an integer."""
     return _get(obj, key, int)
 
 
 def find_int(obj: JsonObject, key: str) -> int | None:
-    """Return the integer under `key`, or None where it is absent or null; a boolean is no integer."""
+    """Return the integer under `key`, or None if it is absent or null; a boolean is not an integer."""
     return _find(obj, key, int)
 
 
 def get_bool(obj: JsonObject, key: str, *, default: bool = False) -> bool:
-    """Return the boolean under `key`, or `default` where it is absent or null."""
+    """Return the boolean under `key`, or `default` if it is absent or null."""
     found = _find(obj, key, bool)
     return default if found is None else found
 
@@ -259,27 +259,27 @@ def get_object(obj: JsonObject, key: str) -> JsonObject:
 
 
 def find_object(obj: JsonObject, key: str) -> JsonObject | None:
-    """Return the object under `key`, or None where it is absent or null."""
+    """Return the object under `key`, or None if it is absent or null."""
     return _find(obj, key, dict)
 
 
 def get_list(obj: JsonObject, key: str) -> Sequence[JsonValue]:
-    """Return the array under `key`, empty where it is absent or null."""
+    """Return the array under `key`, empty if it is absent or null."""
     return _find(obj, key, list) or ()
 
 
 def get_objects(obj: JsonObject, key: str) -> tuple[JsonObject, ...]:
-    """Return the array of objects under `key`, empty where it is absent or null."""
+    """Return the array of objects under `key`, empty if it is absent or null."""
     return tuple(_check(item, dict, f"{key}[{i}]") for i, item in enumerate(get_list(obj, key)))
 
 
 def get_strings(obj: JsonObject, key: str) -> tuple[str, ...]:
-    """Return the array of strings under `key`, empty where it is absent or null."""
+    """Return the array of strings under `key`, empty if it is absent or null."""
     return tuple(_check(item, str, f"{key}[{i}]") for i, item in enumerate(get_list(obj, key)))
 
 
 def get_ints(obj: JsonObject, key: str) -> tuple[int, ...]:
-    """Return the array of whole numbers under `key`, empty where it is absent or null."""
+    """Return the array of whole numbers under `key`, empty if it is absent or null."""
     return tuple(_check(item, int, f"{key}[{i}]") for i, item in enumerate(get_list(obj, key)))
 
 

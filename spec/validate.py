@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""JSON Schema, draft 2020-12: the documents of this package and the one validator that applies them.
+"""JSON Schema, draft 2020-12: the schemas of this package and the validator that applies them.
 
-The only user of jsonschema. A schema is named by its path below this package without `.json`: `cnm/CreateNetwork`,
-`cni/list`, `state/endpoint`. References between schemas are relative paths (`_defs.json#/$defs/networkId`).
+This is the only module that imports jsonschema. A schema is named by its path below this package without `.json`:
+`cnm/CreateNetwork`, `cni/list`, `state/endpoint`. References between schemas are relative paths
+(`_defs.json#/$defs/networkId`).
 """
 
 import importlib.resources
@@ -25,19 +26,19 @@ __all__ = ["SchemaError", "Validator", "load_schema", "load_validator", "schema_
 
 Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 Validator = Callable[[JsonValue], JsonObject]
-"""Returns the document, known to fit its schema, or raises `SchemaError`."""
+"""Returns the document if it is valid, or raises `SchemaError`."""
 
 _REASON_CHARACTERS = 200
 _ERRORS = 20
-"""How many errors are looked at for the one that says most; a hostile document has millions."""
+"""How many errors are compared to find the most relevant one; a hostile document has millions."""
 
 
 class SchemaError(JsonError):
-    """A document does not fit its schema.
+    """A document violates its schema.
 
     Attributes:
         where: The place in the document, e.g. `plugins[1].type`; empty for the document itself.
-        reason: What does not fit there.
+        reason: What is wrong there.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -62,9 +63,9 @@ def schema_names() -> tuple[str, ...]:
 
 @cache
 def load_schema(name: str) -> JsonObject:
-    """Return the schema called `name`, with every reference replaced by what it refers to.
+    """Return the schema called `name`, with every reference replaced by its target.
 
-    Looking references up while validating would take most of the time.
+    Resolving references during validation would take most of the time.
     """
     return as_object(_inline(name, _read(name)), name)
 
@@ -84,9 +85,9 @@ def load_validator(name: str) -> Validator:
 
 
 def _unless_larger(check: Keyword, limit: str) -> Keyword:
-    """Give a check that leaves a container alone that is larger than its schema's `limit` says.
+    """Wrap a check so that it skips a container larger than its schema's `limit`.
 
-    That is an error already, and looking at millions of items takes minutes.
+    The size is an error already, and checking millions of items takes minutes.
     """
 
     def checked(
@@ -101,7 +102,7 @@ def _unless_larger(check: Keyword, limit: str) -> Keyword:
 def _items(
     validator: Draft202012Validator, items: JsonObject | bool, instance: object, schema: Mapping[str, object]
 ) -> Iterable[ValidationError]:
-    """Check the items of an array; those that pass a quick check are not looked at any more."""
+    """Check the items of an array; jsonschema sees only those that fail the quick check."""
     check = _find_check(items) if isinstance(items, dict) and "prefixItems" not in schema else None
     if check is None:
         yield from Draft202012Validator.VALIDATORS["items"](validator, items, instance, schema) or ()
@@ -112,7 +113,7 @@ def _items(
 
 
 def _find_check(schema: JsonObject) -> Check | None:
-    """Return the quick check of a part of a schema, compiled once; schemas are kept as long as the process lives."""
+    """Return the quick check of a part of a schema, compiled once; schemas live as long as the process."""
     if id(schema) not in _CHECKS:
         _CHECKS[id(schema)] = (schema, compile_check(schema))
     return _CHECKS[id(schema)][1]
@@ -138,7 +139,7 @@ def _read(name: str) -> JsonValue:
 
 
 def _inline(name: str, part: JsonValue) -> JsonValue:
-    """Return a part of the schema called `name` without references; they must not be recursive."""
+    """Return a part of the schema called `name` with references resolved; they must not be recursive."""
     if isinstance(part, list):
         return [_inline(name, item) for item in part]
     if not isinstance(part, dict):
@@ -152,7 +153,7 @@ def _inline(name: str, part: JsonValue) -> JsonValue:
 
 
 def _find(document: JsonValue, pointer: str) -> JsonValue:
-    """Return what a JSON pointer (RFC 6901, without escapes) points to."""
+    """Return the target of a JSON pointer (RFC 6901, without escapes)."""
     for step in pointer.split("/")[1:]:
         document = as_object(document, pointer)[step]
     return document
@@ -166,6 +167,6 @@ def _path(error: ValidationError) -> str:
 
 
 def _reason(error: ValidationError) -> str:
-    """Return jsonschema's message, cut where it repeats a whole document back to its sender."""
+    """Return jsonschema's message, truncated: it may contain the whole document."""
     message = error.message
     return message if len(message) <= _REASON_CHARACTERS else f"{message[:_REASON_CHARACTERS]}…"
