@@ -31,7 +31,8 @@ def host_link_name(attachment_id: AttachmentId) -> str:
     """Return the link's name while it waits in the host namespace, e.g. `cnib0123456789a`.
 
     Fifteen characters are the kernel's limit. Eleven hexadecimal digits of an ID that Docker draws at random: should
-    two endpoints ever agree in them, the kernel refuses the second name, and CreateEndpoint fails and cleans up.
+    two endpoints ever agree in them, the kernel refuses the second name, and CreateEndpoint fails and cleans up: the
+    alternative name tells the links apart.
     """
     return f"{_HOST_PREFIX}{attachment_id[:_HOST_DIGITS]}"
 

@@ -12,6 +12,7 @@ from tests.kernel.namespace import Namespace
 
 HOST_NAME = "cb0123456789a"
 ALTNAME = f"cni-bridge-{'0123456789abcdef' * 4}"
+OTHER_ALTNAME = f"cni-bridge-0123456789a{'f' * 53}"
 MAC = "ee:77:5c:0d:4a:3b"
 TEXTS = ["10.1.0.2/24", "10.2.0.2/16", "fd00::2/64"]
 ADDRESSES: tuple[IpInterface, ...] = tuple(ip_interface(text) for text in TEXTS)
@@ -76,6 +77,27 @@ async def test_from_the_host_without_its_alternative_name(
 ) -> None:
     """A container that may configure its network took it off; our name in the host namespace is enough."""
     host.ip(f"link property del dev {HOST_NAME} altname {ALTNAME}")
+    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
+    assert_back(host, taken_out)
+
+
+async def test_another_endpoints_link_of_the_same_name(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+    """The IDs of both begin with the same digits: the mark says to which of them the link in the host belongs."""
+    host.ip(f"link add {HOST_NAME} up type veth peer name another")
+    host.ip(f"link property add dev {HOST_NAME} altname {OTHER_ALTNAME}")
+    assert await bring_back(kernel, veth) is LinkLocation.STAGING
+    assert veth.link("eth0")["address"] == MAC
+    assert host.links() == {"outside", HOST_NAME, "another"}
+    assert host.is_up(HOST_NAME)
+    host.ip(f"link delete {HOST_NAME}")
+
+
+async def test_without_its_mark_but_with_a_name_of_the_hosts(
+    kernel: Kernel, host: Namespace, taken_out: Namespace
+) -> None:
+    """An alternative name that udev gives to devices is no mark of another endpoint."""
+    host.ip(f"link property del dev {HOST_NAME} altname {ALTNAME}")
+    host.ip(f"link property add dev {HOST_NAME} altname enp5s0-f0")
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 

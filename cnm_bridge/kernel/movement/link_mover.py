@@ -63,7 +63,7 @@ class LinkMover:
         host: The namespace that Docker lives in.
         path: The staging namespace.
         ifname: What the link is called there.
-        altname: The alternative name by which it is known everywhere.
+        altname: The alternative name by which it is known everywhere: a mark, a hyphen, the attachment's ID.
         reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
     """
 
@@ -123,8 +123,7 @@ class LinkMover:
         self, home: Netlink, host_name: str, sandbox: Path | None, staging: Netlink, staging_fd: int
     ) -> LinkLocation:
         """Bring the link into staging under its name, from wherever it is."""
-        # A container that may configure its network can take the alternative name off; the host name is ours as well.
-        at_home = find_link_by_altname(home, self.altname) or find_link(home, host_name)
+        at_home = find_link_by_altname(home, self.altname) or self._find_unmarked(home, host_name)
         if self._fetch(home, at_home, staging, staging_fd):
             return LinkLocation.HOST
         link = find_link_by_altname(staging, self.altname)
@@ -140,6 +139,16 @@ class LinkMover:
             return LinkLocation.SANDBOX
         make_veth(staging, self.ifname)
         return LinkLocation.GONE
+
+    def _find_unmarked(self, home: Netlink, host_name: str) -> Link | None:
+        """Find the link in the host namespace by its name there: a container may have taken the alternative name off.
+
+        One that is marked for another attachment belongs to that one, although it has the name that ours would have.
+        """
+        link = find_link(home, host_name)
+        mark = self.altname.rpartition("-")[0]
+        is_of_another = link is not None and any(name.rpartition("-")[0] == mark for name in link.altnames)
+        return None if is_of_another else link
 
     def _fetch(self, source: Netlink, link: Link | None, staging: Netlink, staging_fd: int) -> bool:
         """Move the link from the source's namespace into staging; False where it is not in the former."""

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Two endpoints whose IDs begin with the same digits: the second is refused, and the first keeps what it has."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.daemon import Daemon, assemble
+from cnm_bridge.kernel import NameTaken
+from cnm_bridge.model.naming import alternative_name, host_link_name
+from cnm_bridge.settings import Settings
+from spec import JsonObject, render_json
+from state import AttachmentId, EndpointId, Store
+from tests.kernel.namespace import Namespace
+from tests.kernel.real_plugins import find_plugins
+
+NETWORK = "b" * 64
+FIRST = EndpointId("0123456789a" + "1" * 53)
+SECOND = EndpointId("0123456789a" + "2" * 53)
+LIMIT_S = 60.0
+
+
+async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
+    """Carry out one call as Docker makes it, and give its answer."""
+    (found,) = (one for one in daemon.methods if one.name == f"NetworkDriver.{method}")
+    assert callable(found.answer)
+    return await found.answer(body)
+
+
+async def create(daemon: Daemon, endpoint_id: EndpointId) -> None:
+    """Make an endpoint."""
+    interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+    both = {"NetworkID": NETWORK, "EndpointID": endpoint_id}
+    await call(daemon, "CreateEndpoint", {**both, "Interface": interface, "Options": {}})
+
+
+@pytest.fixture
+async def daemon(store: Store, tmp_path: Path) -> AsyncIterator[Daemon]:
+    """The daemon's objects, and a network of the plugin `ptp`."""
+    conf_dir = tmp_path / "net.d"
+    conf_dir.mkdir()
+    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}]]}
+    document: JsonObject = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "ptp", "ipam": ipam}]}
+    conf_dir.joinpath("lan.conflist").write_bytes(render_json(document))
+    settings = Settings(
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+        cni_bin_dirs=(find_plugins("machine").directory,),
+        cni_conf_dirs=(conf_dir,),
+        docker_host=f"unix://{tmp_path}/no-engine",
+    )
+    daemon = assemble(settings, store)
+    generic: JsonObject = {"com.docker.network.generic": {"cni.network": "lan"}}
+    data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
+        background = tasks.create_task(daemon.teardowns.run())
+        network: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
+        await call(daemon, "CreateNetwork", network)
+        yield daemon
+        for record in store.endpoints():
+            await call(daemon, "DeleteEndpoint", {"NetworkID": NETWORK, "EndpointID": record.id})
+        await daemon.teardowns.wait_tried()
+        background.cancel()
+
+
+async def test_the_second_is_refused_and_leaves_nothing(daemon: Daemon, store: Store, host: Namespace) -> None:
+    """The first one's link stays in the host namespace, with its peer."""
+    await create(daemon, FIRST)
+    before = host.links()
+    name = host_link_name(AttachmentId(FIRST))
+    with pytest.raises(NameTaken, match=f"already has a link called {name}"):
+        await create(daemon, SECOND)
+    assert store.find_endpoint(SECOND) is None
+    assert host.links() == before
+    assert host.altnames(name) == (alternative_name(AttachmentId(FIRST)),)
