@@ -6,9 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 python3-venv systemd
 READY := $(VENV)/.ready
-JOBS := setup demo fmt lint types imports fast pythons kernel crash system shortsoak smoke
+JOBS := setup demo fmt lint types imports prose fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose fast test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench clean
+.PHONY: help setup venv demo check fmt lint types imports prose fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ prose: # plain English: the phrases of tests/prose/phrases.py stay out
 
 fast:
 	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract
+
+coverage: venv ## which lines the fast tests run, without those of processes that they start
+	$(BIN)/pytest --numprocesses 4 --cov --cov-report term:skip-covered tests/unit tests/contract
 
 kernel: setup
 	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
@@ -92,5 +95,5 @@ bench: setup ## what we cost beyond the plugins, measured side by side (needs ro
 	$(BIN)/python -m tests.bench.containers
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

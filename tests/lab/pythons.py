@@ -40,8 +40,8 @@ _DEBIAN_PACKAGES: Final = (
     "tar",
     "util-linux",
 )
-_UNNEEDED: Final = ("import-linter", "mypy", "ruff", "types-")
-"""What `make check` needs once, beginnings of names."""
+_UNNEEDED: Final = ("import-linter", "mypy", "pytest-cov", "ruff", "types-")
+"""What is needed under one interpreter only, beginnings of names."""
 
 _ENTER: Final = """
 root=$1 directory=$2; shift 2
