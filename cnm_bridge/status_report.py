@@ -3,7 +3,7 @@
 """How things stand, for an operator: what is held, what is owed, what belongs to nobody.
 
 ```
-{"engine": {"isUp": true, "identity": "UFZ2:2YL4:…"},
+{"engine": {"isUp": true, "identity": "UFZ2:2YL4:…", "rounds": 12},
  "networks": [{"id": "6f9c…", "name": "blue", "configuration": "lan", "internal": false}],
  "endpoints": [{"id": "77ad…", "networkId": "6f9c…", "phase": "joined", "configuration": "lan",
                 "addresses": ["10.1.2.3/24"], "sandboxKey": "/var/run/docker/netns/0a1b…", "notPublished": null}],
@@ -12,6 +12,7 @@
 ```
 
 `name`, `configuration`, `identity`, `sandboxKey` and `error` may be null: not known, not given, not there.
+`rounds` counts how often reconcile has compared the records with the engine since the daemon started.
 `notPublished` says why the endpoint, its container's gateway, does not publish the container's ports; else it is null.
 """
 
@@ -62,7 +63,11 @@ class Status:
         records = self._store.endpoints()
         endpoints = await asyncio.to_thread(lambda: [self._endpoint(record) for record in records])
         return {
-            "engine": {"isUp": self._reconcile.engine_is_up, "identity": self._store.engine_identity()},
+            "engine": {
+                "isUp": self._reconcile.engine_is_up,
+                "identity": self._store.engine_identity(),
+                "rounds": self._reconcile.rounds,
+            },
             "networks": [
                 {
                     "id": network.id,

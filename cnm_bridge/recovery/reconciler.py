@@ -63,6 +63,7 @@ class _Look:
     unknown: Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]] = field(default_factory=dict)
     without_link: frozenset[EndpointId] = frozenset()
     leftovers: Mapping[AttachmentId, Leftovers] = field(default_factory=dict)
+    has_asked_engine: bool = False
 
     @property
     def lost_records(self) -> tuple[EndpointRecord, ...]:
@@ -123,6 +124,7 @@ class Reconciler:
         self._interval_s = interval_s
         self._grace_s = grace_s
         self._is_up = False
+        self._rounds = 0
         self._wanted = asyncio.Event()
         self._said: frozenset[tuple[str, str]] = frozenset()
         self._said_now: set[tuple[str, str]] = set()
@@ -131,6 +133,11 @@ class Reconciler:
     def engine_is_up(self) -> bool:
         """The engine has answered and not gone away since."""
         return self._is_up
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds this daemon has completed in which the engine answered."""
+        return self._rounds
 
     async def run(self) -> None:
         """Work for as long as it is not cancelled."""
@@ -167,13 +174,15 @@ class Reconciler:
 
     async def once(self) -> None:
         """Do one round."""
-        await self._go_round()
+        if await self._go_round():
+            self._rounds += 1
         self._said, self._said_now = frozenset(self._said_now), set()
 
-    async def _go_round(self) -> None:
+    async def _go_round(self) -> bool:
+        """Compare, and make what differs agree; return whether the engine answered."""
         first = await self._look()
         if not first and not self._audit.is_in_doubt:
-            return
+            return first.has_asked_engine
         await asyncio.sleep(self._grace_s)
         second = await self._look()
         due = await self._in_use.without_in_use(unchanged_since(first.lost_records, second.lost_records))
@@ -190,6 +199,7 @@ class Reconciler:
             await self._remove(second.leftovers[attachment_id])
         for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
             self._say_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
+        return second.has_asked_engine
 
     async def _look(self) -> _Look:
         # the records first: what is made after them is not looked for
@@ -205,9 +215,9 @@ class Reconciler:
             view = await self._view(networks, endpoints)
         except EngineUnavailable as exc:
             log.info("reconcile.engine_unread", error=str(exc))
-            view = None
-        if view is None:
             return _Look(forgotten=forgotten, without_link=without_link)
+        if view is None:
+            return _Look(forgotten=forgotten, without_link=without_link, has_asked_engine=True)
         gone = {record.id: (record, _FORGOTTEN) for record in forgotten_endpoints(view, endpoints)}
         leftovers: Mapping[AttachmentId, Leftovers] = {}
         try:
@@ -220,6 +230,7 @@ class Reconciler:
             networks=frozenset(record.id for record in forgotten_networks(view, networks, endpoints)),
             unknown=unknown_endpoints(view, (record.id for record in self._store.endpoints())),
             without_link=without_link,
+            has_asked_engine=True,
         )
 
     async def _view(

@@ -41,6 +41,16 @@ async def test_the_name_of_a_network(store: Store, engine: FakeEngine, daemon: D
     assert [(found.name, found.configuration) for found in store.networks()] == [("blue", "lan")]
 
 
+async def test_rounds_are_counted(engine: FakeEngine, daemon: Daemon) -> None:
+    """A round in which the engine answered counts, also if there was nothing to do."""
+    await daemon.reconcile.once()
+    assert daemon.reconcile.rounds == 0
+    async with engine.running():
+        for _ in range(2):
+            await daemon.reconcile.once()
+    assert daemon.reconcile.rounds == 2
+
+
 async def test_a_network_that_cannot_be_ours(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
     """It is said once, not in each round; the others are looked after."""
     await store.put_engine_identity(engine.identity)

@@ -4,7 +4,7 @@
 
 from typing import Final
 
-from spec import JsonObject, as_object, get_objects
+from spec import JsonObject, as_object, get_int, get_object, get_objects
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import request
 
@@ -17,6 +17,7 @@ __all__ = [
     "create_endpoint",
     "create_network",
     "delete_endpoint",
+    "wait_reconciled",
     "wait_torn_down",
 ]
 
@@ -49,6 +50,17 @@ def delete_endpoint(lab: Lab, endpoint: JsonObject = BOTH) -> None:
     """Call DeleteEndpoint as dockerd does, and wait for what it begins."""
     assert call(lab, "DeleteEndpoint", endpoint) == {}
     wait_torn_down(lab)
+
+
+def wait_reconciled(lab: Lab) -> None:
+    """Wait until reconcile has compared all records with the engine in a whole round that began after this call."""
+
+    def rounds() -> int:
+        _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
+        return get_int(get_object(as_object(answer, "status"), "engine"), "rounds")
+
+    wanted = rounds() + 2  # one of them may be under way
+    wait_until(lambda: rounds() >= wanted, "two rounds of reconcile", 60)
 
 
 def wait_torn_down(lab: Lab) -> None:

@@ -5,11 +5,11 @@
 import json
 import signal
 import sys
-import time
 
 from spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab
 from tests.lab.unix_http import request
+from tests.system.calls import wait_reconciled
 from tests.system.scene import Scene, bridge, reaches, wait_said
 
 OFTEN = ("--reconcile-interval", "1")
@@ -79,7 +79,7 @@ def test_containers_that_outlive_docker(private_scene: Scene) -> None:
     container = private_scene.run(network)
     for how in (signal.SIGKILL, signal.SIGTERM):
         lab.restart_dockerd(how)
-        time.sleep(8)  # more than one round
+        wait_reconciled(lab)
         assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""
@@ -147,7 +147,7 @@ def test_another_engine_judges_nothing(private_scene: Scene) -> None:
     stranger = lab.spawn(sys.executable, "-c", STRANGER)
     restart_daemon(lab, *OFTEN, "--docker-host", "unix:///run/stranger.sock")
     wait_said(lab, "engine.knows_no_network")
-    time.sleep(8)  # more than one round
+    wait_reconciled(lab)
     assert reaches(container, subnet.gateway)
     assert lab.daemon is not None
     assert "endpoint.forgotten" not in lab.daemon.log()

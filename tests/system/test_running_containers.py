@@ -4,11 +4,11 @@
 
 import json
 import sys
-import time
 
 import pytest
 
 from tests.lab import Lab
+from tests.system.calls import wait_reconciled
 from tests.system.scene import Scene, reaches, wait_said
 
 OFTEN = ("--reconcile-interval", "1")
@@ -70,7 +70,7 @@ def test_a_record_that_was_not_the_latest(private_scene: Scene, older: dict[str,
     lab.start_daemon(*OFTEN)
     wait_said(lab, said)
     other = private_scene.run(network)  # which would get the same address
-    time.sleep(8)  # more than one round
+    wait_reconciled(lab)
     assert reaches(container, subnet.gateway)
     assert reaches(other, subnet.gateway)
     lab.docker("rm", "-f", container.name, other.name)
@@ -87,7 +87,7 @@ def test_an_engine_that_tells_of_no_endpoint(private_scene: Scene) -> None:
     lab.stop_daemon()
     lab.start_daemon(*OFTEN, "--docker-host", "unix:///run/forgetful.sock")
     wait_said(lab, "endpoint.in_use")
-    time.sleep(8)  # more than one round
+    wait_reconciled(lab)
     assert reaches(container, subnet.gateway)
     assert lab.daemon is not None
     assert "endpoint.forgotten" not in lab.daemon.log()
