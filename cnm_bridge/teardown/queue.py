@@ -28,6 +28,8 @@ log = structlog.get_logger()
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _OUTDATED = "a container runs on it, so its record was not the latest"
+_LOGGED = 5
+"""How many endpoints a line of the log names, of those that a call waits for."""
 _UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
 
 
@@ -203,6 +205,7 @@ class TeardownQueue:
         else:
             wanted = self.untried.intersection(endpoints)
             self._prefer(wanted)
+            self._log_wait(wanted)
         await self._retries.wait_tried(wanted)
 
     async def wait_left(self, endpoints: Iterable[EndpointId], *, go_first: bool = True) -> None:
@@ -215,12 +218,15 @@ class TeardownQueue:
             self._prefer(wanted)
         else:
             self._hurry(wanted)
+        self._log_wait(wanted)
         await self._attempts.wait_until(lambda: not any(map(self._is_leaving, wanted)))
 
     async def wait_any_left(self, endpoints: Iterable[EndpointId]) -> None:
         """Wait until at least one of some endpoints is gone, or not `leaving` any more."""
         wanted = frozenset(endpoints)
         self._prefer(wanted)
+        if all(map(self._is_leaving, wanted)):
+            self._log_wait(wanted)
         await self._attempts.wait_until(lambda: not all(map(self._is_leaving, wanted)))
 
     async def undo(self, record: EndpointRecord) -> None:
@@ -262,6 +268,12 @@ class TeardownQueue:
     def _is_due(self, endpoint_id: EndpointId) -> bool:
         """Tell whether an attempt in the background runs, or is the first and comes at once."""
         return self._retries.is_under_way(endpoint_id) and self._is_leaving(endpoint_id)
+
+    def _log_wait(self, endpoints: Iterable[EndpointId]) -> None:
+        """Log that a call waits for those of some endpoints that are leaving, if any is."""
+        leaving = sorted(filter(self._is_leaving, endpoints))
+        if leaving:
+            log.info("endpoint.waits", count=len(leaving), leaving=leaving[:_LOGGED])
 
     def _is_leaving(self, endpoint_id: EndpointId) -> bool:
         return endpoint_id in self._attempts.running or self._retries.is_untried(endpoint_id)

@@ -13,8 +13,8 @@ __all__ = ["wait_until"]
 _POLL_S: Final = 0.005
 
 
-def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
-    """Wait until `is_true()`; the limit leaves time to a busy machine.
+def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = 30.0, *, poll_s: float = _POLL_S) -> None:
+    """Wait until `is_true()`, which is asked every `poll_s`; the limit leaves time to a busy machine.
 
     Raises:
         LabError: `timeout_s` passed; `what` says in the message what has not come.
@@ -23,4 +23,4 @@ def wait_until(is_true: Callable[[], bool], what: str, timeout_s: float = 30.0) 
     while not is_true():
         if time.monotonic() > deadline:
             raise LabError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)

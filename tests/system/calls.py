@@ -60,7 +60,7 @@ def wait_reconciled(lab: Lab) -> None:
         return get_int(get_object(as_object(answer, "status"), "engine"), "rounds")
 
     wanted = rounds() + 2  # one of them may be under way
-    wait_until(lambda: rounds() >= wanted, "two rounds of reconcile", 60)
+    wait_until(lambda: rounds() >= wanted, "two rounds of reconcile", 60, poll_s=0.1)
 
 
 def wait_torn_down(lab: Lab) -> None:
@@ -74,4 +74,4 @@ def wait_torn_down(lab: Lab) -> None:
             one["phase"] == "deleting" and one["id"] not in teardowns for one in get_objects(status, "endpoints")
         )
 
-    wait_until(lambda: not is_under_way(), "the end of the endpoints", 15)
+    wait_until(lambda: not is_under_way(), "the end of the endpoints", 15, poll_s=0.02)

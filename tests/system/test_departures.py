@@ -9,8 +9,8 @@ writes down what it did.
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, TypeVar
 
 import pytest
 
@@ -19,6 +19,8 @@ from tests.lab import Lab, wait_until
 from tests.system.calls import BOTH, ENDPOINT, NETWORK, call, create_endpoint, create_network, wait_torn_down
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, reaches
+
+Done = TypeVar("Done")
 
 GATE: Final = "/run/gate"
 ORDER: Final = "/run/order"
@@ -72,6 +74,17 @@ def create_next(lab: Lab) -> JsonObject:
     return call(lab, "CreateEndpoint", {**NEXT, "Interface": interface, "Options": {}})
 
 
+def begin_waiting(lab: Lab, threads: ThreadPoolExecutor, work: Callable[..., Done], *words: object) -> Future[Done]:
+    """Begin `work(*words)`; return when the daemon has logged that a call of it waits for what is leaving."""
+    daemon = lab.daemon
+    assert daemon is not None
+    logged = len(daemon.log())
+    begun = threads.submit(work, *words)
+    wait_until(lambda: begun.done() or "endpoint.waits" in daemon.log()[logged:], "a call that waits")
+    assert not begun.done()
+    return begun
+
+
 def fixed(subnet: Subnet) -> tuple[str, Sequence[JsonObject]]:
     """Give an address, and plugins that give it to whoever comes."""
     main, *others = bridge(subnet)
@@ -100,8 +113,7 @@ def test_the_last_address_of_a_network(slow: Scene) -> None:
     address = get_str(get_object(create_endpoint(lab), "Interface"), "Address")
     with ThreadPoolExecutor() as threads:
         assert call(lab, "DeleteEndpoint", BOTH) == {}
-        following = threads.submit(create_next, lab)
-        assert _stays_undone(following.done)
+        following = begin_waiting(lab, threads, create_next, lab)
         lab.remove(GATE)
         assert get_str(get_object(following.result(), "Interface"), "Address") == address
     assert call(lab, "DeleteEndpoint", NEXT) == {}
@@ -150,8 +162,7 @@ def test_rules_that_are_found_by_address(slow: Scene) -> None:
     assert rules
     lab.docker("rm", "-f", first.name)
     with ThreadPoolExecutor() as threads:
-        following = threads.submit(slow.run, network)
-        assert _stays_undone(following.done)
+        following = begin_waiting(lab, threads, slow.run, network)
         lab.remove(GATE)
         following.result()
     wait_torn_down(lab)
@@ -167,8 +178,7 @@ def test_a_port(slow: Scene) -> None:
     first = slow.run(network, "-p", "8401:80")
     lab.docker("rm", "-f", first.name)
     with ThreadPoolExecutor() as threads:
-        following = threads.submit(slow.run, other, "-p", "8401-8402:80")
-        assert _stays_undone(following.done)
+        following = begin_waiting(lab, threads, slow.run, other, "-p", "8401-8402:80")
         lab.remove(GATE)
         container = following.result()
     wait_torn_down(lab)
@@ -227,8 +237,7 @@ def test_a_device_of_the_host(slow: Scene) -> None:
     first, second = (slow.network(slow.configure([device, *more])) for more in ([SLOW], []))
     container = slow.run(first)
     with ThreadPoolExecutor() as threads:
-        removal = threads.submit(lab.docker, "rm", "-f", container.name)
-        assert _stays_undone(removal.done)
+        removal = begin_waiting(lab, threads, lab.docker, "rm", "-f", container.name)
         lab.remove(GATE)
         removal.result()
     lab.run("ip", "link", "show", "device0")
@@ -307,15 +316,6 @@ def _with_one_address(subnet: Subnet) -> Sequence[JsonObject]:
     single = f"10.80.{subnet.number}.9"
     ranges: JsonObject = {"subnet": subnet.ipv4, "rangeStart": single, "rangeEnd": single}
     return {**main, "ipam": {"type": "host-local", "ranges": [[ranges]]}}, *others
-
-
-def _stays_undone(is_done: Callable[[], bool], seconds: float = 1.0) -> bool:
-    """Tell whether something is not done for some time, in which it otherwise would be, if the machine is not slow.
-
-    On one that is, this proves nothing, and does no harm.
-    """
-    time.sleep(seconds)
-    return not is_done()
 
 
 def _rules_of(lab: Lab, address: str) -> list[str]:
