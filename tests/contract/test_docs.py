@@ -36,10 +36,18 @@ def test_network_options_are_documented() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """A relative link in a document points to a file that is there."""
+    """A relative link in a document points to a file that exists, and to a heading of it if it names one."""
     for document in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text("utf-8")):
-            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", document.read_text("utf-8")):
+            file = document.parent / target if target else document
+            assert file.exists(), f"{document.name} links to {target}"
+            assert not anchor or anchor in _anchors(file), f"{document.name} links to {target}#{anchor}"
+
+
+def _anchors(document: Path) -> set[str]:
+    """Return the anchors that a forge makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_make_targets_are_real() -> None:
