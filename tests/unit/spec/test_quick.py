@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The quick check of array items says what jsonschema says."""
+"""The quick check says what jsonschema says."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from spec import JsonObject, JsonValue, SchemaError, load_validator
+from spec import JsonObject, JsonValue, SchemaError, load_schema, load_validator, schema_names
 from spec.quick import compile_check
 
 PORT: JsonObject = {
@@ -21,6 +21,13 @@ PORT: JsonObject = {
         "Limit": {"minimum": 0, "maximum": 1},
     },
 }
+OPTIONS: JsonObject = {
+    "maxProperties": 2,
+    "propertyNames": {"minLength": 4},
+    "properties": {"Proto": {"type": "array", "maxItems": 1, "items": {"type": "string", "minLength": 2}}},
+    "additionalProperties": {"type": "string"},
+}
+CLOSED: JsonObject = {"properties": {"Proto": {}}, "additionalProperties": False}
 
 SCALARS = st.one_of(
     st.none(),
@@ -32,15 +39,30 @@ SCALARS = st.one_of(
 PORTS = st.dictionaries(st.sampled_from(["Proto", "Port", "HostIP", "Limit", "Other"]), SCALARS)
 
 
-@given(st.one_of(SCALARS, st.lists(SCALARS, max_size=2), PORTS))
-def test_it_agrees_with_jsonschema(value: JsonValue) -> None:
+VALUES = st.one_of(
+    SCALARS,
+    st.lists(SCALARS, max_size=2),
+    PORTS,
+    st.dictionaries(st.sampled_from(["Proto", "Port", "Other", "X"]), st.lists(st.text("ab"), max_size=2) | SCALARS),
+)
+
+
+@pytest.mark.parametrize("schema", [PORT, OPTIONS, CLOSED])
+@given(value=VALUES)
+def test_it_agrees_with_jsonschema(schema: JsonObject, value: JsonValue) -> None:
     """Whatever the value."""
-    check = compile_check(PORT)
+    check = compile_check(schema)
     assert check is not None
-    assert check(value) is Draft202012Validator(PORT).is_valid(value)
+    assert check(value) is Draft202012Validator(schema).is_valid(value)
 
 
-@pytest.mark.parametrize("keyword", ["enum", "minLength", "anyOf", "additionalProperties", "exclusiveMinimum"])
+@pytest.mark.parametrize("name", sorted({*schema_names()} - {"cnm/_defs", "state/endpoint", "state/snapshot"}))
+def test_every_schema_of_calls_and_plugins_has_one(name: str) -> None:
+    """The daemon answers Docker without jsonschema, as long as nothing is wrong."""
+    assert compile_check(load_schema(name)) is not None
+
+
+@pytest.mark.parametrize("keyword", ["enum", "prefixItems", "anyOf", "patternProperties", "exclusiveMinimum"])
 def test_a_keyword_that_it_does_not_know(keyword: str) -> None:
     """Then there is no quick check, at whatever depth the keyword is."""
     assert compile_check({"type": "object", keyword: []}) is None

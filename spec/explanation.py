@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Says with jsonschema what is wrong with a document; the only module that imports jsonschema.
+
+Documents that the quick check accepts do not need it. Importing it takes a fifth of the time until the daemon can
+answer, so it is imported with the first document that the quick check does not accept, or when the daemon is ready.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.validators import extend
+
+from spec.jsontypes import JsonObject, JsonValue
+from spec.quick import Check, compile_check
+
+__all__ = ["find_error"]
+
+Keyword = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
+
+_REASON_CHARACTERS: Final = 200
+_ERRORS: Final = 20
+"""How many errors are compared to find the most relevant one; a hostile document has millions."""
+
+
+def find_error(schema: JsonObject, document: JsonValue) -> tuple[str, str] | None:
+    """Return where a document violates a schema, and how; None if it is valid.
+
+    Args:
+        schema: The schema, without references.
+        document: The document.
+
+    Returns:
+        The place in the document, e.g. `plugins[1].type`, and what is wrong there.
+    """
+    error = best_match(islice(_Patient(schema).iter_errors(document), _ERRORS))
+    return None if error is None else (_path(error), _reason(error))
+
+
+def _unless_larger(check: Keyword, limit: str) -> Keyword:
+    """Wrap a check so that it skips a container larger than its schema's `limit`.
+
+    The size is an error already, and checking millions of items takes minutes.
+    """
+
+    def checked(
+        validator: object, value: object, instance: object, schema: Mapping[str, int]
+    ) -> Iterable[ValidationError]:
+        if not isinstance(instance, list | dict) or len(instance) <= schema.get(limit, sys.maxsize):
+            yield from check(validator, value, instance, schema) or ()
+
+    return checked
+
+
+def _items(
+    validator: Draft202012Validator, items: JsonObject | bool, instance: object, schema: Mapping[str, object]
+) -> Iterable[ValidationError]:
+    """Check the items of an array; jsonschema sees only those that fail the quick check."""
+    check = _find_check(items) if isinstance(items, dict) and "prefixItems" not in schema else None
+    if check is None:
+        yield from Draft202012Validator.VALIDATORS["items"](validator, items, instance, schema) or ()
+    elif isinstance(instance, list):
+        for index, item in enumerate(instance):
+            if not check(item):
+                yield from validator.descend(item, items, path=index)
+
+
+def _find_check(schema: JsonObject) -> Check | None:
+    """Return the quick check of a part of a schema, compiled once; schemas live as long as the process."""
+    if id(schema) not in _CHECKS:
+        _CHECKS[id(schema)] = (schema, compile_check(schema))
+    return _CHECKS[id(schema)][1]
+
+
+_CHECKS: Final[dict[int, tuple[JsonObject, Check | None]]] = {}
+
+_Patient: type[Draft202012Validator] = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    {
+        "items": _unless_larger(_items, "maxItems"),
+        "propertyNames": _unless_larger(Draft202012Validator.VALIDATORS["propertyNames"], "maxProperties"),
+        "additionalProperties": _unless_larger(
+            Draft202012Validator.VALIDATORS["additionalProperties"], "maxProperties"
+        ),
+    },
+)
+
+
+def _path(error: ValidationError) -> str:
+    path = ""
+    for step in error.absolute_path:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+    return path
+
+
+def _reason(error: ValidationError) -> str:
+    """Return jsonschema's message, truncated: it may contain the whole document."""
+    message = error.message
+    return message if len(message) <= _REASON_CHARACTERS else f"{message[:_REASON_CHARACTERS]}…"
