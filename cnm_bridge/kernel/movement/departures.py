@@ -14,9 +14,9 @@ from typing import Final
 
 from pyroute2.netlink import NETLINK_ROUTE
 from pyroute2.netlink.rtnl import RTM_DELLINK, RTMGRP_LINK
-from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
+from cnm_bridge.kernel.netlink.kinds import KINDS
 from cnm_bridge.kernel.netlink.links import find_link
 from cnm_bridge.kernel.netlink.message import Message
 from cnm_bridge.kernel.netlink.socket import Netlink
@@ -101,7 +101,7 @@ class Departures:
         while start < len(data):
             length, kind, *_ = _HEADER.unpack_from(data, start)
             if kind == RTM_DELLINK:
-                message = Message(MarshalRtnl.msg_map[kind], data[start + _HEADER.size : start + length])
+                message = Message(KINDS[kind], data[start + _HEADER.size : start + length])
                 self._tell(message.text("IFLA_IFNAME"), has_left=True)
             start += (length + 3) & ~3
 

@@ -30,8 +30,8 @@ from pyroute2.netlink import (
     SOL_NETLINK,
     nlmsgerr,
 )
-from pyroute2.netlink.rtnl.marshal import MarshalRtnl
 
+from cnm_bridge.kernel.netlink.kinds import KINDS
 from cnm_bridge.kernel.netlink.message import Message, Wanted, render_message
 
 __all__ = ["Netlink"]
@@ -118,12 +118,12 @@ class Netlink:
                 if kind in {NLMSG_ERROR, NLMSG_DONE}:
                     _raise_error(data, offset, kind)
                     return
-                yield Message(MarshalRtnl.msg_map[kind], data[offset + _HEADER.size : offset + length]), flags
+                yield Message(KINDS[kind], data[offset + _HEADER.size : offset + length]), flags
                 offset += (length + 3) & ~3
 
 
 def _body(kind: int, fields: Mapping[str, int], attributes: Wanted) -> bytes:
-    return render_message(MarshalRtnl.msg_map[kind], fields, attributes)
+    return render_message(KINDS[kind], fields, attributes)
 
 
 def _raise_error(data: bytes, offset: int, kind: int) -> None:

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which of pyroute2's classes describes a message of rtnetlink.
+
+pyroute2's own table imports the classes of all messages, and its sockets; these are a third of that.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyroute2.netlink import rtnl
+from pyroute2.netlink.rtnl.fibmsg import fibmsg
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from pyroute2.netlink.rtnl.ndmsg import ndmsg
+from pyroute2.netlink.rtnl.rtmsg import rtmsg
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
+
+__all__ = ["KINDS"]
+
+KINDS: Final[Mapping[int, type]] = {
+    rtnl.RTM_NEWLINK: ifinfmsg,
+    rtnl.RTM_DELLINK: ifinfmsg,
+    rtnl.RTM_GETLINK: ifinfmsg,
+    rtnl.RTM_NEWLINKPROP: ifinfmsg,
+    rtnl.RTM_DELLINKPROP: ifinfmsg,
+    rtnl.RTM_NEWADDR: ifaddrmsg,
+    rtnl.RTM_DELADDR: ifaddrmsg,
+    rtnl.RTM_GETADDR: ifaddrmsg,
+    rtnl.RTM_NEWROUTE: rtmsg,
+    rtnl.RTM_DELROUTE: rtmsg,
+    rtnl.RTM_GETROUTE: rtmsg,
+    rtnl.RTM_NEWRULE: fibmsg,
+    rtnl.RTM_DELRULE: fibmsg,
+    rtnl.RTM_GETRULE: fibmsg,
+    rtnl.RTM_NEWNEIGH: ndmsg,
+    rtnl.RTM_DELNEIGH: ndmsg,
+    rtnl.RTM_GETNEIGH: ndmsg,
+    rtnl.RTM_NEWQDISC: tcmsg,
+    rtnl.RTM_GETQDISC: tcmsg,
+    rtnl.RTM_NEWTFILTER: tcmsg,
+    rtnl.RTM_GETTFILTER: tcmsg,
+}
+"""Message type → class."""
