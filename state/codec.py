@@ -8,7 +8,7 @@ millisecond, so what this version wrote itself is read without: the checksum of 
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 from sys import intern
@@ -57,10 +57,11 @@ __all__ = [
 ]
 
 _RECORD: Final = 1
-_CONFIGURATION: Final = 2
-_RESULT: Final = 3
-_SNAPSHOT: Final = 4
-_LINES: Final = {"network": 2, "endpoint": 5}
+_ATTACHMENT: Final = 2
+_CONFIGURATION: Final = 3
+_RESULT: Final = 4
+_SNAPSHOT: Final = 5
+_LINES: Final = {"network": 2, "endpoint": 6}
 _NO_RECORD: Final = (LookupError, TypeError, ValueError)
 """What reading a record raises where there is none; an address that is none is a ValueError, as is a JsonError."""
 _CONFIGURATIONS: Final = 1024
@@ -97,8 +98,14 @@ def value_of_stored(key: str, document: JsonObject) -> bytes:
         value = _join_endpoint(document) if is_endpoint else join_lines([render_json(document)])
     except (JsonError, KeyError) as exc:
         raise RecordDamaged(key, exc) from exc
-    parse = parse_endpoint if is_endpoint else parse_network
-    parse(key, value)
+    if is_endpoint:
+        endpoint = parse_endpoint(key, value)
+        try:
+            _ = endpoint.attachment
+        except _NO_RECORD as exc:
+            raise RecordDamaged(key, exc) from exc
+    else:
+        parse_network(key, value)
     return value
 
 
@@ -114,8 +121,9 @@ def document_of(key: str, value: bytes) -> JsonObject:
         record = as_object(parse_json(line_of(value, _RECORD)), key)
         if kind == "network":
             return record
-        attachment = {**get_object(record, "attachment"), "configuration": parse_json(line_of(value, _CONFIGURATION))}
-        result, snapshot = (parse_json(line_of(value, number)) for number in (_RESULT, _SNAPSHOT))
+        rest, configuration, result, snapshot = (parse_json(line) for line in value.split(b"\n")[_ATTACHMENT:])
+        head = get_object(record, "attachment")
+        attachment = {"id": head["id"], **as_object(rest, key), "configuration": configuration}
     except JsonError as exc:
         raise RecordDamaged(key, exc) from exc
     return {**record, "attachment": attachment, "result": result, "snapshot": snapshot}
@@ -124,9 +132,10 @@ def document_of(key: str, value: bytes) -> JsonObject:
 def _join_endpoint(document: JsonObject) -> bytes:
     attachment = get_object(document, "attachment")
     record = {name: document[name] for name in document if name not in {"attachment", "result", "snapshot"}}
-    rest = {name: attachment[name] for name in attachment if name != "configuration"}
-    parts = ({**record, "attachment": rest}, attachment["configuration"], document["result"], document["snapshot"])
-    return join_lines([render_json(part) for part in parts])
+    head = {"id": attachment["id"], "hasCapabilityArgs": bool(attachment["capabilityArgs"])}
+    rest = {name: attachment[name] for name in attachment if name not in {"id", "configuration"}}
+    documents = (attachment["configuration"], document["result"], document["snapshot"])
+    return join_lines([render_json(part) for part in ({**record, "attachment": head}, rest, *documents)])
 
 
 def render_network(record: NetworkRecord) -> bytes:
@@ -189,18 +198,18 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "sandboxKey": record.sandbox_key,
         "ifnamePrefix": record.ifname_prefix,
         "caller": {"pid": caller.pid, "started": caller.started} if caller else None,
-        "attachment": {
-            "id": attachment.id,
-            "mode": attachment.mode.value,
-            "ifname": attachment.ifname,
-            "netns": attachment.netns,
-            "cniVersion": attachment.cni_version,
-            "args": [{"key": key, "value": value} for key, value in attachment.args],
-            "capabilityArgs": attachment.capability_args,
-        },
+        "attachment": {"id": attachment.id, "hasCapabilityArgs": attachment.has_capability_args},
+    }
+    rest: JsonObject = {
+        "mode": attachment.mode.value,
+        "ifname": attachment.ifname,
+        "netns": attachment.netns,
+        "cniVersion": attachment.cni_version,
+        "args": [{"key": key, "value": value} for key, value in attachment.args],
+        "capabilityArgs": attachment.capability_args,
     }
     documents = (attachment.configuration, record.result, record.snapshot)
-    return join_lines([render_json(document), *map(render_json, documents)])
+    return join_lines([render_json(document), render_json(rest), *map(render_json, documents)])
 
 
 def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
@@ -210,11 +219,11 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
         RecordDamaged: The value is no endpoint record.
     """
     check_lines(key, value, _LINES["endpoint"])
-    _, record, configuration, _, _ = value.split(b"\n")
     try:
         # The checksum says that this was written from a record, so the types of its fields are not checked once more:
         # with ten thousand endpoints that was a third of the time that the state takes to open.
-        document: Mapping[str, Any] = as_object(parse_json(record), key)
+        document: Mapping[str, Any] = as_object(parse_json(line_of(value, _RECORD)), key)
+        attachment = document["attachment"]
         return EndpointRecord(
             id=EndpointId(_own_id(key, document["id"])),
             network_id=NetworkId(intern(document["networkId"])),
@@ -222,7 +231,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             boot_id=intern(document["bootId"]),
             internal=document["internal"],
             requested=_parse_requested(document["requested"]),
-            attachment=_parse_attachment(document["attachment"], configuration),
+            attachment=_StoredAttachment(value, AttachmentId(attachment["id"]), attachment["hasCapabilityArgs"]),
             added_plugins=document["answered"],
             deleted=tuple(document["deleted"]),
             result=StoredDocument(value, _RESULT),
@@ -285,9 +294,30 @@ def _parse_requested(document: Mapping[str, Any]) -> RequestedInterface:
     )
 
 
-def _parse_attachment(document: Mapping[str, Any], configuration: bytes) -> AttachmentRecord:
+@dataclass(frozen=True, slots=True)
+class _StoredAttachment:
+    """An attachment that has not been parsed.
+
+    Attributes:
+        value: The stored value that it is part of.
+        id: What is known of it.
+        has_capability_args: As well.
+    """
+
+    value: bytes
+    id: AttachmentId
+    has_capability_args: bool
+
+    def parse(self) -> AttachmentRecord:
+        _, _, attachment, configuration, _, _ = self.value.split(b"\n")
+        return _parse_attachment(self.id, as_object(parse_json(attachment), "attachment"), configuration)
+
+
+def _parse_attachment(
+    attachment_id: AttachmentId, document: Mapping[str, Any], configuration: bytes
+) -> AttachmentRecord:
     return AttachmentRecord(
-        id=AttachmentId(document["id"]),
+        id=attachment_id,
         mode=AttachMode(document["mode"]),
         ifname=intern(document["ifname"]),
         netns=document["netns"],

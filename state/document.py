@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Foreign documents in records: stored ones stay text, and are parsed when somebody reads them.
+"""Fields of records that stay text when a record is read, and are parsed when they are first needed.
 
-A result and a snapshot take most of the time that it takes to read a record, and five times the memory of their text.
-Only the calls for their own endpoint read them. Each read gives a new document.
+The attachment, a result and a snapshot take most of the time that it takes to read a record, and five times the memory
+of their text. A start needs none of them.
+
+- `Later`: the value is kept once it has been parsed;
+- `Document`: a foreign document, which only the calls for its own endpoint read. Each read gives a new document.
 """
 
 from dataclasses import dataclass
-from typing import overload
+from typing import Generic, Protocol, TypeVar, overload
 
 from spec import JsonObject, as_object, parse_json
 from state.stored_value import line_of
 
-__all__ = ["Document", "StoredDocument"]
+__all__ = ["Document", "Later", "Stored", "StoredDocument"]
+
+Value_co = TypeVar("Value_co", covariant=True)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,41 @@ class StoredDocument:
         """Return the document, None for `null`."""
         document = parse_json(line_of(self.value, self.number))
         return None if document is None else as_object(document, f"line {self.number}")
+
+
+class Stored(Protocol[Value_co]):
+    """The text of a value."""
+
+    def parse(self) -> Value_co:
+        """Return the value."""
+        ...
+
+
+class Later(Generic[Value]):
+    """A field of a record (a descriptor): is given a value, or its text, and gives the value.
+
+    Args:
+        kind: The type of the values, which tells them from their text.
+    """
+
+    def __init__(self, kind: type[Value]) -> None:
+        self._kind = kind
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, record: object | None, owner: type) -> Value:
+        if record is None:  # dataclasses asks so for the default
+            raise AttributeError(self._name)
+        held: Value | Stored[Value] = record.__dict__[self._name]
+        if isinstance(held, self._kind):
+            return held
+        parsed: Value = held.parse()  # type: ignore[union-attr]  # mypy does not narrow by a type in a variable
+        record.__dict__[self._name] = parsed
+        return parsed
+
+    def __set__(self, record: object, value: Value | Stored[Value]) -> None:
+        record.__dict__[self._name] = value
 
 
 class Document:

@@ -18,20 +18,19 @@ class Index:
 
     def __init__(self, keys_of: Callable[[EndpointRecord], Iterable[str]]) -> None:
         self._keys_of = keys_of
-        self._found: dict[str, set[EndpointId]] = {}
+        self._found: dict[str, tuple[EndpointId, ...]] = {}  # few each: a set would take four times the memory
 
     def add(self, record: EndpointRecord) -> None:
         """Take a record in."""
         for key in self._keys_of(record):
-            self._found.setdefault(key, set()).add(record.id)
+            self._found[key] = (*self._found.get(key, ()), record.id)
 
     def discard(self, record: EndpointRecord) -> None:
         """Take a record out that was taken in."""
         for key in self._keys_of(record):
-            found = self._found.get(key, set())
-            found.discard(record.id)
-            if not found:
-                self._found.pop(key, None)
+            found = tuple(endpoint_id for endpoint_id in self._found.pop(key, ()) if endpoint_id != record.id)
+            if found:
+                self._found[key] = found
 
     def find(self, keys: Iterable[str]) -> list[EndpointId]:
         """Return the endpoints found under any of some keys, in order."""

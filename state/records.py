@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from typing import NewType
 
 from spec import JsonObject
-from state.document import Document
+from state.document import Document, Later
 from state.phases import Phase
 
 __all__ = [
@@ -107,6 +107,12 @@ class AttachmentRecord:
     cni_version: str
     args: tuple[tuple[str, str], ...]
     capability_args: JsonObject
+
+    @property
+    def has_capability_args(self) -> bool:
+        """Whether there are any."""
+        return bool(self.capability_args)
+
     mode: AttachMode = AttachMode.MOVE
 
 
@@ -153,7 +159,7 @@ class EndpointRecord:
     boot_id: str
     internal: bool
     requested: RequestedInterface
-    attachment: AttachmentRecord
+    attachment: Later[AttachmentRecord] = Later(AttachmentRecord)  # noqa: RUF009 - a descriptor without a default
     added_plugins: int = 0
     deleted: tuple[int, ...] = ()
     result: Document = Document()  # noqa: RUF009 - a descriptor; the default that it gives is None
@@ -162,3 +168,15 @@ class EndpointRecord:
     sandbox_key: str | None = None
     ifname_prefix: str = "eth"
     caller: ProcessRecord | None = None
+
+    @property
+    def attachment_id(self) -> AttachmentId:
+        """The attachment's ID; the attachment itself need not be parsed for it."""
+        found: AttachmentId = self.__dict__["_attachment"].id
+        return found
+
+    @property
+    def has_capability_args(self) -> bool:
+        """Whether the plugins receive capability args, such as published ports; known without parsing, too."""
+        found: bool = self.__dict__["_attachment"].has_capability_args
+        return found

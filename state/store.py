@@ -269,7 +269,7 @@ class Store:
         self._endpoints[record.id] = record
         self._by_address.add(record)
         self._by_sandbox.add(record)
-        self._by_attachment[record.attachment.id] = record.id
+        self._by_attachment[record.attachment_id] = record.id
 
     def _remove_endpoint(self, endpoint_id: EndpointId) -> None:
         self._forget_endpoint(endpoint_id)
@@ -282,7 +282,7 @@ class Store:
         if record is not None:
             self._by_address.discard(record)
             self._by_sandbox.discard(record)
-            self._by_attachment.pop(record.attachment.id, None)
+            self._by_attachment.pop(record.attachment_id, None)
 
 
 def _refuse_newer(directory: Path, entries: Mapping[str, bytes]) -> None:

@@ -4,13 +4,14 @@
 
 ```
 0 5b1fc2a9                        CRC-32 of all that follows
-1 {"id":"…","networkId":"…",…}    the record without its documents
-2 {"cniVersion":"1.0.0",…}        the network configuration list
-3 {"cniVersion":"1.0.0",…}        the result, or null
-4 {"link":{…},…}                  the snapshot, or null
+1 {"id":"…","networkId":"…",…}    the record without the following
+2 {"ifname":"eth0",…}             the attachment without its ID and the list
+3 {"cniVersion":"1.0.0",…}        the network configuration list
+4 {"cniVersion":"1.0.0",…}        the result, or null
+5 {"link":{…},…}                  the snapshot, or null
 ```
 
-A network has no documents, and so two lines. Whoever writes checks what is written; the checksum tells a reader that it
+A network has two lines. Whoever writes checks what is written; the checksum tells a reader that it
 reads just that. So a start need not parse what it does not need: of ten thousand endpoints the documents alone would
 take a second.
 """

@@ -61,6 +61,8 @@ class PortPublisher:
         """Claim what is published already; nothing is published before."""
         time_slice = TimeSlice()
         for record in self._store.endpoints():
+            if not record.has_capability_args:  # of most, the attachment need not be parsed before the first answer
+                continue
             for mapping in parse_mappings(record.attachment.capability_args):
                 self._claims.add(record.id, mapping)
                 await time_slice.pause()

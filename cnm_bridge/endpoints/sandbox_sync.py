@@ -52,7 +52,7 @@ class _Joined:
         snapshot, sandbox = Snapshot.from_json(record.snapshot), Path(record.sandbox_key)
         return cls(
             id=record.id,
-            attachment_id=record.attachment.id,
+            attachment_id=record.attachment_id,
             internal=record.internal,
             snapshot=snapshot,
             sandbox=sandbox,

@@ -142,7 +142,7 @@ class EndpointService:
             await self._store.put_endpoint(joined)
             self._sandbox_sync.join(joined)
             answer = describe_join(
-                snapshot, host_link_name(record.attachment.id), prefix=record.ifname_prefix, internal=record.internal
+                snapshot, host_link_name(record.attachment_id), prefix=record.ifname_prefix, internal=record.internal
             )
             if request.has_ports and answer.gateway is None:
                 log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
@@ -284,8 +284,8 @@ class EndpointService:
             snapshot = await self._kernel.take_out(
                 staging,
                 ifname,
-                host_name=host_link_name(record.attachment.id),
-                altname=alternative_name(record.attachment.id),
+                host_name=host_link_name(record.attachment_id),
+                altname=alternative_name(record.attachment_id),
                 baseline=baseline,
             )
         except NotCarriable as exc:

@@ -61,5 +61,5 @@ class InventoryCheck:
         # read after what is looked at: what is made meanwhile is in both
         records = self._store.endpoints()
         unknown = there - {record.id for record in records}
-        unknown |= attached - {record.attachment.id for record in records}
+        unknown |= attached - {record.attachment_id for record in records}
         return f"endpoint {min(unknown)} has no record" if unknown else None

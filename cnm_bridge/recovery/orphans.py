@@ -170,7 +170,7 @@ class _Sight:
 
 def _judge(sight: _Sight) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
     """Return what is ours without a record, and what may be somebody else's; pure."""
-    known = {record.attachment.id: cni_network_name(record) for record in sight.records}
+    known = {record.attachment_id: cni_network_name(record) for record in sight.records}
     links = _by_attachment(sight.links)
     staging = {AttachmentId(path.name) for path in sight.staging if is_attachment_id(path.name)}
     ours = (staging | links.keys()) - known.keys()

@@ -50,7 +50,7 @@ class InUseCheck:
         Raises:
             KernelError: It cannot be known.
         """
-        wanted = {alternative_name(record.attachment.id): record.id for record in records}
+        wanted = {alternative_name(record.attachment_id): record.id for record in records}
         if not wanted:
             return frozenset()
         found = await self._kernel.altnames_in_use(self._staging)

@@ -302,7 +302,7 @@ class TeardownQueue:
         """Tear down under the endpoint's lock; return whether that was done."""
         try:
             with self._attempts.attempt(record.id):
-                await self._orphaned_plugins.refuse(record.attachment.id)
+                await self._orphaned_plugins.refuse(record.attachment_id)
                 await self._teardown(record)
         except (CniError, KernelError, StateError) as exc:
             log.warning("endpoint.tear_down_owed", error=str(exc))

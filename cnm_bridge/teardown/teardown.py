@@ -108,8 +108,8 @@ class Teardown:
         return await self._kernel.bring_back(
             Path(record.attachment.netns),
             record.attachment.ifname,
-            host_name=host_link_name(record.attachment.id),
-            altname=alternative_name(record.attachment.id),
+            host_name=host_link_name(record.attachment_id),
+            altname=alternative_name(record.attachment_id),
             sandbox=Path(record.sandbox_key) if record.sandbox_key else None,
             addresses=addresses,
         )
