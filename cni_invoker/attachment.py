@@ -22,7 +22,7 @@ class AttachmentKey:
         ifname: Name of the interface inside the container.
 
     Raises:
-        InvalidParameter: A value is not allowed by CNI.
+        InvalidParameter: CNI does not allow a value.
     """
 
     container_id: str
@@ -35,22 +35,22 @@ class AttachmentKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """What a container brings along for ADD, and again, unchanged, for every later verb.
+    """The parameters of a container for ADD, which every later verb must receive unchanged.
 
-    It is identified by its `key`. DEL must be given the same `args` and
-    `capability_args` as ADD: without them `portmap`, for one, leaves its rules behind and reports success.
+    It is identified by its `key`. DEL must receive the same `args` and `capability_args` as ADD: without them `portmap`
+    leaves its rules behind and reports success.
 
     Attributes:
         container_id: The container's ID.
         ifname: Name of the interface inside the container.
         netns: Path of the container's network namespace.
-        args: CNI_ARGS, in order, e.g. `(("IgnoreUnknown", "1"), ("IP", "10.1.0.9"))`. ADD takes no value with '=',
-            which most plugins do not understand; other runtimes may have let one pass.
-        capability_args: Values by capability, e.g. `{"mac": "c2:11:22:33:44:55"}`; each plugin is given those that it
+        args: CNI_ARGS, in order, e.g. `(("IgnoreUnknown", "1"), ("IP", "10.1.0.9"))`. ADD refuses values with '=',
+            which most plugins do not understand; they are valid here because other runtimes may have used them.
+        capability_args: Values by capability, e.g. `{"mac": "c2:11:22:33:44:55"}`; each plugin receives those that it
             declares.
 
     Raises:
-        InvalidParameter: A value is not allowed by CNI; such an attachment cannot exist.
+        InvalidParameter: CNI does not allow a value.
     """
 
     container_id: str
@@ -70,7 +70,7 @@ class Attachment:
         except ValueError as exc:
             values = str(self.capability_args)
             raise InvalidParameter(
-                # They become a part of the plugin's configuration.
+                # They become part of the plugin's configuration.
                 "capability arguments",
                 values,
                 f"they are no JSON: {exc}",
@@ -79,17 +79,17 @@ class Attachment:
 
     @property
     def key(self) -> AttachmentKey:
-        """What identifies it."""
+        """Its identity."""
         return AttachmentKey(container_id=self.container_id, ifname=self.ifname)
 
 
 def freeze_keys(keys: Iterable[object]) -> tuple[AttachmentKey, ...]:
-    """Return the keys of attachments, once each, in their order; a generator is gone through here and now.
+    """Return the keys as a tuple, in order and without duplicates; a generator is consumed.
 
-    To be called before anything is deleted that is not among them: nothing equals a key but a key.
+    Call it before deleting what is not among the keys: an object of another type would never be equal to a key.
 
     Raises:
-        TypeError: Something in there is no `AttachmentKey`.
+        TypeError: An item is not an `AttachmentKey`.
     """
     frozen: dict[AttachmentKey, None] = {}
     for key in keys:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The plugins of a list, run one after the other for a verb; each is told what the specification says.
+"""Runs the plugins of a list one after the other for a verb, with the inputs that the specification defines.
 
-Nobody is kept apart here from others who work on the same network or container; that is the runtime's.
+There is no locking here: the runtime keeps concurrent operations apart.
 """
 
 import logging
@@ -40,7 +40,7 @@ def require_check(version: str) -> None:
 
 
 def has_gc(network: NetworkConfigurationList) -> bool:
-    """Return whether plugins may be asked for GC at all; which of them know it is up to their versions."""
+    """Return whether a list allows GC at all; whether a plugin supports it depends on its versions."""
     return not network.disable_gc and is_at_least(network.cni_version, _GC_SINCE)
 
 
@@ -48,10 +48,10 @@ class Chain:
     """Runs the plugins of lists.
 
     Args:
-        executions: Executes them.
-        make_requests: Gives what makes requests.
-        negotiation: Knows what they speak.
-        shared_chains: Keeps the first ADDs apart that would be in each other's way.
+        executions: Executes plugins.
+        make_requests: Returns a factory of requests.
+        negotiation: Knows which versions plugins support.
+        shared_chains: Serializes first ADDs that would create the same iptables chains.
     """
 
     def __init__(
@@ -73,41 +73,42 @@ class Chain:
         on_result: Callable[[Result], Awaitable[None]] | None,
         prev_result: Result | None = None,
     ) -> Result:
-        """Run ADD in the order of the list, up to the first failure; each plugin is told the result of the one before.
+        """Run ADD in list order up to the first failure; each plugin receives the result of the one before.
 
-        A result goes on in the list's version, whichever it was printed in; it is returned as it was printed.
+        A plugin receives the result converted to the list's version; the last result is returned as it was printed.
 
         Raises:
-            PluginError, BadResult: About one plugin; those after it have not run.
+            PluginError, BadResult: One plugin failed; those after it have not run.
         """
         result = prev_result
         for plugin in network.plugins:
-            told = result.converted(network.cni_version) if result is not None else None
-            result = await self._add(network, plugin, attachment, told)
+            converted = result.converted(network.cni_version) if result is not None else None
+            result = await self._add(network, plugin, attachment, converted)
             if on_result is not None:
                 await on_result(result)
         assert result is not None  # noqa: S101  # a list has at least one plugin
         return result
 
     def requests_for_add(self, network: NetworkConfigurationList, attachment: Attachment) -> tuple[Request, ...]:
-        """Return the requests of ADD in their order, without the results that nobody knows yet."""
+        """Return the requests of ADD in list order, without the previous results, which are not known yet."""
         requests = self._make_requests()
         return tuple(requests.attachment(Verb.ADD, network, plugin, attachment, None) for plugin in network.plugins)
 
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
-        """Run CHECK in the order of the list, up to the first failure; all plugins are told the last result of ADD.
+        """Run CHECK in list order up to the first failure; every plugin receives the last result of ADD.
 
         Raises:
-            VerbUnsupported: The list's version has no CHECK, allowed or not.
-            BadResult: The result cannot be told in the list's version.
-            PluginError: About one plugin; those after it have not run.
+            VerbUnsupported: The list's version has no CHECK, even if the list disables it.
+            BadResult: The result cannot be converted to the list's version.
+            PluginError: One plugin failed; those after it have not run.
         """
         require_check(network.cni_version)
         if network.disable_check:
             return
-        told = result.converted(network.cni_version) if result is not None else None
+        prev_result = result.converted(network.cni_version) if result is not None else None
         for plugin in network.plugins:
-            await self._executions.run(self._make_requests().attachment(Verb.CHECK, network, plugin, attachment, told))
+            request = self._make_requests().attachment(Verb.CHECK, network, plugin, attachment, prev_result)
+            await self._executions.run(request)
 
     async def delete(
         self,
@@ -123,18 +124,18 @@ class Chain:
         place: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         force: bool = False,
     ) -> None:
-        """Run DEL in reverse order, each plugin once more if it fails; `deletion` says which failures count.
+        """Run DEL in reverse order, and a failed plugin once more; `deletion` says which failures count.
 
-        The plugins whose indexes are in `deleted` are left out, and `on_deleted` is awaited whenever there is one more
-        of them. Plugins that find their rules by address receive no result if `is_needed` says so, which is asked just
-        before each execution. Before a plugin is asked once more `restore` is called, if it is given. With `force` all
-        plugins run, and failures are logged only. What `place` returns is held while a plugin runs, instead of one of
-        the runtime's places.
+        Plugins whose indexes are in `deleted` do not run. `on_deleted` is awaited after each plugin that completes. A
+        plugin that finds its rules by address receives no result if `is_needed` says so; it is asked just before each
+        execution. `restore`, if given, is awaited before a plugin runs once more. With `force` all plugins run, and
+        failures are only logged. What `place` returns is held while a plugin runs, instead of one of the runtime's
+        slots.
 
         Raises:
-            PluginError: About one plugin. If its ADD has completed, those before it have not run.
+            PluginError: One plugin failed. If its ADD had completed, those before it have not run.
         """
-        told = _told_to_delete(network, result)
+        prev_result = _result_for_delete(network, result)
         completed = frozenset(deleted)
         pending: PluginError | None = None
         for index, plugin in reversed(tuple(enumerate(network.plugins))):
@@ -142,13 +143,13 @@ class Chain:
                 continue
 
             async def complete(request: Request, plugin: PluginConfiguration = plugin) -> Request:
-                if is_needed is None or told is None or plugin.type not in RULES_BY_ADDRESS:
+                if is_needed is None or prev_result is None or plugin.type not in RULES_BY_ADDRESS:
                     return request
                 if not await is_needed(plugin.type):
                     return request
                 return self._make_requests().attachment(Verb.DEL, network, plugin, attachment, None)
 
-            request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, told)
+            request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, prev_result)
             try:
                 await self._delete(request, restore, complete, place)
             except PluginError as exc:
@@ -167,12 +168,12 @@ class Chain:
             raise pending
 
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
-        """Run GC in the order of the list, to its end; only plugins that speak the list's version know it.
+        """Run GC in list order, for all plugins that support the list's version.
 
-        So must the plugin for IPAM that one hands it on to.
+        The plugin's IPAM plugin must support it too, because the plugin delegates GC to it.
 
         Raises:
-            GcFailed: Plugins failed, or do not tell what they speak.
+            GcFailed: Plugins failed, or did not report the versions that they support.
         """
         if not has_gc(network):
             return
@@ -187,12 +188,12 @@ class Chain:
             raise GcFailed(network.name, errors)
 
     async def status(self, network: NetworkConfigurationList) -> None:
-        """Run STATUS in the order of the list, up to the first failure; skip one that does not say what it speaks.
+        """Run STATUS in list order up to the first failure; plugins that do not report their versions are skipped.
 
         Raises:
-            NoCommonVersion: A plugin, or the one that it names for IPAM, does not speak the list's version: it would
-                refuse ADD with the same code. Those after it have not run.
-            PluginError: About one plugin; those after it have not run.
+            NoCommonVersion: A plugin or its IPAM plugin does not support the list's version: it would refuse ADD with
+                the same code. Those after it have not run.
+            PluginError: One plugin failed; those after it have not run.
         """
         if not is_at_least(network.cni_version, _STATUS_SINCE):
             return
@@ -212,7 +213,7 @@ class Chain:
         try:
             await self._executions.run(request, place=place, complete=complete)
         except PluginFailed as exc:
-            if exc.is_transient or says_unknown_container(exc):  # asked again often enough, or once and for all
+            if exc.is_transient or says_unknown_container(exc):  # it was retried already, or the answer is final
                 raise
             if restore is not None:
                 await restore()
@@ -223,31 +224,34 @@ class Chain:
         network: NetworkConfigurationList,
         plugin: PluginConfiguration,
         attachment: Attachment,
-        told: Result | None,
+        prev_result: Result | None,
     ) -> Result:
         requests = self._make_requests()
         output = await self._executions.run(
-            requests.attachment(Verb.ADD, network, plugin, attachment, told),
-            lambda: self._shared_chains.serialize_first_add(plugin, attachment, told),
-            undo=lambda: requests.attachment(Verb.DEL, network, plugin, attachment, _told_to_delete(network, told)),
+            requests.attachment(Verb.ADD, network, plugin, attachment, prev_result),
+            lambda: self._shared_chains.serialize_first_add(plugin, attachment, prev_result),
+            undo=lambda: requests.attachment(
+                Verb.DEL, network, plugin, attachment, _result_for_delete(network, prev_result)
+            ),
         )
         return output.parse(lambda stdout: parse_result(stdout, network.cni_version))
 
     async def _speaks(self, plugin: PluginConfiguration, version: str) -> bool:
-        """Tell whether a plugin speaks a version, and the plugin for IPAM as well that it hands the verb on to.
+        """Return whether a plugin and the IPAM plugin that it delegates to support a version.
 
-        One of before answers these verbs with whatever error comes first, code 3 for one (measured, 1.1.1).
+        Plugins of older versions answer unknown verbs with whatever error comes first, for example code 3 (measured
+        with 1.1.1).
 
         Raises:
-            CniError: The plugin does not say what it speaks.
+            CniError: The plugin did not report its versions.
         """
         own = await self._negotiation.version(plugin.type)
         answers = await self._negotiation.answers(plugin)
         return all(version in info.supported for info in (own, *answers.values()))
 
 
-def _told_to_delete(network: NetworkConfigurationList, result: Result | None) -> Result | None:
-    """Return what plugins are told of a result; better nothing than that nothing is deleted."""
+def _result_for_delete(network: NetworkConfigurationList, result: Result | None) -> Result | None:
+    """Return the `prevResult` for DEL; None rather than an error, because DEL must run."""
     if result is None or not is_at_least(network.cni_version, _PREV_RESULT_FOR_DEL_SINCE):
         return None
     try:

@@ -8,14 +8,14 @@ __all__ = ["ErrorCode"]
 
 
 class ErrorCode(IntEnum):
-    """What kind of error it is. Plugins have codes of their own from 100 on."""
+    """The kind of an error. Plugin-specific codes start at 100."""
 
     INCOMPATIBLE_VERSION = 1
     UNSUPPORTED_FIELD = 2
     UNKNOWN_CONTAINER = 3
-    """There is nothing of the container: it needs no DEL."""
+    """The container is unknown to the plugin: it needs no DEL."""
     INVALID_ENVIRONMENT = 4
-    """A variable is missing or not allowed, and so a name or path that would become one."""
+    """A variable is missing or invalid, or a name or path that would become one."""
     IO_FAILURE = 5
     DECODING_FAILURE = 6
     INVALID_CONFIGURATION = 7
@@ -25,4 +25,4 @@ class ErrorCode(IntEnum):
     LIMITED_CONNECTIVITY = 51
     """The same, and existing attachments may not work as they should."""
     INTERNAL = 999
-    """Not of the specification: what has no code there, as in the reference implementation."""
+    """Not in the specification: any other error, as in the reference implementation."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the failure of a plugin's DEL means, which depends on how far the ADD of that plugin came; pure.
+"""What a failed DEL of a plugin means, depending on how far its ADD came; pure.
 
 | its ADD            | its DEL fails with                       | then |
 | ------------------ | ---------------------------------------- | ---- |
@@ -8,12 +8,12 @@
 |                    | anything else                            | those before it do not run; the error is raised |
 | has not completed  | code 3, 1, 2 or 7                        | this plugin is done |
 |                    | anything else: killed, not found, ...    | the other plugins run; then the error is raised |
-| has not begun      | anything                                 | this plugin is done: it has made nothing |
+| has not begun      | anything                                 | this plugin is done: it has created nothing |
 
-Code 3 says that there is nothing of the container, so that it needs no DEL (CNI SPEC "Error"). By the codes 1, 2 and 7
-a plugin rejects a request as such: a version, a field or a configuration that it does not take. Its ADD was given the
-same, and was rejected as well. No other error tells that a plugin has made nothing. Whoever stores attachments keeps
-one as long as an error is raised, and repeats the DEL; only an explicit `force` forgets it.
+Code 3 means that the plugin has nothing of the container and needs no DEL (CNI SPEC "Error"). With codes 1, 2 and 7 a
+plugin rejects the request itself: it does not support the version, a field or the configuration. Its ADD received the
+same request and was rejected as well. No other error proves that the plugin has created nothing. A caller that stores
+attachments keeps the attachment and repeats the DEL as long as an error is raised; only `force` forgets it.
 """
 
 from collections.abc import Collection
@@ -26,11 +26,11 @@ from cni_invoker.plugin_errors import PluginError, PluginFailed
 __all__ = ["RULES_BY_ADDRESS", "Progress", "is_done", "needs_rules", "progress_of_add", "says_unknown_container"]
 
 RULES_BY_ADDRESS: Final = frozenset({"firewall"})
-"""Types of plugins that find their rules by the addresses of the result alone, whichever container has these.
+"""Types of plugins that find their rules by the result's addresses alone, whichever container has these addresses.
 
-All others that are known find what they made by the container ID (`bridge` and `ptp`: a chain named after a hash of
-network and ID; `portmap`, `bandwidth`: the same; `host-local`, `tuning`: files), by the container's name (`dnsname`),
-or in the container's namespace (`sbr`, `vrf`, `route-override`); or they keep it (`isolation`).
+All other known plugins find their work by container ID (`bridge` and `ptp`: a chain named after a hash of network and
+ID; `portmap`, `bandwidth`: the same; `host-local`, `tuning`: files), by the container's name (`dnsname`), or in the
+container's namespace (`sbr`, `vrf`, `route-override`); or they delete nothing (`isolation`).
 """
 
 _REJECTIONS: Final = frozenset(
@@ -41,16 +41,17 @@ _REJECTIONS: Final = frozenset(
 def needs_rules(
     plugin: str, addresses: Collection[str], *, other_types: Collection[str] | None, other_addresses: Collection[str]
 ) -> bool:
-    """Return whether another attachment, which is not being deleted, needs rules that the DEL of `plugin` would remove.
+    """Return whether another attachment needs rules that the DEL of `plugin` would remove.
 
-    Only then `plugin` receives no result. What it leaves is removed by the other attachment's own DEL, which runs all
-    plugins of its list with the same address. An attachment without that plugin would never remove the rules.
+    The other attachment is one that is not being deleted. If it needs the rules, `plugin` receives no result and leaves
+    them; the DEL of the other attachment, which runs the same plugin with the same address, removes them later. An
+    attachment whose list lacks the plugin would never remove them, so it does not count.
 
     Args:
         plugin: The plugin's type.
-        addresses: Those of the attachment that is deleted, without prefixes.
-        other_types: The types of the other attachment's plugins; None if they are not known, then it needs the rules.
-        other_addresses: Its addresses, without prefixes.
+        addresses: Addresses of the attachment that is being deleted, without prefixes.
+        other_types: Plugin types of the other attachment; None if unknown, which counts as needing the rules.
+        other_addresses: Addresses of the other attachment, without prefixes.
     """
     if plugin not in RULES_BY_ADDRESS or not set(addresses).intersection(other_addresses):
         return False
@@ -62,16 +63,15 @@ class Progress(Enum):
 
     COMPLETED = auto()
     BEGUN = auto()
-    """Or it was to begin next: nobody knows more than that it has not completed."""
+    """It has not completed. It may not even have begun, if it was the next one to run."""
     NOT_BEGUN = auto()
 
 
 def progress_of_add(index: int, added_plugins: int | None) -> Progress:
-    """Return how far the plugin at `index` came.
+    """Return how far the ADD of the plugin at `index` came.
 
-    The first `added_plugins` of its list have completed their ADD; None: all have.
-
-    Results are stored before the next plugin begins, so that at most one plugin is in between.
+    The first `added_plugins` of the list have completed ADD; None: all have. Results are stored before the next plugin
+    begins, so at most one plugin is in between.
     """
     if added_plugins is None or index < added_plugins:
         return Progress.COMPLETED
@@ -79,17 +79,17 @@ def progress_of_add(index: int, added_plugins: int | None) -> Progress:
 
 
 def is_done(failed: PluginError, progress: Progress) -> bool:
-    """Return whether a plugin needs no further DEL, although its DEL has failed."""
+    """Return whether a plugin needs no further DEL although its DEL failed."""
     if progress is Progress.NOT_BEGUN or says_unknown_container(failed):
         return True
     return progress is Progress.BEGUN and _code_of_answer(failed) in _REJECTIONS
 
 
 def says_unknown_container(failed: PluginError) -> bool:
-    """Return whether a plugin says that there is nothing of the container."""
+    """Return whether a plugin reports code 3: it has nothing of the container."""
     return _code_of_answer(failed) == ErrorCode.UNKNOWN_CONTAINER
 
 
 def _code_of_answer(failed: PluginError) -> int | None:
-    """Return the code that a plugin has ended with, None if it did not end by itself."""
+    """Return the error code of a plugin, None if the plugin did not end by itself."""
     return failed.code if isinstance(failed, PluginFailed) and failed.signal is None else None

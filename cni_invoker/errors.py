@@ -1,34 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What can go wrong between a configuration file and a plugin's answer.
+"""The errors of this package.
 
 ```
 CniError
-├── InvalidParameter       a container ID, name, path or argument that CNI does not allow
-├── VersionUnsupported     a CNI version that this runtime does not speak
-│   └── NoCommonVersion    no version that a list offers is spoken by all of its plugins
-├── VerbUnsupported        an operation that the list's version does not have
-├── NetworkBusy            others worked on the network or the container for too long
-├── AddressClaimed         a DEL that waits for an attachment that is being made with the same address
-├── PluginStillRuns        a plugin that a killed process has left behind, and that cannot be ended
-├── GcFailed               what went wrong in a garbage collection, which went on all the same
-├── BadConfiguration       a file or document that is no network configuration
-├── ConfigurationNotFound  no configuration of that name, or none at all
-├── BadResult              a document, or what a plugin printed, that is no result
-├── AttachmentExists       an ADD of what has been added already
-├── NotAttached            a CHECK of what has not been added
+├── InvalidParameter       CNI does not allow a container ID, name, path or argument
+├── VersionUnsupported     this runtime does not support the CNI version
+│   └── NoCommonVersion    the plugins of a list have no version in common
+├── VerbUnsupported        the list's version does not have the operation
+├── NetworkBusy            other operations used the network or the container for too long
+├── AddressClaimed         a DEL waits for an attachment that is being added with the same address
+├── PluginStillRuns        a plugin of a killed process cannot be killed
+├── GcFailed               plugins failed during garbage collection
+├── BadConfiguration       a file or document is not a network configuration
+├── ConfigurationNotFound  there is no configuration of that name, or none at all
+├── BadResult              a document or a plugin's output is not a CNI result
+├── AttachmentExists       ADD of an attachment that exists
+├── NotAttached            CHECK of an attachment that does not exist
 ├── CacheError             the attachment cache cannot be read or written
-│   ├── CacheDamaged       what was kept of an attachment cannot be understood any more
-│   └── CacheUnknown       what was kept of an attachment is of a kind that this version does not know
-└── PluginError            something about one plugin
-    ├── PluginNotFound     not in any plugin directory
-    ├── PluginNotStarted   there, but the kernel does not execute it
-    ├── PluginTimeout      did not end in time, and was killed
-    └── PluginFailed       ended with an error: its code, message, details and standard error
+│   ├── CacheDamaged       a cached attachment is unreadable
+│   └── CacheUnknown       a cached attachment has a format that this version does not know
+└── PluginError            an error of one plugin
+    ├── PluginNotFound     it is not in any plugin directory
+    ├── PluginNotStarted   the kernel could not execute it
+    ├── PluginTimeout      it did not end in time and was killed
+    └── PluginFailed       it ended with an error: code, message, details and standard error
 ```
 
-Every error has the `code` of the CNI specification's table, or 999 (`codes`). Messages are written for the operator who
-has to repair it. Those about plugins are in `plugin_errors`.
+Every error has a `code` from the CNI specification's table, or 999 (`codes`). Messages are written for the operator who
+has to fix the problem. The errors about plugins are in `plugin_errors`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,19 +58,19 @@ __all__ = [
 
 
 class CniError(Exception):
-    """Anything that goes wrong in the runtime or in a plugin.
+    """Base class of all errors of the runtime and of plugins.
 
     Attributes:
-        code: Error code of the CNI specification (`ErrorCode`), or a plugin's own.
+        code: Error code of the CNI specification (`ErrorCode`), or a plugin-specific one.
     """
 
     code: int = ErrorCode.INTERNAL
 
 
 class AddressClaimed(CniError):
-    """The DEL of a plugin has to wait: an attachment that is being made may receive one of the addresses.
+    """A plugin's DEL has to wait: an attachment that is being added may receive one of the addresses.
 
-    The rules for the address are not the new attachment's yet, and its plugins may fail: then nobody but this DEL
+    It is not known yet whether the new attachment will need the rules for the address. If its ADD fails, only this DEL
     removes them.
 
     Attributes:
@@ -89,12 +89,12 @@ class AddressClaimed(CniError):
 
 
 class InvalidParameter(CniError):
-    """A value that CNI does not allow in its place; nothing has been executed.
+    """CNI does not allow a value; nothing has been executed.
 
     Attributes:
-        parameter: What it is, e.g. `container ID`.
+        parameter: Its name, e.g. `container ID`.
         value: The value.
-        reason: The rule it breaks.
+        reason: The rule that it violates.
     """
 
     def __init__(self, parameter: str, value: str, reason: str, *, code: int) -> None:
@@ -106,11 +106,11 @@ class InvalidParameter(CniError):
 
 
 class VersionUnsupported(CniError):
-    """A CNI version that this runtime does not speak; nothing has been executed.
+    """This runtime does not support a CNI version; nothing has been executed.
 
     Attributes:
         version: The version, or all that were offered.
-        supported: The versions this runtime speaks, oldest first.
+        supported: The versions that this runtime supports, oldest first.
     """
 
     code = ErrorCode.INCOMPATIBLE_VERSION
@@ -122,12 +122,12 @@ class VersionUnsupported(CniError):
 
 
 class NoCommonVersion(VersionUnsupported):
-    """No version that a list offers is spoken by all of its plugins; nothing but VERSION has been executed.
+    """The plugins of a list have no version in common that the list offers; only VERSION has been executed.
 
     Attributes:
         network: Name of the list.
         offered: The versions that it offers.
-        plugins: The versions that each of its plugins speaks, those for IPAM included, by type.
+        plugins: The versions that each plugin supports, by type, including IPAM plugins.
     """
 
     def __init__(
@@ -139,14 +139,14 @@ class NoCommonVersion(VersionUnsupported):
         self.plugins = {plugin: tuple(versions) for plugin, versions in plugins.items()}
 
     def __str__(self) -> str:
-        speakers = {f"plugin {plugin}": versions for plugin, versions in self.plugins.items()}
-        speakers["this runtime"] = self.supported
-        spoken = "; ".join(f"{speaker} supports {', '.join(versions)}" for speaker, versions in speakers.items())
-        return f"no CNI version fits network {self.network}: its configuration offers {self.version}; {spoken}"
+        supported = {f"plugin {plugin}": versions for plugin, versions in self.plugins.items()}
+        supported["this runtime"] = self.supported
+        text = "; ".join(f"{name} supports {', '.join(versions)}" for name, versions in supported.items())
+        return f"no CNI version fits network {self.network}: its configuration offers {self.version}; {text}"
 
 
 class VerbUnsupported(CniError):
-    """An operation that the list's version does not have; nothing has been executed.
+    """The list's version does not have an operation; nothing has been executed.
 
     Attributes:
         verb: The operation.
@@ -157,7 +157,7 @@ class VerbUnsupported(CniError):
     code = ErrorCode.INCOMPATIBLE_VERSION
 
     def __init__(self, verb: str, version: str, since: str) -> None:
-        # The words of libcni up to the semicolon.
+        # Same wording as libcni up to the semicolon.
         super().__init__(
             f'configuration version "{version}" does not support the {verb} command; versions from {since} on do'
         )
@@ -167,11 +167,11 @@ class VerbUnsupported(CniError):
 
 
 class NetworkBusy(CniError):
-    """Others worked on the network or the container for too long; nothing has been executed. Trying again may help.
+    """Other operations used the network or the container for too long; nothing has been executed. A retry may help.
 
     Attributes:
         network: Name of the network.
-        waited_s: How long it was waited, in seconds.
+        waited_s: How long the operation waited, in seconds.
     """
 
     code = ErrorCode.TRY_AGAIN_LATER
@@ -185,11 +185,11 @@ class NetworkBusy(CniError):
 
 
 class PluginStillRuns(CniError):
-    """A plugin that a killed process has left behind cannot be ended; nothing has been executed.
+    """A plugin of a killed process cannot be killed; nothing has been executed.
 
     Attributes:
-        container_id: The container that it is at work for.
-        processes: The processes, each as its ID and command line.
+        container_id: The container that it works for.
+        processes: Process ID and command line of each process.
     """
 
     code = ErrorCode.TRY_AGAIN_LATER
@@ -204,11 +204,11 @@ class PluginStillRuns(CniError):
 
 
 class GcFailed(CniError):
-    """What went wrong in a garbage collection, which went on all the same.
+    """Plugins failed during garbage collection; all others have run.
 
     Attributes:
         network: Name of the network.
-        errors: What went wrong, in order.
+        errors: The errors, in order.
     """
 
     def __init__(self, network: str, errors: Sequence[CniError]) -> None:
@@ -218,12 +218,12 @@ class GcFailed(CniError):
 
 
 class BadConfiguration(CniError):
-    """A file or document that is no network configuration.
+    """A file or document is not a network configuration.
 
     Attributes:
-        file: The file, None for a document from elsewhere.
-        line: Line of the fault, counted from 1; None where it is not the syntax that is wrong.
-        column: Column of the fault, counted from 1; None as `line`.
+        file: The file; None if the document does not come from a file.
+        line: Line of a syntax error, counted from 1; None for other errors.
+        column: Column of a syntax error, counted from 1; None for other errors.
         reason: What is wrong.
     """
 
@@ -241,13 +241,13 @@ class BadConfiguration(CniError):
 
 
 class ConfigurationNotFound(CniError):
-    """No network configuration of that name, or none at all.
+    """There is no network configuration of that name, or none at all.
 
     Attributes:
-        name: The name, None if any would have done.
-        known: The names there are, the nearest first.
-        directories: Where they were looked for.
-        problems: The files that could not be used; one of them may be the one that was meant.
+        name: The name; None if any configuration was acceptable.
+        known: The existing names, most similar first.
+        directories: The directories that were searched.
+        problems: The files that could not be used; the missing one may be among them.
     """
 
     code = ErrorCode.INVALID_CONFIGURATION
@@ -278,7 +278,7 @@ class ConfigurationNotFound(CniError):
 
 
 class AttachmentExists(CniError):
-    """An ADD of what has been added already, and not been deleted since; nothing has been executed.
+    """ADD of an attachment that exists, or whose DEL is pending; nothing has been executed.
 
     Attributes:
         network: Name of the network.
@@ -287,39 +287,42 @@ class AttachmentExists(CniError):
     """
 
     def __init__(self, network: str, container_id: str, ifname: str) -> None:
-        super().__init__(f"{ifname} of {container_id} is attached to {network} already, or owed a DEL; delete it first")
+        super().__init__(
+            f"{ifname} of {container_id} is already attached to {network}, or its DEL is pending; delete it first"
+        )
         self.network = network
         self.container_id = container_id
         self.ifname = ifname
 
 
 class NotAttached(CniError):
-    """A CHECK of what has not been added, or not to the end, or is being deleted; nothing has been executed.
+    """CHECK of an attachment that does not exist or is incomplete; nothing has been executed.
 
     Attributes:
         network: Name of the network.
         container_id: The container's ID.
         ifname: Name of the interface.
-        owed: Whether an ADD or a DEL was begun, so that a DEL is owed.
+        delete_pending: Whether an ADD or a DEL has begun, so that a DEL must complete.
     """
 
     code = ErrorCode.UNKNOWN_CONTAINER
 
-    def __init__(self, network: str, container_id: str, ifname: str, *, owed: bool) -> None:
-        why = "its ADD or its DEL has not completed; delete it, and add it again" if owed else "add it first"
+    def __init__(self, network: str, container_id: str, ifname: str, *, delete_pending: bool) -> None:
+        incomplete = "its ADD or its DEL has not completed; delete it, and add it again"
+        why = incomplete if delete_pending else "add it first"
         super().__init__(f"{ifname} of {container_id} is not attached to {network}: {why}")
         self.network = network
         self.container_id = container_id
         self.ifname = ifname
-        self.owed = owed
+        self.delete_pending = delete_pending
 
 
 class CacheError(CniError):
     """The attachment cache cannot be read or written.
 
     Attributes:
-        place: What is affected, e.g. the path of a file.
-        reason: What is wrong with it.
+        place: The affected file or object.
+        reason: What is wrong.
     """
 
     code = ErrorCode.IO_FAILURE
@@ -331,12 +334,12 @@ class CacheError(CniError):
 
 
 class CacheDamaged(CacheError):
-    """What was kept of an attachment cannot be understood any more."""
+    """A cached attachment is unreadable."""
 
     code = ErrorCode.DECODING_FAILURE
 
 
 class CacheUnknown(CacheError):
-    """What was kept of an attachment is of a kind that this version does not know; it stays as it is."""
+    """A cached attachment has a format that this version does not know; it is left unchanged."""
 
     code = ErrorCode.DECODING_FAILURE

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Who may work on a network at the same time: ADD, CHECK and DEL together, GC alone; on a container one by one.
+"""Locks of networks and containers: ADD, CHECK and DEL share a network, GC has it exclusively.
 
-CNI SPEC §3, "Lifecycle & Ordering". A network that is being added to while GC lists what is valid would lose what it
-has just got; a container that is being added while it is deleted keeps half of each.
+Operations on one container run one by one (CNI SPEC §3, "Lifecycle & Ordering"). GC would otherwise delete what a
+concurrent ADD has just created, and a concurrent ADD and DEL of one container would each leave half of their work.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ __all__ = ["Gates"]
 
 
 class _Gate:
-    """Lets many in together, or one alone; first come, first served, so that nobody waits for ever."""
+    """A fair lock that is held shared or exclusively; first come, first served, so no waiter starves."""
 
     def __init__(self) -> None:
         self._turnstile = asyncio.Lock()
@@ -26,7 +26,7 @@ class _Gate:
         self._inside = 0
 
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[None]:
+    async def shared(self) -> AsyncIterator[None]:
         async with self._turnstile:
             self._inside += 1
             self._empty.clear()
@@ -38,21 +38,20 @@ class _Gate:
                 self._empty.set()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        # Who comes now waits at the turnstile; who is inside leaves first.
+    async def exclusive(self) -> AsyncIterator[None]:
+        # Newcomers wait at the turnstile until the present holders have left.
         async with self._turnstile:
             await self._empty.wait()
             yield
 
 
 class Gates:
-    """The gates of all networks, and the locks of all containers; those that nobody uses take no memory.
+    """The gates of all networks and the locks of all containers; unused ones take no memory.
 
-    A gate is always passed before a lock is taken: whoever has a lock waits for no gate, so that nobody waits in a
-    circle. Neither may be entered again by who is inside.
+    Lock order: first the network's gate, then the container's lock, so there is no deadlock. Neither is reentrant.
 
     Args:
-        wait_s: How long anybody waits for any of them.
+        wait_s: How long to wait for a gate and a lock, in seconds.
     """
 
     def __init__(self, wait_s: float) -> None:
@@ -61,24 +60,24 @@ class Gates:
         self._containers: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def attachment(self, network: str, container_id: str) -> AbstractAsyncContextManager[None]:
-        """Have the body run while nobody else works on the container, and no GC on the network.
+        """Run the body while no other operation uses the container and no GC runs on the network.
 
         Raises:
-            NetworkBusy: That was not so in time; the body has not run.
+            NetworkBusy: Others did not end in time; the body has not run.
         """
-        return self._inside(network, self._gate(network).together(), self._container(container_id))
+        return self._inside(network, self._gate(network).shared(), self._container(container_id))
 
-    def alone(self, network: str, wait_s: float | None = None) -> AbstractAsyncContextManager[None]:
-        """Have the body run while nobody else works on the network.
+    def exclusive(self, network: str, wait_s: float | None = None) -> AbstractAsyncContextManager[None]:
+        """Run the body while no other operation uses the network.
 
         Args:
             network: The network's name.
-            wait_s: How long to wait, in seconds; None for as long as everybody.
+            wait_s: How long to wait, in seconds; None for the usual limit.
 
         Raises:
-            NetworkBusy: That was not so in time; the body has not run.
+            NetworkBusy: Others did not end in time; the body has not run.
         """
-        return self._inside(network, self._gate(network).alone(), wait_s=wait_s)
+        return self._inside(network, self._gate(network).exclusive(), wait_s=wait_s)
 
     def _gate(self, network: str) -> _Gate:
         return self._gates.setdefault(network, _Gate())

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The rules for the names that CNI knows, from the specification's "CNI operations" and libcni's `pkg/utils`.
+"""The rules for names in CNI, from the specification's "CNI operations" and libcni's `pkg/utils`.
 
-They are checked for every verb. Each name becomes a part of a path, an environment variable or a rule of some plugin;
-nothing else may get there.
+They are checked for every verb, because each name becomes part of a path, an environment variable or a plugin's rule.
 """
 
 import re
@@ -26,19 +25,19 @@ __all__ = [
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.\-]*")
 _NAME_RULE: Final = "it must begin with a letter or digit, followed by letters, digits, '_', '.' or '-'"
 
-# No text with a NUL or half a surrogate pair can be handed to a process.
-_UNSPEAKABLE: Final = "\0\ud800-\udfff"
-_IFNAME: Final = re.compile(rf"[^/:\s{_UNSPEAKABLE}]+")
+# A text with a NUL or a lone surrogate cannot be passed to a process.
+_UNENCODABLE: Final = "\0\ud800-\udfff"
+_IFNAME: Final = re.compile(rf"[^/:\s{_UNENCODABLE}]+")
 _IFNAME_BYTES: Final = 15  # IFNAMSIZ - 1
-_FILE_NAME: Final = re.compile(rf"[^/{_UNSPEAKABLE}]+")
-_ARGUMENT: Final = re.compile(rf"[^;={_UNSPEAKABLE}]*")
-_ARGUMENT_VALUE: Final = re.compile(rf"[^;{_UNSPEAKABLE}]*")
-_PATH: Final = re.compile(rf"[^{_UNSPEAKABLE}]*")
+_FILE_NAME: Final = re.compile(rf"[^/{_UNENCODABLE}]+")
+_ARGUMENT: Final = re.compile(rf"[^;={_UNENCODABLE}]*")
+_ARGUMENT_VALUE: Final = re.compile(rf"[^;{_UNENCODABLE}]*")
+_PATH: Final = re.compile(rf"[^{_UNENCODABLE}]*")
 _DOTS: Final = frozenset({".", ".."})
 
 
 def check_container_id(container_id: str) -> None:
-    """Raise `InvalidParameter` (code 3 if it is empty, else 4) if this is no container ID."""
+    """Raise `InvalidParameter` (code 3 if it is empty, else 4) if this is not a container ID."""
     if not container_id:
         raise InvalidParameter("container ID", container_id, "it is empty", code=ErrorCode.UNKNOWN_CONTAINER)
     if _NAME.fullmatch(container_id) is None:
@@ -46,13 +45,13 @@ def check_container_id(container_id: str) -> None:
 
 
 def check_network_name(name: str) -> None:
-    """Raise `InvalidParameter` (code 7) if this is no network name."""
+    """Raise `InvalidParameter` (code 7) if this is not a network name."""
     if _NAME.fullmatch(name) is None:
         raise InvalidParameter("network name", name, _NAME_RULE, code=ErrorCode.INVALID_CONFIGURATION)
 
 
 def check_ifname(ifname: str) -> None:
-    """Raise `InvalidParameter` (code 4) if the kernel would not take this as the name of a link."""
+    """Raise `InvalidParameter` (code 4) if the kernel would refuse this as the name of a link."""
     if _IFNAME.fullmatch(ifname) is None or ifname in _DOTS or len(ifname.encode()) > _IFNAME_BYTES:
         rule = f"it must have 1 to {_IFNAME_BYTES} bytes, no '/', ':' or white space, and not be '.' or '..'"
         raise InvalidParameter("interface name", ifname, rule, code=ErrorCode.INVALID_ENVIRONMENT)
@@ -77,16 +76,16 @@ def check_netns(netns: str) -> None:
 
 
 def check_argument(key: str, value: str) -> None:
-    """Raise `InvalidParameter` (code 4) if this cannot be one of CNI_ARGS, `K=V;K2=V2`, which knows no quoting."""
+    """Raise `InvalidParameter` (code 4) if this cannot be in CNI_ARGS, `K=V;K2=V2`, which has no quoting."""
     if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT.fullmatch(value) is None:
         rule = "the key must not be empty, and neither key nor value may have ';' or '='"
         raise InvalidParameter("CNI argument", f"{key}={value}", rule, code=ErrorCode.INVALID_ENVIRONMENT)
 
 
 def check_given_argument(key: str, value: str) -> None:
-    """Raise `InvalidParameter` (code 4) if nobody can have given this as one of CNI_ARGS.
+    """Raise `InvalidParameter` (code 4) if no runtime can have used this in CNI_ARGS.
 
-    A value with '=' can arrive, and other runtimes let it pass; what they have added must be deleted with it.
+    Other runtimes accept a value with '='; the DEL of what they added needs the same value.
     """
     if not key or _ARGUMENT.fullmatch(key) is None or _ARGUMENT_VALUE.fullmatch(value) is None:
         rule = "the key must not be empty, nor have ';' or '=', and the value must not have ';'"

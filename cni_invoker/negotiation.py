@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which version a list is spoken in: the newest that it offers and that all of its plugins speak, and this runtime.
+"""Negotiates the CNI version of a list: the newest that it offers and that this runtime and all its plugins support.
 
-The specification leaves that to the runtime (CNI SPEC §1 "Version considerations"); libcni takes the newest that the
-list offers, which then fails with plugins that are older. A list that libcni runs must run here too, so plugins are
-asked only where the list offers a choice, and one that gives no usable answer does not restrict it.
+The specification leaves the choice to the runtime (CNI SPEC §1 "Version considerations"). libcni takes the newest that
+the list offers, which fails with older plugins. A list that libcni runs must run here too, so plugins are asked only
+if the list offers a choice, and a plugin that gives no usable answer does not restrict it.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo
 __all__ = ["Negotiation", "choose_version"]
 
 _KNOWS_NO_VERSION: Final = "unknown CNI_COMMAND: VERSION"
-"""The whole message of a plugin of 0.1.0, which did not have that verb."""
+"""The complete message of a plugin of version 0.1.0, which did not have that verb."""
 
 _Identity = tuple[int, int, int, int]
 
 
 def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, VersionInfo]) -> str:
-    """Return the newest version that `network` offers and that this runtime and all plugins speak; pure.
+    """Return the newest version that `network` offers and that this runtime and all plugins support; pure.
 
     Args:
         network: The list.
-        plugins: What its plugins answered to VERSION, by type; one that is left out restricts nothing.
+        plugins: The plugins' answers to VERSION, by type; a missing plugin restricts nothing.
 
     Raises:
-        NoCommonVersion: There is none.
+        NoCommonVersion: There is no such version.
     """
     for version in network.cni_versions:
         if version in SUPPORTED_VERSIONS and all(version in plugin.supported for plugin in plugins.values()):
@@ -46,13 +46,13 @@ def choose_version(network: NetworkConfigurationList, plugins: Mapping[str, Vers
 
 
 class Negotiation:
-    """Asks plugins for their versions: each executable once, and again when its file has changed.
+    """Asks plugins for their versions, once per executable and again when its file has changed.
 
-    Who wants to know while one is being asked waits for that answer, good or bad.
+    Concurrent callers share one execution and its outcome.
 
     Args:
-        executions: Executes them.
-        make_requests: Gives what makes requests.
+        executions: Executes plugins.
+        make_requests: Returns a factory of requests.
     """
 
     def __init__(self, executions: Executions, make_requests: Callable[[], Requests]) -> None:
@@ -62,10 +62,10 @@ class Negotiation:
         self._asking: dict[tuple[Path, _Identity | None], asyncio.Future[VersionInfo]] = {}
 
     async def version(self, plugin_type: str) -> VersionInfo:
-        """Return the versions that a plugin speaks; a failure is told to all who wait for it, and not kept.
+        """Return the versions that a plugin supports; a failure reaches all waiting callers and is not cached.
 
         Raises:
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: It does not tell.
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: The plugin gave no usable answer.
         """
         path = self._executions.find(plugin_type)
         identity = _identify(path)
@@ -84,13 +84,13 @@ class Negotiation:
     async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
         """Return `network` in the newest version that fits.
 
-        A list of one version is spoken in that, as libcni does, whatever its plugins answer to VERSION: they are not
-        asked. Where there is a choice, plugins that do not answer are taken to speak all of it.
+        A list with a single version keeps it, as in libcni, and its plugins are not asked. Otherwise, plugins that give
+        no usable answer are assumed to support all versions.
 
         Raises:
-            NoCommonVersion: There is none.
-            PluginNotFound: A plugin of the list is missing; one for IPAM may be.
-            PluginNotStarted: A plugin of the list does not run.
+            NoCommonVersion: There is no such version.
+            PluginNotFound: A plugin of the list is missing; a missing IPAM plugin is not an error.
+            PluginNotStarted: A plugin of the list cannot be executed.
         """
         for plugin in network.plugins:
             self._executions.find(plugin.type)
@@ -101,13 +101,13 @@ class Negotiation:
         return network.with_version(choose_version(network, answers))
 
     async def answers(self, plugin: PluginConfiguration) -> dict[str, VersionInfo]:
-        """Return what a plugin and the one that it names for IPAM answer to VERSION, by type.
+        """Return the answers of a plugin and of its IPAM plugin to VERSION, by type.
 
-        What gives no usable answer is left out. That goes for the name in `ipam.type` in particular: it is the plugin's
-        own, which need not execute anything by that name (`azure-vnet` with `azure-cns` does not).
+        Plugins without a usable answer are left out. In particular, `ipam.type` need not name an executable
+        (`azure-vnet` with `azure-cns` does not).
 
         Raises:
-            PluginNotFound, PluginNotStarted: About the plugin itself.
+            PluginNotFound, PluginNotStarted: The plugin itself is missing or cannot be executed.
         """
         answers = {}
         with suppress(PluginFailed, PluginTimeout, BadResult):
@@ -123,13 +123,13 @@ class Negotiation:
             info = await self._ask(plugin_type)
         except CniError as exc:
             answer.set_exception(exc)
-            answer.exception()  # nobody else need have waited for it
+            answer.exception()  # mark it as retrieved: there may be no other waiter
             raise
         else:
             answer.set_result(info)
             return info
         finally:
-            answer.cancel()  # if nothing has been set: the next who waits asks
+            answer.cancel()  # if nothing has been set: then the next waiter asks
             del self._asking[asked]
 
     async def _ask(self, plugin_type: str) -> VersionInfo:
@@ -143,7 +143,7 @@ class Negotiation:
 
 
 def _identify(path: Path) -> _Identity | None:
-    """Return what changes with the content of a file; None if there is no file."""
+    """Return a value that changes with the content of a file; None if the file does not exist."""
     try:
         status = path.stat()
     except OSError:

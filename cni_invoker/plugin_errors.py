@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What can go wrong with one plugin; the part of the tree in `errors` that has executions to tell of."""
+"""Errors about one plugin: the part of the tree in `errors` that carries facts about an execution."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ from cni_invoker.errors import CniError
 __all__ = ["BadResult", "PluginError", "PluginFailed", "PluginNotFound", "PluginNotStarted", "PluginTimeout"]
 
 _SHOWN_CHARACTERS: Final = 4000
-"""Of what a plugin said on its standard error, from the end; all that is kept is an attribute of the error."""
+"""How much of a plugin's standard error a message shows, from the end; the error's attributes have more."""
 
 
 class PluginError(CniError):
-    """Something about one plugin.
+    """An error of one plugin.
 
     Attributes:
         plugin: The plugin's type, e.g. `bridge`.
@@ -28,40 +28,40 @@ class PluginError(CniError):
 
 
 class PluginNotFound(PluginError):
-    """A plugin is in none of the plugin directories; nothing has been executed.
+    """No plugin directory has the plugin; nothing has been executed.
 
     Attributes:
-        directories: Where it was looked for.
-        not_executable: Files of that name that are there, but may not be executed.
+        directories: The directories that were searched.
+        not_executable: Files of that name that exist but are not executable.
     """
 
     def __init__(self, *, plugin: str, directories: Sequence[Path], not_executable: Sequence[Path] = ()) -> None:
-        # The words of libcni up to the semicolon.
+        # Same wording as libcni up to the semicolon.
         text = f'failed to find plugin "{plugin}" in path [{", ".join(map(str, directories))}]'
         self.directories = tuple(directories)
         self.not_executable = tuple(not_executable)
         if not_executable:
-            text += f"; {self._there}"
+            text += f"; {self._not_executable_text}"
         super().__init__(text, plugin=plugin)
 
     @property
     def where(self) -> str:
-        """The same without the plugin's name, for whoever has said it."""
+        """Where it was searched, for messages that already name the plugin."""
         searched = ", ".join(map(str, self.directories)) or "no directory at all"
-        return self._there if self.not_executable else f"not found in {searched}"
+        return self._not_executable_text if self.not_executable else f"not found in {searched}"
 
     @property
-    def _there(self) -> str:
+    def _not_executable_text(self) -> str:
         return f"found but not executable: {', '.join(map(str, self.not_executable))}"
 
 
 class PluginNotStarted(PluginError):
-    """The kernel does not execute a plugin; nothing of it has run.
+    """The kernel could not execute a plugin; it has not run.
 
     Attributes:
-        verb: What it was to do.
+        verb: The operation.
         path: The executable.
-        reason: The kernel's own words.
+        reason: The kernel's error text.
     """
 
     code = ErrorCode.IO_FAILURE
@@ -74,13 +74,13 @@ class PluginNotStarted(PluginError):
 
 
 class PluginTimeout(PluginError):
-    """A plugin did not end in time; it and all it started in its session have been killed.
+    """A plugin did not end in time; it and every process in its session have been killed.
 
     Attributes:
-        verb: What it was to do.
+        verb: The operation.
         path: The executable.
-        timeout_s: The time it had, in seconds.
-        started: False if it was still waiting for its turn, and has not run at all.
+        timeout_s: The limit, in seconds.
+        started: False if it was still waiting for a free slot and has not run.
         stderr_tail: The last lines of its standard error.
     """
 
@@ -101,12 +101,12 @@ class PluginFailed(PluginError):
     """A plugin ended with an error.
 
     Attributes:
-        verb: What it was to do.
+        verb: The operation.
         path: The executable.
-        msg: The plugin's own message, or what is known without one.
-        details: The plugin's own details, empty if it gave none.
-        exit_status: Its exit status, None if a signal ended it, or if the status has been lost.
-        signal: The signal that ended it, e.g. `SIGSEGV`; None if none did, or if that has been lost.
+        msg: The plugin's message, or a substitute if it printed none.
+        details: The plugin's details, empty if it gave none.
+        exit_status: Its exit status; None if a signal ended it or if the status was lost.
+        signal: The signal that ended it, e.g. `SIGSEGV`; None if there was none or if that was lost.
         stderr_tail: The last lines of its standard error.
         duration_s: How long it ran, in seconds.
     """
@@ -143,16 +143,16 @@ class PluginFailed(PluginError):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the plugin says that the same request may succeed later (code 11)."""
+        """Whether the plugin reports that the same request may succeed later (code 11)."""
         return self.code == ErrorCode.TRY_AGAIN_LATER
 
 
 class BadResult(CniError):
-    """What should be a CNI result is none. If a plugin has just printed it, it has done its work: a DEL is owed.
+    """A document or a plugin's output is not a CNI result. A plugin that printed it has done its work and needs a DEL.
 
     Attributes:
         reason: What is wrong with the result.
-        plugin: The type of the plugin that printed it, None for a document from elsewhere.
+        plugin: The type of the plugin that printed it; None for other documents.
         stderr_tail: The last lines of that plugin's standard error.
     """
 
@@ -169,7 +169,7 @@ class BadResult(CniError):
 
 
 def _failed(plugin: str, verb: str) -> str:
-    # The words of libcni: people search for them, and know what they mean.
+    # Same wording as libcni, so that it can be searched for.
     return f'plugin type="{plugin}" failed ({"delete" if verb == "DEL" else verb.lower()})'
 
 

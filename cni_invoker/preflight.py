@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Everything about a network that can be known to be wrong before a container comes, in one report.
+"""Checks a network before containers use it and reports every problem that can be found.
 
-Nothing is changed on the host: plugins are looked at, and asked for their versions. libcni's `ValidateNetworkList` asks
-the same of the plugins of the list alone; here those that they delegate to are looked at too.
+Nothing changes on the host: the plugins are searched and asked for their versions. libcni's `ValidateNetworkList` does
+that for the plugins of the list alone; this check includes those that they delegate to.
 
 A problem is what is sure to make ADD fail. What may be right all the same, and could not be found out, is a warning: a
 list that libcni runs must run here.
@@ -33,40 +33,40 @@ _REFERENCE_PLUGINS: Final = frozenset(
         *("macvlan", "portmap", "ptp", "sbr", "static", "tap", "tuning", "vlan", "vrf"),
     }
 )
-"""The plugins of containernetworking/plugins, which distributions have in one package."""
+"""The plugins of containernetworking/plugins, which distributions ship as one package."""
 
 _EXECUTES_IPAM: Final = frozenset(
     {"bridge", "dummy", "host-device", "ipvlan", "macvlan", "ptp", "tap", "vlan", "win-bridge", "win-overlay"}
 )
-"""Those of them that are known to execute what `ipam.type` names; others may take the name for whatever they like."""
+"""Plugins that are known to execute what `ipam.type` names; other plugins may interpret the name differently."""
 
 _EXECUTES_DELEGATES: Final = frozenset({"flannel", "multus", "multus-shim"})
 """Meta plugins that are known to execute their delegates."""
 
 
 class Role(StrEnum):
-    """What a plugin is to the list."""
+    """The role of a plugin in a list."""
 
     PLUGIN = "plugin"
     """The runtime executes it."""
     IPAM = "ipam"
-    """Another plugin executes it for addresses."""
+    """Another plugin executes it to assign addresses."""
     DELEGATE = "delegate"
-    """Another plugin executes it for the rest."""
+    """Another plugin executes it for everything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFinding:
-    """What is known of one plugin that a network needs.
+    """The findings about one plugin that a network needs.
 
     Attributes:
         type: Name of its executable.
-        role: What it is to the list.
-        path: Its executable, None if there is none.
-        supported: The CNI versions it says it supports, empty if it could not be asked.
-        capabilities: What the list declares it to understand in `runtimeConfig`, sorted.
-        problems: What is wrong with it, empty if nothing is.
-        warnings: What had to be guessed about it, empty if nothing had.
+        role: Its role in the list.
+        path: Its executable, None if it was not found.
+        supported: The CNI versions that it reports to support, empty if it could not be asked.
+        capabilities: The capabilities that the list declares for it, sorted.
+        problems: What is wrong with it.
+        warnings: What could not be verified.
     """
 
     type: str
@@ -85,13 +85,13 @@ class PluginFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preflight:
-    """What is known of a network.
+    """The report about a network.
 
     Attributes:
         network: Its name.
-        source: The file of its list, None if it comes from elsewhere.
-        cni_version: The version that its plugins would be spoken to in, None if none is possible.
-        plugins: One finding for each plugin, in the order of the list, each followed by those it delegates to.
+        source: The file of its list, None if it does not come from a file.
+        cni_version: The negotiated version, None if there is none.
+        plugins: One finding per plugin, in list order, each followed by those it delegates to.
         problems: What is wrong with the list as a whole.
     """
 
@@ -103,26 +103,26 @@ class Preflight:
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing is wrong; there may be warnings."""
+        """Whether there are no problems; there may be warnings."""
         return not self.all_problems
 
     @property
     def all_problems(self) -> tuple[str, ...]:
-        """What is wrong with the list and with each plugin, the latter with its name."""
+        """The problems of the list and of each plugin, the latter with the plugin's name."""
         return (*self.problems, *(f"{found.label}: {problem}" for found in self.plugins for problem in found.problems))
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
-        """What had to be guessed about the plugins, each with the plugin's name."""
+        """The warnings about plugins, each with the plugin's name."""
         return tuple(f"{found.label}: {warning}" for found in self.plugins for warning in found.warnings)
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """What any plugin of the list understands in `runtimeConfig`, sorted."""
+        """The capabilities of all plugins of the list, sorted."""
         return tuple(sorted({capability for found in self.plugins for capability in found.capabilities}))
 
     def render_json(self) -> JsonObject:
-        """Return the report as JSON; its keys are those of CNI where CNI has them."""
+        """Return the report as JSON, with CNI's keys where CNI defines them."""
         return {
             "name": self.network,
             "source": None if self.source is None else str(self.source),
@@ -144,7 +144,7 @@ class Preflight:
         }
 
     def render_text(self) -> str:
-        """Return the report for a reader.
+        """Return the report as text for people.
 
         ```
         blue (/etc/cni/net.d/10-blue.conflist): not usable
@@ -171,12 +171,12 @@ class Preflight:
 
 
 async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Preflight:
-    """Look at every plugin that `network` needs, and ask each for its versions.
+    """Find every plugin that `network` needs and ask each for its versions.
 
-    What is wrong is in the report, never an exception.
+    Problems are in the report; none is raised as an exception.
 
     Args:
-        runtime: Would run the plugins.
+        runtime: The runtime that would run the plugins.
         network: The list.
     """
     needed = [pair for plugin in network.plugins for pair in _needed(plugin.document)]
@@ -196,11 +196,10 @@ async def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> 
 
 
 def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:
-    """Give the plugin of a configuration and those it delegates to, as far as nothing is known of them yet.
+    """Yield an initial finding for the plugin of a configuration and for each plugin that it delegates to.
 
-    Each comes with the type of the plugin that names it, empty for the first.
-
-    `ipam` is the specification's; `delegate` (flannel) and `delegates` (multus) are what meta plugins have agreed on.
+    Each comes with the type of the plugin that names it, empty for the first. `ipam` is from the specification;
+    `delegate` (flannel) and `delegates` (multus) are conventions of meta plugins.
     """
     waiting: list[tuple[JsonValue, Role, str]] = [(document, Role.PLUGIN, "")]
     while waiting:
@@ -221,7 +220,7 @@ def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:
 
 
 async def _look(runtime: Runtime, found: PluginFinding, user: str, offered: Sequence[str]) -> PluginFinding:
-    """Complete what is known of a plugin, which the plugin `user` names."""
+    """Complete the finding about a plugin that the plugin `user` names."""
     try:
         path = runtime.find_plugin(found.type)
     except PluginNotFound as exc:
@@ -233,18 +232,18 @@ async def _look(runtime: Runtime, found: PluginFinding, user: str, offered: Sequ
     except PluginNotStarted as exc:
         return _unusable(replace(found, path=path), user, f"cannot execute {exc.path}: {exc.reason}")
     except CniError as exc:
-        # Simple plugins do not know the verb.
+        # Simple plugins do not have the verb.
         guess = "it is taken to speak what the list offers" if len(offered) > 1 else "ADD will show"
         return replace(found, path=path, warnings=(f"does not say which CNI versions it speaks ({exc}); {guess}",))
     return _compare(replace(found, path=path, supported=supported), offered)
 
 
 def _compare(found: PluginFinding, offered: Sequence[str]) -> PluginFinding:
-    """Complete what is known of a plugin whose versions are known."""
+    """Complete the finding about a plugin whose versions are known."""
     if set(offered) & set(found.supported):
         return found
     versions = ", ".join(f'"{version}"' for version in offered)
-    # The words of libcni up to the semicolon.
+    # Same wording as libcni up to the semicolon.
     text = f"plugin {found.type} does not support config version {versions}; it supports {', '.join(found.supported)}"
     if len(offered) > 1 or offered[0] not in SUPPORTED_VERSIONS:
         return replace(found, problems=(text,))
@@ -252,14 +251,14 @@ def _compare(found: PluginFinding, offered: Sequence[str]) -> PluginFinding:
 
 
 def _unusable(found: PluginFinding, user: str, reason: str) -> PluginFinding:
-    """Return a plugin that cannot be executed: a problem if it is known that somebody will."""
+    """Return the finding about a plugin that cannot be executed: a problem if another one is known to need it."""
     if _is_executed(found.role, user):
         return replace(found, problems=(reason,))
     return replace(found, warnings=(f"{reason} (right if {user} does not execute it; otherwise ADD will fail)",))
 
 
 def _is_executed(role: Role, user: str) -> bool:
-    """Tell whether a plugin in this role is known to be executed by the plugin that names it, or by the runtime."""
+    """Return whether the runtime, or the plugin that names it, is known to execute a plugin in this role."""
     match role:
         case Role.PLUGIN:
             return True
@@ -272,14 +271,14 @@ def _is_executed(role: Role, user: str) -> bool:
 
 
 def _hint(missing: PluginNotFound, user: str) -> str:
-    """Return what may help whoever misses a plugin, which the plugin `user` names."""
+    """Return a hint about a missing plugin that the plugin `user` names."""
     if missing.not_executable:
         return "; make it executable (chmod +x), or see that its file system is not mounted noexec"
     if missing.plugin in _REFERENCE_PLUGINS:
         return "; it is one of the CNI project's own (Debian: containernetworking-plugins)"
     known = set(_REFERENCE_PLUGINS)
     for directory in missing.directories:
-        with suppress(OSError):  # who may execute what is there need not be allowed to list it
+        with suppress(OSError):  # a directory may be searchable but not readable
             known.update(path.name for path in directory.iterdir())
     near = get_close_matches(missing.plugin, known - {user}, n=1, cutoff=0.7)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The runtime: carries out CNI's operations on whole lists (CNI SPEC §3, what libcni is to Go).
+"""The runtime: runs CNI's operations on whole lists (CNI SPEC §3; the counterpart of libcni).
 
-It keeps nothing between calls but what plugins answered to VERSION. Who uses it stores, before ADD, what DEL will need
-(the list, the attachment) and, after it, the result; and makes and removes the network namespace.
+It keeps no state between calls except the plugins' answers to VERSION. The caller creates and removes the network
+namespace. Before ADD it stores what DEL will need (the list and the attachment), and after ADD the result.
 """
 
 import os
@@ -37,23 +37,23 @@ def _no_trace() -> TraceContext | None:
 
 
 class Runtime:
-    """Adds containers to networks, checks them and deletes them from there; and looks after the networks.
+    """Adds containers to networks, checks and deletes them, and runs STATUS and GC.
 
-    One per host: it bounds the number of plugins that run at once, keeps operations on one container apart, and GC on a
-    network from everything else on it; and it lets the first users of shared iptables chains go one by one. It may be
-    used by many tasks at once.
+    Use one runtime per host. It limits how many plugins run at once, serializes operations on one container, keeps GC
+    apart from all other operations on a network, and serializes the first users of shared iptables chains. Many tasks
+    may use it at the same time.
 
     Args:
-        plugin_dirs: Where plugins are looked for; the first directory that has one wins. A relative one is seen from
-            the working directory of now.
-        limits: Times, sizes and numbers.
-        observer: Is told of every execution.
+        plugin_dirs: Where plugins are searched; the first directory that has the plugin wins. Relative paths are
+            resolved now.
+        limits: Timeouts, sizes and counts.
+        observer: Called after every execution.
         environment: The environment that plugins inherit.
-        find_trace: Is asked before each execution for the span that it belongs to.
-        lock_dir: Where runtimes of other processes look for the lock on shared iptables chains, best
-            `DEFAULT_LOCK_DIR`; None for none.
-        running_dir: Where it is kept which plugins run, so that `kill_orphaned_plugins` finds those of a killed
-            process; with a `FileCache`, its `running_dir`. None: nowhere, and such plugins run on.
+        find_trace: Called before each execution; returns the span that the execution belongs to.
+        lock_dir: Directory of the lock on shared iptables chains, which all runtimes of the host should share;
+            normally `DEFAULT_LOCK_DIR`. None: no lock.
+        running_dir: Where the running plugins are recorded, so that `kill_orphaned_plugins` finds those of a killed
+            process; with a `FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
 
     Raises:
         InvalidParameter: A plugin directory cannot be a path.
@@ -70,8 +70,8 @@ class Runtime:
         lock_dir: Path | None = None,
         running_dir: Path | None = None,
     ) -> None:
-        # A plugin found as `bridge`, in the directory `.`, would be looked for in PATH when it is executed, by us and
-        # by plugins that delegate.
+        # A plugin found as `bridge` in the directory `.` would be searched in PATH when it is executed, by us and by
+        # plugins that delegate.
         directories = tuple(directory.absolute() for directory in plugin_dirs)
         for directory in directories:
             _require_path(directory)
@@ -85,13 +85,13 @@ class Runtime:
         self._gates = Gates(limits.wait_s)
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
-        """Return the executables of the plugins of `network`, each followed by the one for IPAM if there is one.
+        """Return the executables of the plugins of `network`, each followed by its IPAM plugin's if there is one.
 
-        Nothing is executed. Whether what `ipam.type` names is an executable is up to the plugin that reads it.
+        Nothing is executed. A missing IPAM plugin is not an error: the plugin decides what `ipam.type` means.
 
         Raises:
             PluginNotFound: A plugin of the list is missing.
-            VersionUnsupported: The list is of a CNI version this runtime does not speak.
+            VersionUnsupported: This runtime does not support the list's CNI version.
         """
         require_supported(network.cni_version)
         found = []
@@ -103,32 +103,32 @@ class Runtime:
         return tuple(found)
 
     def find_plugin(self, plugin_type: str) -> Path:
-        """Return the executable that would be run for a plugin.
+        """Return the executable of a plugin.
 
         Raises:
-            PluginNotFound: There is none.
+            PluginNotFound: No plugin directory has it.
         """
         return self._executions.find(plugin_type)
 
     async def version(self, plugin_type: str) -> VersionInfo:
-        """Return the versions that a plugin speaks (CNI SPEC §3 "VERSION").
+        """Return the CNI versions that a plugin supports (CNI SPEC §3 "VERSION").
 
-        It is asked once, and again when its file has changed.
+        The answer is cached until the plugin's file changes.
 
         Raises:
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: It does not tell.
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout, BadResult: The plugin gave no usable answer.
         """
         return await self._negotiation.version(plugin_type)
 
     async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
-        """Return `network` in the newest version that it offers, and that all its plugins and this runtime speak.
+        """Return `network` in the newest version that it offers and that all its plugins and this runtime support.
 
-        The plugins for IPAM are plugins too. A list that offers a single version is spoken in it, whatever its plugins
-        answer to VERSION. Plugins that do not answer are taken to speak everything: ADD will show.
+        IPAM plugins count as well. A list that offers a single version keeps it, whatever its plugins answer to
+        VERSION. A plugin that gives no usable answer is assumed to support every version; otherwise ADD will fail.
 
         Raises:
-            NoCommonVersion: There is none; it says who speaks what.
-            PluginNotFound, PluginNotStarted: A plugin of the list is missing, or does not run.
+            NoCommonVersion: There is no such version; the error lists what each plugin supports.
+            PluginNotFound, PluginNotStarted: A plugin of the list is missing or cannot be executed.
         """
         return await self._negotiation.negotiate(network)
 
@@ -142,20 +142,20 @@ class Runtime:
     ) -> Result:
         """Add a container to a network and return the last plugin's result (CNI SPEC "Adding an attachment").
 
-        The plugins run in their order, each told the result of the one before. The first failure ends it, and so does
-        cancellation. A `delete` is owed from the moment this is called, however it ends: also for plugins that failed,
-        or have not run at all.
+        The plugins run in order; each receives the result of the one before. The first failure ends the ADD, and so
+        does cancellation. Once this method was called the caller must complete a `delete`, however the ADD ended, also
+        if plugins failed or none has run.
 
         Args:
-            network: The list, best as `negotiate` returned it.
+            network: The list, preferably as returned by `negotiate`.
             attachment: The container.
-            on_result: Is awaited with each plugin's result before the next one runs, so that it can be stored: a DEL
-                that follows a failure, or a crash, needs the last one. What it raises ends the ADD.
-            prev_result: What the first plugin is told, where the list is the end of one whose beginning has run.
+            on_result: Awaited with each plugin's result before the next plugin runs, so that the caller can store it:
+                after a failure or a crash, DEL needs the last one. An exception ends the ADD.
+            prev_result: What the first plugin receives as `prevResult`, if earlier plugins of the list have run.
 
         Raises:
             PluginNotFound, VersionUnsupported, InvalidParameter, NetworkBusy: Nothing has been executed.
-            PluginNotStarted, PluginFailed, PluginTimeout, BadResult: About one plugin; those after it have not run.
+            PluginNotStarted, PluginFailed, PluginTimeout, BadResult: One plugin failed; those after it have not run.
         """
         self.find_plugins(network)
         _require_netns(attachment)
@@ -165,24 +165,24 @@ class Runtime:
             return await self._chain.add(network, attachment, on_result, prev_result)
 
     def requests_for_add(self, network: NetworkConfigurationList, attachment: Attachment) -> tuple[Request, ...]:
-        """Return what the plugins would be given for ADD, but the results of those before them; nothing is executed."""
+        """Return the requests for ADD, without the previous results; nothing is executed."""
         return self._chain.requests_for_add(network, attachment)
 
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
-        """See whether an attachment is still as ADD left it (CNI SPEC "Checking an attachment").
+        """Check that an attachment is still as ADD left it (CNI SPEC "Checking an attachment").
 
-        The plugins run in their order, up to the first that finds something. Nothing runs if the list forbids it.
+        The plugins run in order until one fails. None runs if the list has `disableCheck`.
 
         Args:
             network: The list that was used for ADD.
-            attachment: What was given to ADD.
-            result: What ADD returned.
+            attachment: The attachment that was passed to ADD.
+            result: The result of ADD.
 
         Raises:
             VerbUnsupported: The list's version has no CHECK.
-            BadResult: The result cannot be told in the list's version.
+            BadResult: The result cannot be converted to the list's version.
             InvalidParameter, NetworkBusy: Nothing has been executed.
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: About one plugin.
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed.
         """
         _require_netns(attachment)
         async with self._gates.attachment(network.name, attachment.container_id):
@@ -204,43 +204,43 @@ class Runtime:
     ) -> None:
         """Delete a container from a network (CNI SPEC "Deleting an attachment").
 
-        The plugins run in reverse order. One that fails is tried once more, because some fail at what is missing
-        already and are done then; if it fails again, those before it do not run: they would free the address while
-        rules for it are still there. It may be repeated, and should be until it succeeds.
+        The plugins run in reverse order. A plugin that fails is run once more, because some fail on something that is
+        already gone and then succeed. If it fails again, the plugins before it in the list do not run: they would free
+        the address while rules for it still exist. The call may be repeated, and should be until it succeeds.
 
-        A repetition must not run again what has completed: as soon as the address is free another container may get
-        it, and a DEL that finds its rules by the address would remove those of that container. So the caller stores
-        what `on_deleted` receives, and gives it as `deleted` the next time.
+        A repetition must not run plugins that have already completed. Once the address is free another container may
+        receive it, and a DEL that finds its rules by address would remove the rules of that container. The caller
+        therefore stores what `on_deleted` receives and passes it as `deleted` the next time.
 
-        A plugin whose ADD has not completed does not keep the others from undoing what they did: they run, and then
-        its error is raised, because nobody knows what it has made. Only by the codes 1, 2 and 7 it says that it rejects
-        the request as such, and has made nothing. Plugins that have never been started may fail. Code 3 says of any
-        plugin that there is nothing to delete. The module `deletion` has the whole rule.
+        If a plugin's ADD has not completed, its failure does not stop the others: they run, and then the error is
+        raised, because it is unknown what the plugin has created. Codes 1, 2 and 7 are exceptions: they say that the
+        plugin rejects the request, so it has created nothing. Failures of plugins that were never started are ignored.
+        Code 3 always means that there is nothing to delete. The module `deletion` states the whole rule.
 
         Args:
-            network: The list that was used for ADD, not the one that may be on disk now.
-            attachment: What was given to ADD.
-            result: What ADD returned, or the last that it told on its way; None if no plugin came to its end. One that
-                cannot be told in the list's version is not told.
-            added_plugins: How many plugins came to the end of their ADD, None for all.
-            deleted: Indexes in the list of the plugins whose DEL has completed before; they do not run again.
-            is_needed: Awaited with the type of a plugin that finds its rules by the address alone (`firewall`), just
-                before each execution of it: whether another container needs these rules by now (`needs_rules`). The
-                plugin then receives no result, and leaves them as they are. What it raises is raised; that plugin and
-                those before it have not run then.
-            restore: Called before a plugin that failed is tried once more: puts back the link that it may have deleted
-                and finds the rest of its work by (bridge, ptp: masquerading). What it raises is raised.
-            on_deleted: Awaited after each plugin whose DEL has completed, with the indexes of all of these, those in
-                `deleted` included. What it raises is raised, and the plugins before that one have not run.
-            place: Called before each execution: gives what is held during it, instead of one of the runtime's places
-                for DEL. So a caller that deletes in the background does not keep others waiting with plugins that hang.
-            force: Run all plugins, whichever fails. Failures are logged, not raised: what those plugins made stays.
+            network: The list that was used for ADD, which may differ from the file on disk now.
+            attachment: The attachment that was passed to ADD.
+            result: The result of ADD, or the last one that `on_result` received; None if no plugin completed. A result
+                that cannot be converted to the list's version is not passed on.
+            added_plugins: How many plugins completed ADD; None for all.
+            deleted: Indexes of the plugins whose DEL has already completed; they do not run again.
+            is_needed: Awaited with the type of a plugin that finds its rules by address alone (`firewall`), just before
+                each execution. It returns whether another container needs these rules now (`needs_rules`); if so, the
+                plugin receives no result and leaves them. Its exception is raised; that plugin and those before it
+                have not run then.
+            restore: Awaited before a failed plugin is run once more. It puts back the link, which the plugin may have
+                deleted and by which it finds the rest of its work (bridge, ptp: masquerading). Its exception is raised.
+            on_deleted: Awaited after each plugin whose DEL has completed, with the indexes of all completed plugins,
+                including `deleted`. Its exception is raised, and the plugins before that one have not run.
+            place: Returns the slot that is held during an execution, instead of one of the runtime's DEL slots. So a
+                caller that deletes in the background does not block others with plugins that hang.
+            force: Run all plugins whatever fails. Failures are logged, not raised; what those plugins created stays.
 
         Raises:
             NetworkBusy: Nothing has been executed.
-            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: About one plugin. If its ADD has completed,
-                those before it in the list have not run; else all have run. Something of it may be left: keep what is
-                stored of the attachment, and repeat this.
+            PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed. If its ADD had completed,
+                the plugins before it have not run; otherwise all have run. It may have left something behind: keep the
+                stored attachment and repeat the call.
         """
         async with self._gates.attachment(network.name, attachment.container_id):
             await self._chain.delete(
@@ -257,19 +257,19 @@ class Runtime:
             )
 
     async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
-        """Have the plugins of a network clean up all that belongs to no attachment (CNI SPEC "Garbage collection").
+        """Have a network's plugins clean up everything that belongs to no attachment (CNI SPEC "Garbage collection").
 
-        Nothing else happens on the network meanwhile. It is no substitute for `delete`.
+        No other operation runs on the network meanwhile. GC does not replace `delete`.
 
         Args:
             network: The list.
-            valid: All attachments there are on the network. Whoever is not in it loses what he has: where attachments
-                come and go, find out what is valid inside `collecting`.
+            valid: All attachments of the network. Plugins delete the resources of any other attachment. If attachments
+                can be added or deleted concurrently, collect the valid ones inside `collecting`.
 
         Raises:
             GcFailed: Plugins failed; all the others have run.
             NetworkBusy: Nothing has been executed.
-            TypeError: Something in `valid` is no `AttachmentKey`; nothing has been executed.
+            TypeError: An item of `valid` is not an `AttachmentKey`; nothing has been executed.
         """
         keys = freeze_keys(valid)
         async with self.collecting(network) as collecting:
@@ -279,52 +279,53 @@ class Runtime:
     async def collecting(
         self, network: NetworkConfigurationList, *, wait_s: float | None = None
     ) -> AsyncIterator["Collecting"]:
-        """Keep everybody else off a network, to find out what is valid, and then let GC run.
+        """Block all other operations on a network while the caller collects the valid attachments and runs GC.
 
-        In the body only what it yields can be used on that network; the other methods of the runtime would wait for
-        the body's end.
+        The body may use only the yielded object on that network; other methods of the runtime would wait for the end
+        of the body.
 
         Args:
             network: The list.
-            wait_s: How long to wait for others, in seconds, and so how long those are kept waiting that come
-                meanwhile; None for that of the limits.
+            wait_s: How long to wait for running operations, in seconds. New operations wait meanwhile. None: as long as
+                the limits say.
 
         Raises:
-            NetworkBusy: Others did not end in time; the body has not run.
+            NetworkBusy: Other operations did not end in time; the body has not run.
         """
-        async with self._gates.alone(network.name, wait_s):
+        async with self._gates.exclusive(network.name, wait_s):
             yield Collecting(self._chain, network)
 
     async def status(self, network: NetworkConfigurationList) -> None:
-        """See whether a network can take containers (CNI SPEC "Status").
+        """Check that a network is ready for containers (CNI SPEC "Status").
 
         Args:
-            network: The list, negotiated. Plugins know STATUS from 1.1.0 on; before, they are only looked for.
+            network: The negotiated list. STATUS exists since 1.1.0; for older lists this only checks that the plugins
+                exist.
 
         Raises:
-            PluginFailed: The first plugin that cannot, with code 50 or 51.
-            NoCommonVersion: A plugin does not speak the list's version, so that ADD would fail.
-            VersionUnsupported: This runtime does not.
-            PluginNotFound, PluginNotStarted, PluginTimeout: About one plugin; those after it have not run.
+            PluginFailed: The first plugin that is not ready, with code 50 or 51.
+            NoCommonVersion: A plugin does not support the list's version, so ADD would fail.
+            VersionUnsupported: This runtime does not support it.
+            PluginNotFound, PluginNotStarted, PluginTimeout: One plugin failed; those after it have not run.
         """
         self.find_plugins(network)
         await self._chain.status(network)
 
 
 class Collecting:
-    """What may be done to a network while everybody else is kept off it; made by `Runtime.collecting`."""
+    """The operations that are possible while a network is blocked for all others; created by `Runtime.collecting`."""
 
     def __init__(self, chain: Chain, network: NetworkConfigurationList) -> None:
         self._chain = chain
         self._network = network
 
     async def gc(self, valid: Iterable[AttachmentKey]) -> None:
-        """Have the plugins clean up all that belongs to no attachment, as `Runtime.gc`."""
+        """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`."""
         await self._chain.gc(self._network, freeze_keys(valid))
 
 
 def _require_path(directory: Path) -> None:
-    """Refuse what no search for a plugin could look into, ours or that of a plugin for its IPAM plugin."""
+    """Refuse a directory that cannot be part of CNI_PATH."""
     try:
         is_path = b"\0" not in os.fsencode(directory)
     except UnicodeEncodeError:
@@ -337,6 +338,6 @@ def _require_path(directory: Path) -> None:
 
 
 def _require_netns(attachment: Attachment) -> None:
-    """Refuse what only DEL may be asked for: a container without a network namespace."""
+    """Refuse a container without a network namespace; only DEL accepts that."""
     if not attachment.netns:
         raise InvalidParameter("network namespace", "", "it is empty", code=ErrorCode.INVALID_ENVIRONMENT)

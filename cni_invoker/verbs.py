@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The operations of the CNI specification, by their words on the wire."""
+"""The operations of the CNI specification, as they are called on the wire."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ __all__ = ["Verb"]
 
 
 class Verb(StrEnum):
-    """What a plugin is asked to do: the value of `CNI_COMMAND`."""
+    """The operation that a plugin is to perform: the value of `CNI_COMMAND`."""
 
     ADD = "ADD"
     DEL = "DEL"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Versions of the CNI specification: which there are, which is newer, and who speaks which."""
+"""Versions of the CNI specification: parsing, order, and what plugins report to support."""
 
 import re
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 SUPPORTED_VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
-"""The versions this runtime speaks, oldest first."""
+"""The versions that this runtime supports, oldest first."""
 
 _IMPLIED: Final = "0.1.0"
-"""What a document without a version has: the first specification had no field for it."""
+"""The version of a document without one: the first specification had no field for it."""
 
 _VERSION: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
 
@@ -36,7 +36,7 @@ def parse_version(version: str) -> tuple[int, int, int]:
     """Return a version (`1.0.0`, `1.0` or `1`) as numbers that can be compared; an empty one is 0.1.0.
 
     Raises:
-        InvalidParameter: It is no version.
+        InvalidParameter: It is not a version.
     """
     match = _VERSION.fullmatch(version or _IMPLIED)
     if match is None:
@@ -53,25 +53,25 @@ def is_at_least(version: str, minimum: str) -> bool:
 
 
 def require_supported(version: str) -> None:
-    """Raise `VersionUnsupported` if this runtime does not speak `version`."""
+    """Raise `VersionUnsupported` if this runtime does not support `version`."""
     if version not in SUPPORTED_VERSIONS:
         raise VersionUnsupported(version, SUPPORTED_VERSIONS)
 
 
 def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the versions a network configuration list may be spoken in, as far as it decides, newest first.
+    """Return the versions that a network configuration list offers, newest first.
 
-    With `cniVersions` these are all of both keys that are not newer than what this runtime speaks; without,
-    `cniVersion` as it is, even if nobody knows it (CNI SPEC §1 "Version considerations", and libcni's
-    `NetworkConfFromBytes`, which takes the first of them).
+    With `cniVersions`, these are the versions of both keys that are not newer than what this runtime supports. Without
+    it, it is `cniVersion` unchanged, even if it is unknown (CNI SPEC §1 "Version considerations"; libcni's
+    `NetworkConfFromBytes` takes the first of them).
 
     Args:
-        cni_version: The key `cniVersion`, empty if there is none.
-        cni_versions: The key `cniVersions`, None if there is none.
+        cni_version: The key `cniVersion`, empty if absent.
+        cni_versions: The key `cniVersions`, None if absent.
 
     Raises:
-        InvalidParameter: One of them is no version.
-        VersionUnsupported: All that `cniVersions` offers is newer than what this runtime speaks.
+        InvalidParameter: A version is malformed.
+        VersionUnsupported: Every version in `cniVersions` is newer than what this runtime supports.
     """
     offered = [version for version in dict.fromkeys((*(cni_versions or ()), cni_version)) if version]
     numbers = {version: parse_version(version) for version in offered}
@@ -86,11 +86,11 @@ def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionInfo:
-    """What a plugin answers to VERSION.
+    """A plugin's answer to VERSION.
 
     Attributes:
         cni_version: The version of the answer.
-        supported: The versions it speaks, in its own order.
+        supported: The versions that it supports, in its order.
     """
 
     cni_version: str
@@ -98,14 +98,14 @@ class VersionInfo:
 
 
 ONLY_THE_FIRST: Final = VersionInfo(cni_version=_IMPLIED, supported=(_IMPLIED,))
-"""What a plugin speaks that does not know VERSION: it came with 0.2.0."""
+"""What a plugin without VERSION supports: the verb came with 0.2.0."""
 
 
 def parse_version_info(stdout: bytes) -> VersionInfo:
-    """Return what a plugin has printed for VERSION (CNI SPEC §5 "VERSION Success").
+    """Parse a plugin's answer to VERSION (CNI SPEC §5 "VERSION Success").
 
     Raises:
-        BadResult: It is no answer to VERSION.
+        BadResult: It is not an answer to VERSION.
     """
     try:
         answer = as_object(parse_json(stdout), "it")
@@ -115,7 +115,7 @@ def parse_version_info(stdout: bytes) -> VersionInfo:
         raise BadResult(f"decoding version info: {exc}") from exc
     if not cni_version:
         raise BadResult("decoding version info: missing field cniVersion")
-    if not supported and cni_version == "0.2.0":  # whose text had not named the field yet
+    if not supported and cni_version == "0.2.0":  # its specification did not name the field yet
         supported = (_IMPLIED, cni_version)
     if not supported:
         raise BadResult("decoding version info: missing field supportedVersions")

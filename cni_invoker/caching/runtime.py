@@ -142,7 +142,9 @@ class CachedRuntime:
             if stored.disable_check:
                 return
             if cached is None or cached.result is None or is_cut_off(cached, stored) or cached.deleted is not None:
-                raise NotAttached(network.name, attachment.container_id, attachment.ifname, owed=cached is not None)
+                raise NotAttached(
+                    network.name, attachment.container_id, attachment.ifname, delete_pending=cached is not None
+                )
             result = Result.from_document(cached.result)
             used = await self._deletion.list_of_add(cached, network)
             await self._runtime.check(used, attachment_of_add(cached, result, attachment), result)
@@ -264,7 +266,7 @@ class CachedRuntime:
                 await self._deletion.run(cached, network)
 
     async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
-        async with self._gates.alone(network.name):
+        async with self._gates.exclusive(network.name):
             await collect_garbage(self._runtime, network, (self._cache,), valid=valid, wait_s=self._wait_s)
 
     @asynccontextmanager

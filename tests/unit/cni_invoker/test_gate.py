@@ -51,7 +51,7 @@ async def test_containers_go_in_together_and_gc_alone() -> None:
         visits = Visits(tasks)
         await visits.begin("a", gates.attachment("net", "a"))
         await visits.begin("b", gates.attachment("net", "b"))
-        await visits.begin("gc", gates.alone("net"))
+        await visits.begin("gc", gates.exclusive("net"))
         await visits.begin("c", gates.attachment("net", "c"))
         assert visits.inside == ["a", "b"]
         await visits.end("a")
@@ -68,8 +68,8 @@ async def test_gc_of_one_network_is_nothing_to_another() -> None:
     gates = Gates(wait_s=10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
-        await visits.begin("gc", gates.alone("net"))
-        await visits.begin("other gc", gates.alone("other"))
+        await visits.begin("gc", gates.exclusive("net"))
+        await visits.begin("other gc", gates.exclusive("other"))
         await visits.begin("third", gates.attachment("third", "a"))
         assert visits.inside == ["gc", "other gc", "third"]
         await visits.end("gc", "other gc", "third")
@@ -82,7 +82,7 @@ async def test_a_container_is_worked_on_by_one() -> None:
         visits = Visits(tasks)
         await visits.begin("add", gates.attachment("net", "a"))
         await visits.begin("add elsewhere", gates.attachment("other", "a"))
-        await visits.begin("gc", gates.alone("third"))
+        await visits.begin("gc", gates.exclusive("third"))
         assert visits.inside == ["add", "gc"]
         await visits.end("add")
         assert visits.inside == ["gc", "add elsewhere"]
@@ -93,18 +93,18 @@ async def test_waiting_has_a_limit() -> None:
     """Whoever waits for too long is told so, and is in nobody's way afterwards."""
     gates = Gates(wait_s=0.02)
     async with gates.attachment("net", "a"):
-        for door in (gates.alone("net"), gates.attachment("net", "a"), gates.attachment("other", "a")):
+        for door in (gates.exclusive("net"), gates.attachment("net", "a"), gates.attachment("other", "a")):
             with pytest.raises(NetworkBusy, match=r"network (net|other) .* after 0.02 s") as caught:
                 async with door:
                     pytest.fail("it is not free")
             assert caught.value.code == 11
         async with gates.attachment("net", "b"):
             pass
-    async with gates.alone("net"):
+    async with gates.exclusive("net"):
         with pytest.raises(NetworkBusy):
             async with gates.attachment("net", "a"):
                 pytest.fail("it is not free")
-    async with gates.alone("net"), gates.attachment("other", "a"):
+    async with gates.exclusive("net"), gates.attachment("other", "a"):
         pass
 
 
@@ -113,7 +113,7 @@ async def test_a_limit_of_ones_own() -> None:
     gates = Gates(wait_s=10)
     async with gates.attachment("net", "a"):
         with pytest.raises(NetworkBusy, match=r"after 0.01 s"):
-            async with gates.alone("net", 0.01):
+            async with gates.exclusive("net", 0.01):
                 pytest.fail("it is not free")
 
 
@@ -124,9 +124,9 @@ async def test_what_the_body_raises_goes_through() -> None:
         async with gates.attachment("net", "a"):
             raise TimeoutError
     with pytest.raises(TimeoutError):
-        async with gates.alone("net"):
+        async with gates.exclusive("net"):
             raise TimeoutError
-    async with gates.alone("net"), gates.attachment("other", "a"):
+    async with gates.exclusive("net"), gates.attachment("other", "a"):
         pass
 
 
@@ -134,6 +134,6 @@ async def test_gates_nobody_uses_are_forgotten() -> None:
     """A runtime that lives for years does not collect the locks of all containers there ever were."""
     gates = Gates(wait_s=1)
     for number in range(3):
-        async with gates.attachment(f"net{number}", f"c{number}"), gates.alone("net"):
+        async with gates.attachment(f"net{number}", f"c{number}"), gates.exclusive("net"):
             pass
     assert (len(gates._gates), len(gates._containers)) == (0, 0)

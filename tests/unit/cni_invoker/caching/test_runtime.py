@@ -187,7 +187,7 @@ async def test_nothing_is_added_twice(scene: Scene, boot_id: str) -> None:
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
     await scene.cache.put(replace(kept, boot_id=boot_id))
-    with pytest.raises(AttachmentExists, match="eth0 of c1 is attached to blue already"):
+    with pytest.raises(AttachmentExists, match="eth0 of c1 is already attached to blue"):
         await scene.runtime.add(BLUE, ATTACHMENT)
     assert scene.calls == ["first ADD", "second ADD"]
     await scene.runtime.add(BLUE, replace(ATTACHMENT, ifname="eth1"))
@@ -208,7 +208,7 @@ async def test_check_of_what_is_not_attached(scene: Scene) -> None:
     offering = network(FIRST, cniVersions=["1.0.0", "1.1.0"])
     with pytest.raises(NotAttached, match="eth0 of c1 is not attached to blue: add it first") as caught:
         await scene.runtime.check(offering, ATTACHMENT)
-    assert (caught.value.code, caught.value.owed) == (3, False)
+    assert (caught.value.code, caught.value.delete_pending) == (3, False)
     for keys in ({}, {"disableCheck": True}):
         old: JsonObject = {"cniVersion": "0.3.1", "cniVersions": ["0.3.0"], **keys}
         with pytest.raises(VerbUnsupported, match="does not support the CHECK command"):
@@ -226,5 +226,5 @@ async def test_check_of_what_was_cut_off(scene: Scene, added_plugins: int) -> No
     before = scene.calls
     with pytest.raises(NotAttached, match="has not completed; delete it, and add it again") as caught:
         await scene.runtime.check(BLUE, ATTACHMENT)
-    assert caught.value.owed
+    assert caught.value.delete_pending
     assert scene.calls == before
