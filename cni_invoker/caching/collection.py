@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""GC over what is remembered: plugins are told all attachments there are, while none can come or go."""
+"""GC with the attachments of caches: plugins receive all valid attachments while none can be added or deleted."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -24,29 +24,29 @@ async def collect_garbage(
 ) -> None:
     """Have the plugins of a network clean up what belongs to no attachment (CNI SPEC "Garbage collection").
 
-    What is valid is found out while nobody adds or deletes there: no task of `runtime`, and no other process that has
-    one of the caches. Whatever any of them remembers is valid, in whichever phase it is and whatever list it was added
-    with; who is in none of them loses what he has. Nothing is executed, and nobody kept waiting, where the list has no
-    GC: before 1.1.0, or with `disableGC`.
+    While the valid attachments are collected and GC runs, the network is locked: for other tasks of `runtime` and for
+    other processes that use one of the caches. Every cached attachment is valid, whatever its state and the list that
+    it was added with; plugins delete the resources of all others. If the list has no GC (before 1.1.0, or with
+    `disableGC`), nothing is executed or locked.
 
     Args:
         runtime: Runs the plugins.
         network: The list.
-        readers: Know the attachments to the network; all of them together must know all there are.
-        valid: Further attachments to be left alone.
-        wait_s: How long to wait for the processes of each cache, and as long again for other tasks, in seconds; others
-            that come are kept waiting meanwhile.
+        readers: Caches of attachments; together they must have every attachment to the network.
+        valid: Further attachments to keep.
+        wait_s: How long to wait for other processes, per cache, and again for other tasks, in seconds; newcomers wait
+            meanwhile.
 
     Raises:
         GcFailed: Plugins failed; all the others have run.
-        NetworkBusy, CacheError: Nothing has been executed. What is damaged in a cache may be somebody's.
-        TypeError: Something in `valid` is no `AttachmentKey`; nothing has been executed.
+        NetworkBusy, CacheError: Nothing has been executed. A damaged record may be a valid attachment.
+        TypeError: An item of `valid` is not an `AttachmentKey`; nothing has been executed.
     """
     keys = freeze_keys(valid)
     if not has_gc(network):
         return
     async with AsyncExitStack() as entered:
-        # The caches before the runtime, as whoever adds does it: so nobody waits in a circle.
+        # The caches before the runtime, in the same order as ADD, to prevent deadlock.
         for reader in readers:
             await entered.enter_async_context(reader.hold(network.name, None, wait_s=wait_s))
         collecting = await entered.enter_async_context(runtime.collecting(network, wait_s=wait_s))

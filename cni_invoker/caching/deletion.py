@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The DEL of an attachment that is remembered: with what ADD was given, resumed where it has begun, then forgotten."""
+"""The DEL of a cached attachment: it uses the parameters of ADD, resumes after a failure, and removes the record."""
 
 import logging
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 
 class CachedDeletion:
-    """Deletes attachments as they are remembered. The caller keeps everybody else off the container.
+    """Deletes cached attachments. The caller holds the container's lock.
 
     Args:
         runtime: Runs the plugins.
-        cache: Remembers the attachments.
+        cache: The cache of attachments.
         boot_id: The kernel's boot ID.
     """
 
@@ -45,17 +45,17 @@ class CachedDeletion:
         *,
         force: bool = False,
     ) -> None:
-        """Run the plugins that have not completed their DEL, and forget the attachment.
+        """Run the plugins that have not completed DEL, then remove the attachment from the cache.
 
         Args:
             cached: The attachment.
-            current: The network's list as it is now, None if there is none; it is used if that of ADD is not known.
-            given: What the caller knows of the attachment, None for nothing.
-            force: Forget it even if plugins fail; that is logged.
+            current: The network's current list, None if there is none; used if the list of ADD is unknown.
+            given: The attachment as the caller gives it, None if it does not.
+            force: Remove it even if plugins fail; failures are logged.
 
         Raises:
             BadConfiguration: No list is known.
-            CniError: As `Runtime.delete`, or the cache cannot be read or written; it is still remembered.
+            CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
         with only_logged(cached.network, force=force):
             await self._run_delete(cached, current, given, force=force)
@@ -64,7 +64,7 @@ class CachedDeletion:
     async def list_of_add(
         self, cached: CachedAttachment, current: NetworkConfigurationList | None
     ) -> NetworkConfigurationList:
-        """Return the list as it was used for ADD, or the present one if that is not known any more.
+        """Return the list that was used for ADD, or the current one if that is unknown.
 
         Raises:
             BadConfiguration: No list is known.
@@ -108,14 +108,14 @@ class CachedDeletion:
                 on_deleted=store,
                 force=force,
             )
-        except PluginError:  # it may have deleted a part; with other errors no plugin has, or that is stored already
+        except PluginError:  # it may have deleted a part; after other errors the stored progress is up to date
             await self._store_progress(begun)
             raise
 
     async def _store_progress(self, begun: CachedAttachment) -> None:
-        """Store how far a DEL has come, if that is possible.
+        """Store the progress of a DEL, if possible.
 
-        A full disk must keep nobody from freeing an address. At worst a repetition runs again what has completed.
+        A full disk must not prevent an address from being freed. At worst a repetition runs completed plugins again.
         """
         try:
             await self._cache.put(begun)
@@ -123,22 +123,23 @@ class CachedDeletion:
             log.warning("cache.progress_not_stored", extra={"place": str(exc.place), "reason": exc.reason})
 
     async def _is_needed(self, cached: CachedAttachment, result: Result | None, plugin: str, *, force: bool) -> bool:
-        """Return whether another attachment needs what a plugin would remove by the addresses of `result`.
+        """Return whether another attachment needs the rules that a plugin would remove by the addresses of `result`.
 
-        One that is being deleted, or is of an earlier boot, needs no rules any more. By force, what cannot be read may.
+        Attachments that are being deleted, or are from an earlier boot, need no rules. With `force`, an unreadable
+        record counts as needing them.
 
         Raises:
-            CacheError: An attachment cannot be read: it may have one of the addresses.
+            CacheError: A record cannot be read: that attachment may have one of the addresses.
         """
         addresses = _addresses(result)
         try:
-            remembered = await self._cache.list(whole=True)
+            cached_attachments = await self._cache.list(whole=True)
         except CacheError as exc:
             if not force:
                 raise
             log.warning("cache.unreadable", extra={"file": str(exc.place), "reason": exc.reason})
             return True
-        for other in remembered:
+        for other in cached_attachments:
             if (other.network, other.attachment.key) == (cached.network, cached.attachment.key):
                 continue
             if other.deleted is not None or other.boot_id not in {"", self._boot_id}:
@@ -153,7 +154,7 @@ class CachedDeletion:
 
 @contextmanager
 def only_logged(network: str, *, force: bool) -> Iterator[None]:
-    """With `force`, log what goes wrong instead of raising it, except that others are at work."""
+    """With `force`, log errors instead of raising them, except `NetworkBusy`."""
     try:
         yield
     except NetworkBusy:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Changes of directories that are on the disk when they return, and work that blocks, done in a thread."""
+"""Durable changes of directories, and blocking work in a thread."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
 
 
 def make_durably(directory: Path) -> None:
-    """Make a directory and those above it, as far as they are missing; each is on the disk before the next one."""
+    """Create a directory and its missing parents; each is on disk before the next one is created."""
     if not directory.is_dir():
         make_durably(directory.parent)
         directory.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
@@ -25,7 +25,7 @@ def make_durably(directory: Path) -> None:
 
 
 def sync(directory: Path) -> None:
-    """Bring the names of a directory to the disk."""
+    """Flush the entries of a directory to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -34,7 +34,7 @@ def sync(directory: Path) -> None:
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do `work` in a thread; a cancellation waits for its end, so that what comes after it is done after it."""
+    """Run `work` in a thread; a cancellation waits for its end, so that later work never overlaps it."""
     ended = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(ended)

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The attachment cache on disk as libcni has it, so that cnitool and we can work on the same attachments.
+"""The attachment cache on disk, in libcni's layout, so that cnitool and this package can share attachments.
 
-One file per attachment, `<directory>/results/<network>-<container ID>-<ifname>`, of libcni's form (`libcni_record`).
-What is different from libcni does not disturb it:
+There is one file per attachment, `<directory>/results/<network>-<container ID>-<ifname>`, in libcni's format
+(`libcni_record`). The differences are compatible with libcni:
 
-* A file is replaced whole, and is on the disk when `put` returns; libcni's may be empty after a loss of power, which
-  then keeps the attachment from being deleted (cni#1055).
-* The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. The second to
-  come gets a name of its own, the shared one with a hash at its end. libcni lists it all the same, as it lists by
-  content.
-* A name that is too long for a file (255 bytes) is cut off, with a hash at its end. libcni cannot keep such an
-  attachment; it lists ours, and does not find them by name.
-* Processes are kept apart (`locks`); libcni takes no locks, so that cnitool does not wait.
+* Files are replaced atomically and are on disk when `put` returns. libcni's may be empty after a power failure, and the
+  attachment can then not be deleted (cni#1055).
+* The attachments `a` + `b-c` and `a-b` + `c` share a file name, and libcni lets one overwrite the other. Here the
+  second one gets the shared name with a hash appended. libcni still lists it, because it lists by content.
+* A name that is too long for a file (255 bytes) is truncated, with a hash appended. libcni cannot store such an
+  attachment; it lists ours but does not find them by name.
+* Processes lock what they use (`locks`); libcni takes no locks, so cnitool does not wait.
 """
 
 import fcntl
@@ -39,11 +38,11 @@ __all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
 log = logging.getLogger(__name__)
 
 DEFAULT_CACHE_DIR: Final = Path("/var/lib/cni")
-"""Where libcni has its own."""
+"""The same directory as libcni's."""
 
 _FILE_MODE: Final = 0o600  # a configuration may hold credentials
 _FILE_BYTES: Final = 16 << 20
-"""What is larger is no attachment: a result has some kilobytes, a configuration too."""
+"""A larger file is not an attachment: results and configurations have some kilobytes."""
 
 _LOCK_PAUSE_S: Final = 0.005
 """Between two attempts to get the lock; a change takes some milliseconds."""
@@ -53,13 +52,13 @@ _DIGEST_CHARS: Final = 16
 
 
 class FileCache:
-    """Keeps attachments in files, on the disk when a method returns.
+    """Keeps attachments in files. Changes are on disk when a method returns.
 
-    Several processes may use one directory; a lock on it is held for the milliseconds of one change.
+    Several processes may use one directory; its lock is held for the milliseconds of one change.
 
     Args:
-        directory: The cache directory; it is made when the first attachment comes.
-        lock_s: How long to wait for another process that has the lock, in seconds.
+        directory: The cache directory; it is created with the first attachment.
+        lock_s: How long to wait for another process to release the lock, in seconds.
     """
 
     def __init__(self, directory: Path = DEFAULT_CACHE_DIR, *, lock_s: float = 10.0) -> None:
@@ -70,32 +69,32 @@ class FileCache:
 
     @property
     def running_dir(self) -> Path:
-        """Where a `Runtime` is to keep which plugins it runs: there `hold` looks for those of a killed one."""
+        """Where a `Runtime` should record its running plugins; `hold` looks there for those of a killed process."""
         return self._locks.running_dir
 
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:
-        """Keep everybody else off a container, or off a network; the end of the process ends it too.
+        """Lock a container or a network against other processes; the end of the process releases the lock.
 
-        A plugin that a killed process has left behind at work for the container is ended first.
+        A plugin of a killed process that still works for the container is killed first.
 
         Raises:
-            PluginStillRuns: That cannot be done.
+            PluginStillRuns: It cannot be killed.
         """
         return self._locks.hold(network, container_id, wait_s=wait_s)
 
     async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
-        """Keep `cached`."""
+        """Store `cached`."""
         await in_thread(lambda: self._put(cached, new=new))
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
-        """Return what is kept of an attachment.
+        """Return an attachment.
 
-        A file of before libcni 0.8 has nothing but the result, without configuration, namespace and arguments.
+        A file from before libcni 0.8 contains only the result, without configuration, namespace and arguments.
         """
         return await in_thread(lambda: self._find(network, key))
 
     async def remove(self, network: str, key: AttachmentKey) -> None:
-        """Forget an attachment, also one whose file cannot be understood."""
+        """Remove an attachment, also if its file is unreadable."""
         await in_thread(lambda: self._remove(network, key))
 
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
@@ -114,7 +113,7 @@ class FileCache:
                             raise AttachmentExists(cached.network, key.container_id, key.ifname)
                 taken = _is_of_another(own, cached.network, key) or own.exists()
                 taken = taken or _is_of_another(shared, cached.network, key)
-                # Not in `results`: left over by a crash, libcni would take it for one more attachment.
+                # Not in `results`: after a crash, libcni would mistake it for another attachment.
                 written = self._directory / "results.new"
                 with open(written, "wb", opener=_open_private) as opened:  # Path.open has no opener
                     opened.write(render_record(cached))
@@ -144,7 +143,7 @@ class FileCache:
                     sync(self._results)
 
     def _unlink(self, files: Iterable[Path], network: str, key: AttachmentKey) -> None:
-        """Remove what is kept of an attachment, and only if that is nothing else, a file of an unknown kind."""
+        """Remove the files of an attachment; a file of an unknown format only if there is no other."""
         unknown: list[Path] = []
         removed = False
         for file in files:
@@ -179,9 +178,9 @@ class FileCache:
         return tuple(found.values())
 
     def _files(self, network: str, key: AttachmentKey) -> tuple[Path, Path]:
-        """Return the file that can only be this attachment's, and the one that libcni would use.
+        """Return the file name that is unique to this attachment, and the one that libcni would use.
 
-        A name that is too long for a file libcni cannot use either; then it is the same one.
+        They are the same if libcni's name would be too long for a file.
         """
         check_network_name(network)
         name = f"{network}-{key.container_id}-{key.ifname}"
@@ -191,15 +190,15 @@ class FileCache:
 
 
 def _beginning(name: str) -> str:
-    """Return so much of a file's name that a digest has room behind it."""
+    """Return the beginning of a file's name, so that a digest fits after it."""
     return name.encode()[: _NAME_BYTES - _DIGEST_CHARS - 1].decode(errors="ignore")
 
 
 def _read(file: Path) -> CachedAttachment | JsonObject | None:
-    """Return what `parse_record` makes of a file, None if there is none."""
+    """Return the parsed content of a file, None if the file does not exist."""
     with _reported("read", file):
         try:
-            # A FIFO would wait for a writer for ever.
+            # Opening a FIFO would wait for a writer.
             if not file.is_file() and file.exists():
                 raise CacheDamaged(file, "not a regular file")
             with file.open("rb") as opened:
@@ -211,7 +210,7 @@ def _read(file: Path) -> CachedAttachment | JsonObject | None:
     try:
         return parse_record(data)
     except UnknownKind as exc:
-        raise CacheUnknown(file, f"{exc}; whoever has written it knows how to delete the attachment") from exc
+        raise CacheUnknown(file, f"{exc}; delete the attachment with the program that wrote it") from exc
     except JsonError as exc:
         raise CacheDamaged(file, str(exc)) from exc
 
@@ -226,7 +225,7 @@ def _is_of_another(file: Path, network: str, key: AttachmentKey) -> bool:
 
 @contextmanager
 def _locked(directory: Path, within_s: float) -> Iterator[None]:
-    """Hold the directory's lock, which nobody has for longer than one change."""
+    """Hold the directory's lock, which every process holds only for one change."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     deadline = time.monotonic() + within_s
     try:

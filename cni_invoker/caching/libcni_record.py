@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""An attachment in the form in which libcni writes it into its cache; pure.
+"""The format of libcni's cache files; pure.
 
 ```json
 {"kind": "cniCacheV1", "containerId": "c1", "config": "<the list, base64>", "ifName": "eth0", "networkName": "blue",
@@ -8,8 +8,8 @@
  "bootId": "<the kernel's>", "answered": 2, "deleted": [1]}
 ```
 
-`result` is missing as long as no plugin has told one, `deleted` as long as no DEL has begun. `bootId`, `answered` and
-`deleted` are ours; libcni does not look at them.
+`result` is absent as long as no plugin has printed one, `deleted` as long as no DEL has begun. `bootId`, `answered` and
+`deleted` are our extensions; libcni ignores them.
 """
 
 import base64
@@ -38,11 +38,11 @@ _KIND: Final = "cniCacheV1"
 
 
 class UnknownKind(JsonError):
-    """A record of a kind that this version does not know: it is not damaged, and somebody understands it."""
+    """A record has an unknown format: it is not damaged, another program understands it."""
 
 
 def render_record(cached: CachedAttachment) -> bytes:
-    """Return what libcni would write for an attachment."""
+    """Return an attachment as libcni would write it."""
     attachment = cached.attachment
     record: dict[str, JsonValue] = {
         "kind": _KIND,
@@ -65,13 +65,13 @@ def render_record(cached: CachedAttachment) -> bytes:
 
 
 def parse_record(data: bytes) -> CachedAttachment | JsonObject:
-    """Return the attachment that a file tells of; or, from a file of before `cniCacheV1`, the bare result.
+    """Return the attachment in a file's content, or the bare result if the file is older than `cniCacheV1`.
 
-    A configuration that cannot be read is left out: the result and the arguments are still worth something.
+    An unreadable configuration is dropped, because the result and the arguments are still useful.
 
     Raises:
-        UnknownKind: It is a record of another kind.
-        JsonError: It is neither.
+        UnknownKind: It is a record of another format.
+        JsonError: It is not a record.
     """
     record = as_object(parse_json(data), "the record")
     kind = find_str(record, "kind")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Keeps the processes apart that share a cache directory: on a container they work one by one, GC on a network alone.
+"""Locks between processes that share a cache directory: exclusive per container; GC locks a whole network.
 
-CNI SPEC §2, "Lifecycle & Ordering". There is a file for each network and, while somebody works on it, one for each
-container, in `locks`. The end of a process ends what it holds, but the file of a container is still there then: so it
-is known that the process has not completed its work, and that a plugin may run on without it. Such a plugin is ended
-before anybody else works on the container, or it would go on with an ADD while that is undone.
+CNI SPEC §2, "Lifecycle & Ordering". The directory `locks` has a file per network and, while a container is in use, a
+file per container. The end of a process releases its locks, but leaves the container's file: the next process sees that
+the work was interrupted and that a plugin may still be running. It kills that plugin first, because an ADD must not
+continue while it is being undone.
 
-A DEL needs no free inode: where no file can be made, everybody else is kept off the whole directory instead.
+A DEL needs no free inode: if no file can be created, it locks the whole directory instead.
 """
 
 import asyncio
@@ -37,22 +37,22 @@ _PAUSE_S: Final = 0.05
 """Between two attempts to get a lock; plugins take some tens of milliseconds."""
 
 _STRAY_LIMIT_S: Final = 10.0
-"""What has been killed ends at once, unless it hangs in the kernel."""
+"""A killed process ends immediately, unless it hangs in the kernel."""
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 _Take = Callable[[Path, int], Awaitable[tuple[int, bool]]]
-"""Returns a descriptor that has a file or directory locked, and whether a file was made for that."""
+"""Returns a descriptor that holds the lock of a file or directory, and whether the file was created."""
 
 
 class Locks:
     """The locks of one cache directory; several processes may use it, and tasks of one process.
 
     Args:
-        directory: The cache directory; it is made if it is missing.
+        directory: The cache directory; it is created if it is missing.
 
     Attributes:
-        running_dir: Where runtimes are to keep which plugins they run.
+        running_dir: Where runtimes should record their running plugins.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -67,11 +67,13 @@ class Locks:
 
     @asynccontextmanager
     async def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AsyncIterator[None]:
-        """Have the body run while no other process works on a container, or, with None, on a network.
+        """Run the body while no other process uses a container or, with None, a network.
+
+        The body has not run if an error is raised.
 
         Raises:
-            NetworkBusy: Others did not end in time; the body has not run, as with the next ones.
-            PluginStillRuns: A plugin that a killed process has left behind cannot be ended.
+            NetworkBusy: Other processes did not end in time.
+            PluginStillRuns: A plugin of a killed process cannot be killed.
             CacheError: The directory cannot be used.
         """
         check_network_name(network)
@@ -103,10 +105,10 @@ class Locks:
             yield
 
     async def _lock(self, network: str, container: Path | None, take: _Take) -> tuple[ExitStack, bool]:
-        """Lock a container, or a network; return whether work on the container was cut off."""
+        """Lock a container or a network; return whether earlier work on the container was interrupted."""
         interrupted = False
         with ExitStack() as held:
-            # Always in this order, so that nobody waits in a circle.
+            # Always in this order, to prevent deadlock.
             held.callback(os.close, (await take(self._directory, fcntl.LOCK_SH))[0])
             make_durably(self._files)
             how = fcntl.LOCK_EX if container is None else fcntl.LOCK_SH
@@ -118,7 +120,7 @@ class Locks:
             return held.pop_all(), interrupted
 
     async def _lock_everything(self, container: Path | None, take: _Take) -> tuple[ExitStack, bool]:
-        """Lock the directory against everybody, as there is no room for a file."""
+        """Lock the whole directory, because there is no room for a file."""
         with ExitStack() as held:
             held.callback(os.close, (await take(self._directory, fcntl.LOCK_EX))[0])
             return held.pop_all(), container is not None and _is_there(container)
@@ -133,7 +135,7 @@ def _is_there(file: Path) -> bool:
 
 
 def _try_take(path: Path, how: int) -> tuple[int, bool] | None:
-    """Lock a file, which is made if it is missing, or a directory; return None if another one has it."""
+    """Lock a file (created if missing) or a directory; return None if another process holds the lock."""
     made = False
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -145,7 +147,7 @@ def _try_take(path: Path, how: int) -> tuple[int, bool] | None:
         made = True
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_nlink:  # else who had it has just removed it
+        if os.fstat(descriptor).st_nlink:  # else its previous holder has just removed it
             kept, descriptor = descriptor, -1
             return kept, made
     except BlockingIOError:
@@ -157,10 +159,10 @@ def _try_take(path: Path, how: int) -> tuple[int, bool] | None:
 
 
 def _end_plugins(running_dir: Path, container_id: str) -> None:
-    """End the plugins that a killed process has left behind.
+    """Kill the plugins that a killed process has left behind.
 
     Raises:
-        PluginStillRuns: That cannot be done.
+        PluginStillRuns: A plugin cannot be killed.
     """
     ended = kill_orphaned_plugins(running_dir, [container_id], limit_s=_STRAY_LIMIT_S)
     if ended:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What DEL and CHECK are given: list, attachment and result of ADD, as far as they are remembered and of use.
+"""The inputs of DEL and CHECK, restored from a cached attachment: list, attachment and result of ADD.
 
-What has been kept by libcni may lack the namespace, plugins of sub-directories, or all but the result; what is damaged
-is as good as lost.
+A record written by libcni may lack the namespace, the plugins from sub-directories, or everything except the result.
+Damaged parts count as missing.
 """
 
 import logging
@@ -36,12 +36,12 @@ _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 def find_list_of_add(
     cached: CachedAttachment, current: NetworkConfigurationList | None
 ) -> NetworkConfigurationList | None:
-    """Return the list that was used for ADD, None if it has not been kept, or is of no use.
+    """Return the list that was used for ADD, None if it was not stored or is unusable.
 
     Args:
-        cached: What is remembered.
-        current: The network's present list, if there is one: where libcni has not kept plugins from other files, they
-            are taken from there.
+        cached: The cached attachment.
+        current: The network's current list, if there is one. It supplies the plugins from other files, which libcni
+            does not store.
     """
     if cached.configuration is None:
         return None
@@ -49,7 +49,7 @@ def find_list_of_add(
         if "plugins" in cached.configuration:
             further = _further_plugins(cached, current) if current is not None else ()
             return NetworkConfigurationList.from_document(cached.configuration, further=further)
-        # libcni's AddNetwork, which knows no lists, keeps the configuration of its one plugin.
+        # libcni's AddNetwork, which has no lists, stores the configuration of its single plugin.
         return NetworkConfigurationList.from_plugin_document(cached.configuration)
     except (BadConfiguration, JsonError) as exc:
         log.warning("cache.bad_configuration", extra={"network": cached.network, "reason": str(exc)})
@@ -57,12 +57,12 @@ def find_list_of_add(
 
 
 def document_of_delete(used: NetworkConfigurationList) -> JsonObject:
-    """Return what is kept of the list of a DEL that has begun: it is whole, whatever other files there will be."""
+    """Return the list to store for a DEL that has begun; it is complete, independent of other files."""
     return {**used.document, _ONLY_INLINED: True}
 
 
 def find_result_of_add(cached: CachedAttachment) -> Result | None:
-    """Return the result for a DEL, which goes on without one rather than not at all."""
+    """Return the result for DEL, None if there is none or it is damaged: DEL runs without it then."""
     if cached.result is None:
         return None
     try:
@@ -75,12 +75,12 @@ def find_result_of_add(cached: CachedAttachment) -> Result | None:
 def attachment_of_add(cached: CachedAttachment, result: Result | None, given: Attachment | None) -> Attachment:
     """Return the attachment that was given to ADD.
 
-    libcni has kept the namespace only since 1.2, the arguments since 0.8; of before there is nothing but the result.
+    libcni stores the namespace since 1.2 and the arguments since 0.8; older files contain only the result.
 
     Args:
-        cached: What is remembered.
-        result: The remembered result: if nothing else tells the namespace, its interface does.
-        given: What the caller gives now, None for nothing.
+        cached: The cached attachment.
+        result: The cached result; its interface names the namespace if nothing else does.
+        given: The attachment as the caller gives it now, None if it does not.
     """
     kept = cached.attachment
     if kept.netns:
@@ -91,15 +91,15 @@ def attachment_of_add(cached: CachedAttachment, result: Result | None, given: At
 
 
 def is_cut_off(cached: CachedAttachment, stored: NetworkConfigurationList) -> bool:
-    """Return whether ADD has not come to its end."""
+    """Return whether ADD was interrupted."""
     return cached.added_plugins is not None and cached.added_plugins < len(stored.plugins)
 
 
 def lists_of_adds(
-    network: NetworkConfigurationList, remembered: Iterable[CachedAttachment]
+    network: NetworkConfigurationList, cached_attachments: Iterable[CachedAttachment]
 ) -> list[NetworkConfigurationList]:
-    """Return a list, and those that attachments were added with; equal ones once."""
-    used = [find_list_of_add(cached, network) for cached in remembered]
+    """Return `network` and the lists that cached attachments were added with, without duplicates."""
+    used = [find_list_of_add(cached, network) for cached in cached_attachments]
     lists: list[NetworkConfigurationList] = []
     seen: set[bytes] = set()
     for one in (network, *filter(None, used)):
@@ -116,7 +116,7 @@ def _sandbox(result: Result | None, ifname: str) -> str:
 
 
 def _further_plugins(cached: CachedAttachment, current: NetworkConfigurationList) -> Sequence[JsonObject]:
-    """Return the plugins that libcni had from other files, and has not kept: those of a list that is still the same."""
+    """Return the plugins that libcni took from other files and did not store, if the list is otherwise unchanged."""
     kept = cached.configuration or {}
     if cached.boot_id or str(kept.get(_ONLY_INLINED)).lower() == "true":
         return ()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A runtime with a memory, what libcni's `CNIConfig` is: whoever uses it need not store anything.
+"""A runtime with a cache, the counterpart of libcni's `CNIConfig`: its callers need not store anything.
 
-An attachment is remembered before its first plugin runs, with each plugin's result as it comes, and until its DEL has
-succeeded. Whatever happens in between, a crash included, what DEL needs is there.
+An attachment is cached before its first plugin runs, updated with each plugin's result, and removed when its DEL has
+succeeded. So DEL has what it needs even after a crash.
 """
 
 import logging
@@ -44,15 +44,15 @@ _NOTHING_RAN: Final = (InvalidParameter, NetworkBusy, PluginNotFound, VersionUns
 
 
 class CachedRuntime:
-    """Adds, checks and deletes attachments, and knows which there are.
+    """Adds, checks, deletes and lists attachments.
 
-    DEL, CHECK and GC are given what ADD was given: the stored list, namespace, arguments and result, not what the
-    caller or the configuration directory has by now. What is remembered is read, used and changed while nobody else
-    works on the container: no other task of this object, and no other process with the same cache.
+    DEL, CHECK and GC use the list, namespace, arguments and result that were stored at ADD, not what the caller or the
+    configuration directory has now. Every operation locks the container against other tasks of this object and other
+    processes with the same cache.
 
     Args:
         runtime: Runs the plugins.
-        cache: Remembers the attachments.
+        cache: The cache of attachments.
         boot_id: The kernel's boot ID. No namespace outlives a boot, but attachments of an earlier one may still hold
             addresses and rules.
         wait_s: How long to wait for other tasks, and as long again for other processes, in seconds.
@@ -73,19 +73,19 @@ class CachedRuntime:
     async def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network and return the last plugin's result.
 
-        An attachment of an earlier boot is deleted first. If a plugin fails, all of them are asked to delete what they
-        have done, before the error is raised; where one fails whose ADD was good, a note at the error tells it, and the
-        attachment is still remembered. Cancellation undoes nothing: the attachment is remembered, and a `delete` owed.
+        An attachment from an earlier boot is deleted first. If a plugin fails, DEL runs before the error is raised. If
+        that DEL fails too, a note on the error says so and the attachment stays cached. Cancellation undoes nothing:
+        the attachment stays cached and needs a `delete`.
 
         Args:
             network: The list.
             attachment: The container.
 
         Raises:
-            AttachmentExists: It has been added already, or is about to be.
+            AttachmentExists: It exists already, or another task is adding it.
             InvalidParameter, PluginNotFound, VersionUnsupported, NetworkBusy: Nothing has been executed.
             PluginError, BadResult: A plugin failed.
-            CacheError: It cannot be remembered. Nothing has been executed, or all has been undone.
+            CacheError: It cannot be cached. Nothing has been executed, or everything has been undone.
         """
         with self._adding(network.name, attachment.key):
             negotiated = await self._runtime.negotiate(network)
@@ -122,17 +122,16 @@ class CachedRuntime:
                     else:
                         await self._deletion.run(cached, network)
                 except CniError as failed:
-                    exc.add_note(f"it could not be undone, so that a DEL is still owed: {failed}")
+                    exc.add_note(f"it could not be undone, so a DEL is still pending: {failed}")
                 raise
 
     async def check(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
-        """Ask the plugins whether an attachment is as they made it (CNI SPEC "Checking an attachment").
+        """Ask the plugins whether an attachment is still as ADD left it (CNI SPEC "Checking an attachment").
 
         Raises:
-            VerbUnsupported: The version of its list has no CHECK; nothing has been executed, as with the next ones.
-            NotAttached: It is not remembered, or its ADD has not told a result, or its DEL has begun: plugins would
-                complain of that.
-            CacheDamaged: What was remembered cannot be understood.
+            VerbUnsupported: The version of its list has no CHECK; nothing has been executed.
+            NotAttached: It is not cached, its ADD has no result, or its DEL has begun; nothing has been executed.
+            CacheDamaged: The cached record is unreadable; nothing has been executed.
             CniError: As `Runtime.check`.
         """
         async with self._place(network.name, attachment.container_id):
@@ -150,20 +149,20 @@ class CachedRuntime:
             await self._runtime.check(used, attachment_of_add(cached, result, attachment), result)
 
     async def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
-        """Delete a container from a network, and forget the attachment.
+        """Delete a container from a network and remove the attachment from the cache.
 
-        It may be repeated, and resumes then: plugins whose DEL has completed do not run again. One that is not
-        remembered, or damaged, is deleted as it is given here, without a result. If another attachment has one of the
-        addresses by now, plugins that find their rules by address alone receive no result, and leave its rules.
+        A repetition resumes: plugins whose DEL has completed do not run again. An attachment that is not cached, or
+        damaged, is deleted with the parameters given here and without a result. If another attachment now has one of
+        the addresses, plugins that find their rules by address alone receive no result and leave its rules.
 
         Args:
             network: The list.
             attachment: The container.
-            force: Forget the attachment even if plugins fail, or cannot be run. All run that can; what fails is logged,
-                and what those plugins made stays.
+            force: Forget the attachment even if plugins fail or cannot be run. Failures are logged, and what those
+                plugins created stays.
 
         Raises:
-            CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still remembered.
+            CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
         async with self._place(network.name, attachment.container_id):
             cached = await self._find_readable(network.name, attachment.key, force=force)
@@ -176,16 +175,16 @@ class CachedRuntime:
                 await self._cache.remove(network.name, attachment.key)
 
     async def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
-        """Delete an attachment with nothing but what is remembered of it: its network may have no configuration now.
+        """Delete an attachment with only its cached record: its network may have no configuration any more.
 
-        What is remembered by now counts; if that is nothing, it has been deleted, and nothing happens.
+        The record is read again; if it is gone, the attachment has been deleted and nothing happens.
 
         Args:
             cached: The attachment.
             force: As with `delete`.
 
         Raises:
-            BadConfiguration: Its list has not been kept.
+            BadConfiguration: Its list was not stored.
             CniError: As `delete`.
         """
         key = cached.attachment.key
@@ -198,33 +197,33 @@ class CachedRuntime:
                 await self._deletion.run(found, None, force=force)
 
     async def forget(self, network: str, key: AttachmentKey) -> None:
-        """Forget an attachment whose plugins cannot be asked any more: what they made for it stays.
+        """Forget an attachment whose plugins can no longer run; what they created stays.
 
         Raises:
-            NetworkBusy: Others are at work on the container; nothing has changed.
+            NetworkBusy: Another operation uses the container; nothing has changed.
             CacheError: The cache cannot be written.
         """
         async with self._place(network, key.container_id):
             await self._cache.remove(network, key)
 
     async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
-        """Delete every remembered attachment to a network that is not valid, then run the plugins' own GC.
+        """Delete every cached attachment to a network that is not valid, then run the plugins' GC.
 
-        That runs once for the list, and once for each other list that an attachment was added with: a plugin that was
-        taken out of the list may still hold something.
+        GC runs once for the list and once for each other list that an attachment was added with, because a plugin that
+        was removed from the list may still hold resources.
 
-        An attachment whose ADD is under way now, or begins or goes on in another process before its turn has come, is
-        valid, whether it is among `valid` or not. So is, for the plugins, one whose DEL fails: it is still remembered.
-        Others wait only while the plugins' own GC runs.
+        An attachment that is being added while GC runs, here or in another process, counts as valid. So does, for the
+        plugins, an attachment whose DEL failed: it is still cached. Other operations wait only while the plugins' GC
+        runs.
 
         Args:
             network: The list; with `disableGC` nothing happens.
-            valid: The attachments to be left alone. There is no default: none at all is a decision.
+            valid: The attachments to keep. There is no default, because an empty set deletes all of them.
 
         Raises:
-            GcFailed: With all that went wrong; the rest has been done.
+            GcFailed: Contains all errors; everything else has been done.
             CacheError: The attachments cannot be listed; nothing has been done.
-            TypeError: Something in `valid` is no `AttachmentKey`; nothing has been done.
+            TypeError: An item of `valid` is not an `AttachmentKey`; nothing has been done.
         """
         keys = frozenset(freeze_keys(valid))
         if network.disable_gc:
@@ -253,13 +252,13 @@ class CachedRuntime:
             raise GcFailed(network.name, errors)
 
     async def attachments(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
-        """Return what is remembered, of one network or of all."""
+        """Return the cached attachments of one network or of all."""
         return await self._cache.list(network)
 
     async def _delete_stale(
         self, cached: CachedAttachment, network: NetworkConfigurationList, spared: Collection[tuple[str, AttachmentKey]]
     ) -> None:
-        """Delete what was found stale, unless it is in use, or another's, by the time that its turn has come."""
+        """Delete a stale attachment, unless it has been replaced or is in use once it is locked."""
         key = cached.attachment.key
         async with self._place(network.name, key.container_id):
             if (network.name, key) not in spared and await self._cache.find(network.name, key) == cached:
@@ -271,7 +270,7 @@ class CachedRuntime:
 
     @asynccontextmanager
     async def _place(self, network: str, container_id: str) -> AsyncIterator[None]:
-        """Have the body run while nobody else, task or process, works on the container, and no GC on the network."""
+        """Run the body while no other task or process uses the container or runs GC on the network."""
         async with (
             self._gates.attachment(network, container_id),
             self._cache.hold(network, container_id, wait_s=self._wait_s),
@@ -279,9 +278,9 @@ class CachedRuntime:
             yield
 
     async def _find_readable(self, network: str, key: AttachmentKey, *, force: bool = False) -> CachedAttachment | None:
-        """Return what is remembered of an attachment; what is damaged must keep nobody from deleting or adding.
+        """Return a cached attachment; a damaged record counts as missing, so that it cannot prevent ADD or DEL.
 
-        What is of an unknown kind has been written by somebody who knows it, and is left to him, unless by force.
+        A record of an unknown format belongs to another program and is an error, unless `force` is set.
         """
         try:
             return await self._cache.find(network, key)
@@ -296,7 +295,7 @@ class CachedRuntime:
 
     @contextmanager
     def _adding(self, network: str, key: AttachmentKey) -> Iterator[None]:
-        """Let nobody else add the same meanwhile, and no GC that began before take it for stale."""
+        """Refuse concurrent ADDs of the same attachment, and keep GCs that have begun from treating it as stale."""
         identity = (network, key)
         if identity in self._in_add:
             raise AttachmentExists(network, key.container_id, key.ifname)

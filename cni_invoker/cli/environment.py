@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the tool is told by its environment, by the same names as cnitool; pure."""
+"""The tool's settings from its environment, with the same names as cnitool; pure."""
 
 import hashlib
 import os
@@ -17,40 +17,40 @@ __all__ = ["container_id", "find_configuration_dir", "find_plugin_dirs", "parse_
 
 _CONFIGURATION_DIR: Final = Path("/etc/cni/net.d")
 _PLUGIN_DIRS: Final = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
-"""Where plugins are by convention, and where Debian has them; cnitool knows neither and needs `CNI_PATH`."""
+"""The conventional plugin directory and Debian's; cnitool has no default and needs `CNI_PATH`."""
 
 _IFNAME: Final = "eth0"
 _DIGEST_BYTES: Final = 10
 
 
 def find_configuration_dir(environment: Mapping[str, str]) -> Path:
-    """Return where network configurations are: `NETCONFPATH`."""
+    """Return the directory of network configurations, from `NETCONFPATH`."""
     return Path(environment.get("NETCONFPATH") or _CONFIGURATION_DIR)
 
 
 def find_plugin_dirs(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return where plugins are: `CNI_PATH`, separated by colons."""
+    """Return the plugin directories, from `CNI_PATH`, which is separated by colons."""
     named = environment.get("CNI_PATH", "")
     return tuple(Path(directory) for directory in named.split(os.pathsep) if directory) or _PLUGIN_DIRS
 
 
 def container_id(netns: str) -> str:
-    """Return the ID that cnitool gives to the container of a namespace, by the namespace's absolute path."""
+    """Return cnitool's container ID for a namespace, which it derives from the namespace's absolute path."""
     return f"cnitool-{hashlib.sha512(os.fsencode(netns)).digest()[:_DIGEST_BYTES].hex()}"
 
 
 def parse_attachment(netns: str, environment: Mapping[str, str], *, ifname: str | None = None) -> Attachment:
-    """Return what is to be attached.
+    """Return the attachment that the arguments and the environment describe.
 
     Args:
         netns: Path of the network namespace.
         environment: `CNI_IFNAME`, `CNI_ARGS` (`K=V;K2=V2`) and `CAP_ARGS` (a JSON object).
-        ifname: The interface's name, if it has been told otherwise.
+        ifname: The interface's name, overrides `CNI_IFNAME`.
 
     Raises:
-        InvalidParameter: One of them is not of its form.
+        InvalidParameter: A value is malformed.
     """
-    # abspath keeps two slashes at the beginning, as POSIX has it; Go, and so the ID, does not.
+    # abspath keeps two leading slashes, as POSIX says; Go, whose result the ID is made from, does not.
     absolute = f"/{os.path.abspath(netns).lstrip('/')}"  # noqa: PTH100  # Path.resolve would follow links
     return Attachment(
         container_id=container_id(absolute),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the tool prints: documents on standard output, and what is for a reader on standard error."""
+"""Output of the tool: documents on standard output, messages for people on standard error."""
 
 import logging
 from collections.abc import Iterable
@@ -29,25 +29,25 @@ __all__ = [
 ]
 
 _WORDS: Final = {
-    "cache.bad_configuration": "the remembered configuration of {network} is not used, but the present one: {reason}",
-    "cache.bad_result": "the remembered result of {network} is not used: {reason}",
-    "cache.damaged": "what is remembered in {place} is not used: {reason}",
-    "cache.unreadable": "{file} is left out: {reason}",
-    "cache.progress_not_stored": "what has been deleted so far cannot be remembered, and a repetition begins again: "
+    "cache.bad_configuration": "the cached configuration of {network} is unusable; the current one is used: {reason}",
+    "cache.bad_result": "the cached result of {network} is not used: {reason}",
+    "cache.damaged": "the cached attachment in {place} is not used: {reason}",
+    "cache.unreadable": "{file} is skipped: {reason}",
+    "cache.progress_not_stored": "the progress of the del cannot be stored; a repetition starts from the beginning: "
     "{place}: {reason}",
-    "delete.incomplete": "what was made for {network} may be left: {error}",
-    "lock.unavailable": "other processes are not kept from making the same iptables chains at once: "
+    "delete.incomplete": "resources of {network} may have been left behind: {error}",
+    "lock.unavailable": "other processes may create the same iptables chains concurrently: "
     "no lock in {directory}: {reason}",
-    "plugins.ended": "ended what a killed process had left behind for {container_id}: {pids}",
-    "plugins.not_kept": "if this is killed, the plugin that runs is not ended by the next add or del: "
+    "plugins.ended": "killed processes that were left behind for {container_id}: {pids}",
+    "plugins.not_kept": "if this process is killed, the next add or del does not stop the plugin that it runs: "
     "{directory} cannot be written: {reason}",
-    "plugin.delete_failed": "plugin {plugin} did not undo its add, but the others were asked all the same: {error}",
+    "plugin.delete_failed": "plugin {plugin} did not undo its add, but the other plugins have run: {error}",
 }
-"""What the package's warnings are to a reader."""
+"""The package's warnings as messages for people."""
 
 
 class Messages(logging.Handler):
-    """Shows what plugins say on standard error, as libcni lets it through, and the package's own warnings."""
+    """Shows the standard error of plugins, as libcni does, and the package's own warnings."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a record."""
@@ -58,14 +58,14 @@ class Messages(logging.Handler):
 
 
 def print_json(value: JsonValue) -> None:
-    """Print a document as Go's plugins and cnitool print it."""
+    """Print a document in the same format as cnitool and plugins written in Go."""
     click.echo(render_json(value, indent=4))
 
 
 def print_error(exc: CniError) -> None:
-    """Print an error as a plugin would (CNI SPEC "Error"), and for a reader.
+    """Print an error as a plugin would (CNI SPEC "Error"), and as text for people.
 
-    A plugin's own message is `msg` as it is; which plugin it was, and all else that is known, are `details`.
+    `msg` is the plugin's own message, if the error is a plugin's; `details` names the plugin and has all other facts.
     """
     text = "; ".join((str(exc), *getattr(exc, "__notes__", ())))
     error: dict[str, JsonValue] = {"cniVersion": SUPPORTED_VERSIONS[-1], "code": exc.code, "msg": text}
@@ -76,7 +76,7 @@ def print_error(exc: CniError) -> None:
 
 
 def print_usage_error(exc: click.UsageError) -> None:
-    """Print what is wrong with a command line as an error of CNI's, and for a reader."""
+    """Print an error in the command line as a CNI error, and as text for people."""
     print_json(
         {"cniVersion": SUPPORTED_VERSIONS[-1], "code": ErrorCode.INVALID_ENVIRONMENT, "msg": exc.format_message()}
     )
@@ -84,7 +84,7 @@ def print_usage_error(exc: click.UsageError) -> None:
 
 
 def render_index(index: ConfigurationIndex) -> JsonObject:
-    """Return which files give networks their lists, and which are of no use, as JSON."""
+    """Return the networks with their files, and the unusable files, as JSON."""
     networks = tuple(map(index.find, index.names))
     return {
         "networks": [
@@ -122,7 +122,7 @@ def render_index_text(index: ConfigurationIndex) -> str:
 
 
 def render_attachments(attachments: Iterable[CachedAttachment]) -> JsonObject:
-    """Return what is remembered, as JSON."""
+    """Return the cached attachments as JSON."""
     return {
         "attachments": [
             {
@@ -162,7 +162,7 @@ def _addresses(cached: CachedAttachment) -> tuple[str, ...]:
 
 
 def _state(cached: CachedAttachment) -> str:
-    """Return how far ADD and DEL of an attachment have come."""
+    """Return the state of an attachment."""
     if cached.deleted is not None:
         return "del not completed"
     used = find_list_of_add(cached, None)

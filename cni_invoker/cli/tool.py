@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The command `cni-invoker`, a drop-in for cnitool.
 
-Results are JSON on standard output, and so are errors, in the form in which CNI plugins print theirs; what is meant for
-a reader is on standard error. It ends with 0 or, whatever went wrong, with 1, as cnitool does.
+Results and errors are JSON on standard output, errors in the format of CNI plugins. Messages for people go to standard
+error. The exit status is 0 on success and 1 on any error, as for cnitool.
 """
 
 import asyncio
@@ -59,13 +59,13 @@ _cache_dir = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=DEFAULT_CACHE_DIR,
     show_default=True,
-    help="Where attachments are remembered, in libcni's form.",
+    help="Directory of the attachment cache, in libcni's format.",
 )
 
 
 def main() -> None:
     """Run the tool with this process's arguments and environment, and end the process."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who has inherited that it is ignored learns no exit status
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is inherited as ignored, exit statuses are lost
     logger = logging.getLogger("cni_invoker")
     logger.addHandler(Messages())
     logger.setLevel(logging.DEBUG)
@@ -76,7 +76,7 @@ def main() -> None:
     except click.ClickException as exc:
         exc.show()
     except click.Abort:
-        click.echo("interrupted; an attachment that was begun is remembered, and needs a del", err=True)
+        click.echo("interrupted; an attachment whose add has begun is cached and needs a del", err=True)
     except CniError as exc:
         print_error(exc)
     else:
@@ -98,7 +98,7 @@ def _cli() -> None:
     CNI_IFNAME   name of the interface                        [eth0]
     CNI_ARGS     arguments for plugins, K=V;K2=V2
     CAP_ARGS     capability arguments, a JSON object
-    """  # noqa: D301  # \b is click's: what follows is shown as it is
+    """  # noqa: D301  # \b tells click not to wrap the next paragraph
 
 
 @_cli.command("add")
@@ -118,7 +118,7 @@ def _add(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
 @_ifname
 @_cache_dir
 def _check(network: str, netns: str, ifname: str | None, cache_dir: Path) -> None:
-    """Ask the plugins whether an attachment is as they made it."""
+    """Ask the plugins whether an attachment is still as add left it."""
     found, attachment = _find_network(network), _attachment(netns, ifname)
     _run(lambda: _cached_runtime(cache_dir).check(found, attachment))
 
@@ -127,15 +127,15 @@ def _check(network: str, netns: str, ifname: str | None, cache_dir: Path) -> Non
 @_network
 @_netns
 @_ifname
-@click.option("--container-id", metavar="ID", help="The container, if it was not added by its namespace.")
-@click.option("--force", is_flag=True, help="Forget the attachment even if plugins fail; what they made stays.")
+@click.option("--container-id", metavar="ID", help="The container ID, if it was not derived from the namespace.")
+@click.option("--force", is_flag=True, help="Forget the attachment even if plugins fail; what they created stays.")
 @_cache_dir
 def _del(
     network: str, netns: str, *, ifname: str | None, container_id: str | None, force: bool, cache_dir: Path
 ) -> None:
     """Detach a network namespace.
 
-    It needs no configuration as long as the attachment is remembered.
+    It needs no configuration as long as the attachment is cached.
     """
     attachment = _attachment(netns, ifname)
     if container_id is not None:
@@ -143,7 +143,7 @@ def _del(
     try:
         _run(lambda: _delete(network, attachment, cache_dir, force=force))
     except (PluginError, CacheDamaged, CacheUnknown) as exc:
-        exc.add_note("the attachment is still remembered: repeat the del, or forget it with del --force")
+        exc.add_note("the attachment is still cached: repeat the del, or forget it with del --force")
         raise
 
 
@@ -152,9 +152,9 @@ def _del(
 @_as_json
 @_cache_dir
 def _attachments(network: str | None, as_json: bool, cache_dir: Path) -> None:
-    """List the attachments that are remembered.
+    """List the cached attachments.
 
-    Those whose add or del has not completed are marked; a del deletes them.
+    Those whose add or del has not completed are marked; a del removes them.
     """
     found = _run(lambda: FileCache(cache_dir).list(network))
     if as_json:
@@ -166,20 +166,20 @@ def _attachments(network: str | None, as_json: bool, cache_dir: Path) -> None:
 @_cli.command("gc")
 @_network
 @_ignored_netns
-@click.option("--valid", multiple=True, metavar="ID/IFNAME", help="An attachment to be left alone. Repeatable.")
-@click.option("--all", "everything", is_flag=True, help="Leave none alone.")
+@click.option("--valid", multiple=True, metavar="ID/IFNAME", help="An attachment to keep. Repeatable.")
+@click.option("--all", "everything", is_flag=True, help="Keep none.")
 @_cache_dir
 def _gc(network: str, valid: tuple[str, ...], everything: bool, cache_dir: Path) -> None:
     """Delete the attachments to a network that are not valid.
 
-    Unlike cnitool, which takes all of them for stale, it wants to be told.
+    Unlike cnitool, which deletes all of them, it needs --valid or --all.
     """
     found = _find_network(network)
     keys = frozenset(map(_parse_key, valid))
     if bool(keys) == everything:
-        there = _run(lambda: FileCache(cache_dir).list(network))
-        names = ", ".join(f"{one.attachment.container_id}/{one.attachment.ifname}" for one in there) or "none"
-        raise click.UsageError(f"say which attachments are valid, or --all to delete every one; there are: {names}")
+        cached = _run(lambda: FileCache(cache_dir).list(network))
+        names = ", ".join(f"{one.attachment.container_id}/{one.attachment.ifname}" for one in cached) or "none"
+        raise click.UsageError(f"name the valid attachments, or use --all to delete every one; cached are: {names}")
     _run(lambda: _cached_runtime(cache_dir).gc(found, keys))
 
 
@@ -197,7 +197,7 @@ def _status(network: str) -> None:
 def _version(network: str) -> None:
     """Print the CNI versions that the plugins support.
 
-    The one that is used for the network is printed too.
+    The version that is used for the network is printed too.
     """
     found = _find_network(network)
     report = _run(lambda: run_preflight(_runtime(), found))
@@ -216,7 +216,7 @@ def _version(network: str) -> None:
 @_ignored_netns
 @_as_json
 def _validate(network: str, as_json: bool) -> None:
-    """Look for what could keep a network from working.
+    """Look for problems of a network.
 
     Nothing is changed.
     """
@@ -284,13 +284,13 @@ async def _delete(network: str, attachment: Attachment, cache_dir: Path, *, forc
         except CacheError as exc:
             if not force:
                 raise
-            click.echo(f"no plugin is asked: {exc}", err=True)
+            click.echo(f"no plugin was run: {exc}", err=True)
             await runtime.forget(network, attachment.key)
             return
         if cached is None:
             missing.add_note(
-                f"no attachment of {attachment.container_id}/{attachment.ifname} to it is remembered: "
-                "cni-invoker attachments lists those that are"
+                f"no attachment of {attachment.container_id}/{attachment.ifname} to it is cached: "
+                "see cni-invoker attachments"
             )
             raise
         await runtime.delete_cached(cached, force=force)
@@ -303,9 +303,9 @@ async def _report_status(runtime: Runtime, network: NetworkConfigurationList) ->
 
 
 def _run(work: Callable[[], Coroutine[None, None, _T]]) -> _T:
-    """Do `work` in an event loop; SIGTERM and SIGHUP end it like Ctrl-C, so that no plugin is left running."""
+    """Run `work` in an event loop; SIGTERM and SIGHUP interrupt it like Ctrl-C, so that no plugin is left running."""
 
-    async def until_told() -> _T:
+    async def until_signalled() -> _T:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # this is a coroutine
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -314,6 +314,6 @@ def _run(work: Callable[[], Coroutine[None, None, _T]]) -> _T:
         return await work()
 
     try:
-        return asyncio.run(until_told())
+        return asyncio.run(until_signalled())
     except asyncio.CancelledError as exc:
         raise click.Abort from exc

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Directories of network configurations: which file gives a network its list, and which files are of no use.
+"""Directories of network configurations: which file defines a network, and which files are unusable.
 
-One broken file never hides another. Files are read when they change, not when they are asked for.
+A broken file never hides another one. Files are read when they change, not on every lookup.
 """
 
 import os
@@ -28,30 +28,30 @@ from spec import JsonObject
 __all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]
 
 _FILE_BYTES: Final = 1 << 20
-"""A configuration has some kilobytes; what is larger than this is something else."""
+"""A larger file is not a configuration; those have some kilobytes."""
 
 _SETTLED_NS: Final = 50_000_000
-"""Time stamps of files are as coarse as the kernel's tick, up to 10 ms: a file that was read so soon after a change may
-have changed once more without showing it, and is read again."""
+"""File times have the resolution of the kernel's tick, up to 10 ms. A file that was read this soon after a change may
+have changed again with the same time, so it is read again."""
 
 _Stat = tuple[int, int, int, int, int] | int
-"""A file as it was: device, inode, size, time of modification and of change; or the errno of looking at it."""
+"""State of a file: device, inode, size, times of modification and change; or the errno of `stat`."""
 
 _Signature = tuple[_Stat, tuple[tuple[str, _Stat], ...]] | None
-"""All that a list was made of: its file, and the files with further plugins beside it; or None, which is like no other,
-where one of them has not settled."""
+"""State of all files of a list: its own file and those with further plugins. None if one of them changed so recently
+that it has to be read again."""
 
 _Outcome = NetworkConfigurationList | BadConfiguration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShadowedConfiguration:
-    """A good file that is not used, because another one before it describes the same network.
+    """A valid file that is not used because an earlier file describes the same network.
 
     Attributes:
         name: Name of the network.
         file: The file that is not used.
-        by: The file that is.
+        by: The file that is used.
     """
 
     name: str
@@ -60,12 +60,12 @@ class ShadowedConfiguration:
 
 
 class ConfigurationIndex:
-    """What a sequence of directories had in it at one moment; it never changes.
+    """The content of configuration directories at one moment; immutable.
 
     Attributes:
         directories: The directories, in order of precedence.
-        problems: One error for each file or directory that cannot be used.
-        shadowed: The files that are good, but come too late.
+        problems: One error for each unusable file or directory.
+        shadowed: The valid files that are not used.
     """
 
     def __init__(self, directories: Iterable[Path], outcomes: Iterable[_Outcome]) -> None:
@@ -93,7 +93,7 @@ class ConfigurationIndex:
         """Return the list of the network `name`.
 
         Raises:
-            ConfigurationNotFound: There is none; it says what there is, and which files are broken.
+            ConfigurationNotFound: There is none; the error lists the existing names and the broken files.
         """
         found = self._chosen.get(name)
         if found is None:
@@ -110,12 +110,12 @@ class ConfigurationIndex:
 
 
 class ConfigurationDirectories:
-    """Directories of network configurations, as they are now.
+    """Directories of network configurations.
 
-    In each directory all `.conflist` files come first, then all `.conf` and `.json` files, both in the order of their
-    names (libcni's `LoadNetworkConf`); an earlier directory comes before a later one. The first file that describes a
-    network is used. A directory that is not there is empty. Sub-directories hold no networks, only further plugins of
-    lists (`read_configuration`).
+    In each directory all `.conflist` files come first, then all `.conf` and `.json` files, both sorted by name
+    (libcni's `LoadNetworkConf`); earlier directories come first. The first file that describes a network is used. A
+    missing directory counts as empty. Sub-directories contain no networks, only further plugins of lists
+    (`read_configuration`).
 
     Args:
         directories: The directories, in order of precedence.
@@ -126,16 +126,16 @@ class ConfigurationDirectories:
         self.look_in(directories)
 
     def look_in(self, directories: Sequence[Path]) -> None:
-        """Look in other directories from now on, in order of precedence."""
+        """Use other directories from now on, in order of precedence."""
         self._directories = tuple(dict.fromkeys(directories))
         self._index = ConfigurationIndex(self._directories, ())
         self._seen: list[tuple[str, _Signature]] = []
 
     def index(self) -> ConfigurationIndex:
-        """Return what is in the directories now.
+        """Return the current content of the directories.
 
-        The same object as long as nothing changes, which costs a listing of each directory and a `stat` of each file;
-        only files that changed are read.
+        It lists each directory, calls `stat` for each file, and reads only changed files. It returns the same object as
+        long as nothing has changed.
         """
         now_ns = time.time_ns()
         seen = list(self._scan())
@@ -146,7 +146,7 @@ class ConfigurationDirectories:
         return self._index
 
     def _scan(self) -> Iterator[tuple[str, _Signature]]:
-        """Give the path and the signature of each configuration file, in order of precedence."""
+        """Yield the path and the signature of each configuration file, in order of precedence."""
         for directory in self._directories:
             try:
                 with os.scandir(directory) as scan:
@@ -179,7 +179,7 @@ class ConfigurationDirectories:
 
 
 def _split(entries: Iterable[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
-    """Return files and directories apart."""
+    """Return the files and the directories."""
     files: list[os.DirEntry[str]] = []
     folders: list[os.DirEntry[str]] = []
     for entry in entries:
@@ -190,12 +190,12 @@ def _split(entries: Iterable[os.DirEntry[str]]) -> tuple[list[os.DirEntry[str]],
 def _is_directory(entry: os.DirEntry[str] | Path) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself, for one; who reads it will tell
+    except OSError:  # for example a link to itself; reading it will report the error
         return False
 
 
 def _scan_further(folder: os.DirEntry[str]) -> Iterator[tuple[str, _Stat]]:
-    """Give the files of a sub-directory that may belong to a list, whose name is only known when it is read."""
+    """Yield the files of a sub-directory that may belong to a list; the list's name is known only when it is read."""
     try:
         names = sorted(os.listdir(folder))  # noqa: PTH208  # the hot path: no Path object per name
     except OSError as exc:
@@ -224,13 +224,13 @@ def _has_settled(signature: _Signature, now_ns: int) -> bool:
 
 
 def read_configuration(file: Path) -> NetworkConfigurationList:
-    """Return the list that one file describes, and the files with further plugins beside it.
+    """Read a list from its file and from the files with its further plugins.
 
-    A list that does not say `loadOnlyInlinedPlugins` goes on in the files `NAME/*.conf` of its directory, NAME being
-    the network's, in the order of their names (CNI SPEC §1, libcni's `NetworkConfFromFile`).
+    A list without `loadOnlyInlinedPlugins` continues in the files `NAME/*.conf` of its directory, NAME being the
+    network's name, in the order of their names (CNI SPEC §1, libcni's `NetworkConfFromFile`).
 
     Raises:
-        BadConfiguration: One of them cannot be read, or is no configuration.
+        BadConfiguration: One of the files cannot be read, or is not a configuration.
     """
     return parse_configuration(_read(file), file, lambda name: _read_further(file.parent / name))
 
@@ -248,7 +248,7 @@ def _read_further(directory: Path) -> list[JsonObject]:
 
 def _read(file: Path) -> bytes:
     try:
-        # A FIFO would wait for a writer for ever, and a device may never end.
+        # Opening a FIFO would wait for a writer, and a device may never end.
         if file.exists() and not file.is_file():
             raise BadConfiguration("error reading it: not a regular file", file=file)
         with file.open("rb") as opened:

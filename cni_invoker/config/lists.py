@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""From a JSON document to a network configuration list; pure.
+"""Parses JSON documents into network configuration lists; pure.
 
-The document is the truth: it is kept whole, unknown keys and all, and is what plugins are given and what is stored for
-DEL. The typed view beside it has what the runtime itself must know.
+The original document is authoritative: it is kept whole, including unknown keys; plugins receive it, and it is stored
+for DEL. The typed view has what the runtime itself needs.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,13 +39,13 @@ __all__ = [
 ]
 
 LIST_SUFFIX: Final = ".conflist"
-"""A file of this suffix is a network configuration list."""
+"""Suffix of a network configuration list."""
 
 PLUGIN_SUFFIXES: Final = (".conf", ".json")
-"""A file of these suffixes is the configuration of a single plugin, as it was before CNI 0.3.0."""
+"""Suffixes of the configuration of a single plugin, the format from before CNI 0.3.0."""
 
 FURTHER_SUFFIX: Final = ".conf"
-"""A file of this suffix, in a sub-directory called after a network, is a further plugin of its list."""
+"""Suffix of a further plugin of a list, in a sub-directory named after the network."""
 
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 _check_list: Final = load_validator("cni/list")  # now, because later there may be no descriptor to read it with
@@ -58,9 +58,9 @@ class PluginConfiguration:
 
     Attributes:
         type: Name of the plugin's executable.
-        ipam_type: Name of the IPAM plugin's, to which it delegates; None if it has none.
-        capabilities: What it declares to understand in `runtimeConfig`.
-        document: The whole configuration, as it was read.
+        ipam_type: Name of the executable of its IPAM plugin, None if it has none.
+        capabilities: The capabilities that it declares.
+        document: The whole configuration, unchanged.
     """
 
     type: str
@@ -71,18 +71,18 @@ class PluginConfiguration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfigurationList:
-    """A network as CNI knows it: plugins, run one after the other (CNI SPEC §1).
+    """A CNI network: plugins that run one after the other (CNI SPEC §1).
 
     Attributes:
         name: Name of the network.
-        cni_version: The version that its plugins are spoken to in.
-        cni_versions: The versions that it offers, newest first; what `cni_version` may become by negotiation.
+        cni_version: The version of the requests to its plugins.
+        cni_versions: The versions that it offers, newest first; negotiation chooses `cni_version` from them.
         plugins: At least one.
-        disable_check: CHECK must not be run.
-        disable_gc: GC must not be run.
-        document: The whole list, as it was read and with all plugins in it; `from_document` makes the same list of it
-            again. Numbers, the order of keys, and unknown keys are as they were written.
-        source: The file it was read from, None if it comes from elsewhere.
+        disable_check: CHECK must not run.
+        disable_gc: GC must not run.
+        document: The whole list, including plugins from other files; `from_document` parses it into an equal list.
+            Numbers, the order of keys, and unknown keys are unchanged.
+        source: The file that it was read from, None if it does not come from a file.
     """
 
     name: str
@@ -98,15 +98,15 @@ class NetworkConfigurationList:
     def from_document(
         cls, document: JsonValue, *, source: Path | None = None, further: Sequence[JsonObject] = ()
     ) -> Self:
-        """Return the list that `document` describes, fresh from a file or from where it was stored.
+        """Parse a list that was read from a file or that was stored.
 
         Args:
             document: The list.
-            source: The file it was read from.
-            further: Plugins from other files, which come after its own.
+            source: The file that it was read from.
+            further: Plugins from other files, which follow its own.
 
         Raises:
-            BadConfiguration: The document is no network configuration list.
+            BadConfiguration: The document is not a network configuration list.
         """
         try:
             found = _check_list(document)
@@ -137,10 +137,10 @@ class NetworkConfigurationList:
 
     @classmethod
     def from_plugin_document(cls, document: JsonValue, *, source: Path | None = None) -> Self:
-        """Return the list of one plugin that the configuration of a single plugin stands for.
+        """Parse the configuration of a single plugin into a list of one plugin.
 
         Raises:
-            BadConfiguration: The document is no plugin configuration.
+            BadConfiguration: The document is not a plugin configuration.
         """
         try:
             found = _check_plugin(document)
@@ -152,19 +152,16 @@ class NetworkConfigurationList:
 
     @property
     def plugin_types(self) -> tuple[str, ...]:
-        """The names of all executables it needs, each plugin's before that of its IPAM plugin."""
+        """The names of all executables that it needs; each plugin precedes its IPAM plugin."""
         return tuple(name for plugin in self.plugins for name in (plugin.type, plugin.ipam_type) if name)
 
     def with_plugins(self, chosen: Sequence[PluginConfiguration]) -> Self:
-        """Return the list of these plugins alone, each of them one of its own."""
+        """Return the list with only the given plugins, which must be its own."""
         documents = [plugin.document for plugin in chosen]
         return replace(self, plugins=tuple(chosen), document={**self.document, "plugins": documents})
 
     def with_version(self, version: str) -> Self:
-        """Return the list as it is when its plugins are spoken to in `version`.
-
-        Its document offers nothing else: read again from where it was stored, it is of that version.
-        """
+        """Return the list with `version` as its only version, also in its document."""
         if (version,) == self.cni_versions:
             return self
         others = {key: value for key, value in self.document.items() if key != "cniVersions"}
@@ -178,16 +175,16 @@ def _none(_: str) -> Sequence[JsonObject]:
 def parse_configuration(
     data: bytes, file: Path, find_further: Callable[[str], Sequence[JsonObject]] = _none
 ) -> NetworkConfigurationList:
-    """Return the list that a file's content describes; the file's suffix tells whether it is one plugin's or a list.
+    """Parse a file's content; the file's suffix decides whether it is a list or a single plugin.
 
     Args:
         data: The content.
         file: The file.
-        find_further: Is called with the name of a list that is not complete by itself (`loadOnlyInlinedPlugins`), and
-            returns the plugins that come after its own.
+        find_further: Called with the name of a list that does not set `loadOnlyInlinedPlugins`; returns the plugins
+            from other files, which follow its own.
 
     Raises:
-        BadConfiguration: It is not JSON, with line and column, or no network configuration.
+        BadConfiguration: It is not JSON (with line and column), or not a network configuration.
     """
     document = _parse_document(data, file)
     if not file.name.endswith(LIST_SUFFIX):
@@ -205,10 +202,10 @@ def _parse_document(data: bytes, file: Path) -> JsonValue:
 
 
 def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
-    """Return the plugin that a file beside a list adds to it.
+    """Parse a file that adds a plugin to a list.
 
     Raises:
-        BadConfiguration: It is not JSON, with line and column, or no plugin configuration.
+        BadConfiguration: It is not JSON (with line and column), or not a plugin configuration.
     """
     try:
         document = _check_plugin(_parse_document(data, file))
@@ -219,18 +216,18 @@ def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
 
 
 def _find_incomplete(document: JsonValue) -> str | None:
-    """Return the name of a list that may have plugins in other files; None if it has not, or is broken anyway."""
+    """Return the name of a list that may have plugins in other files; None if it has none or is invalid."""
     try:
         found = _check_list(document)
         name = get_str(found, "name")
-        check_network_name(name)  # it becomes a part of a path
+        check_network_name(name)  # it becomes part of a path
         return None if _flag(found, _ONLY_INLINED) else name
     except (JsonError, InvalidParameter):
         return None
 
 
 def _require_plugins(document: JsonObject) -> None:
-    """Raise `JsonError` in libcni's words if a list has no plugins."""
+    """Raise `JsonError` with libcni's wording if a list has no plugins."""
     only_inlined = _flag(document, _ONLY_INLINED)
     if "plugins" in document and not get_objects(document, "plugins"):
         raise JsonError("no plugins in list")
@@ -254,7 +251,7 @@ def _parse_plugin(document: JsonObject) -> PluginConfiguration:
 
 
 def _flag(document: JsonObject, key: str) -> bool:
-    """Return a boolean that may also be written as a string, in any case, as libcni allows."""
+    """Return a boolean; like libcni, accept it as a string in upper or lower case."""
     value = document.get(key, False)
     if isinstance(value, str):
         if value.lower() not in {"true", "false"}:

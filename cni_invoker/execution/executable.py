@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Why the kernel did not execute a file, in better words than its own; nothing is executed here.
+"""Explains why the kernel did not execute a file; nothing is executed here.
 
-It explains, it does not decide: with binfmt_misc a program for another architecture runs.
+It only explains a failure: with binfmt_misc a program for another architecture runs.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Final
 __all__ = ["find_obstacle"]
 
 _HEAD_BYTES: Final = 256
-"""The kernel, too, reads the interpreter from so much of a script (BINPRM_BUF_SIZE)."""
+"""How much of a script the kernel reads to find its interpreter (BINPRM_BUF_SIZE)."""
 
 _MACHINES: Final = {
     3: "i386",
@@ -28,20 +28,21 @@ _MACHINES: Final = {
     243: "riscv64",
     258: "loongarch64",
 }
-"""ELF's `e_machine`, by the names of `uname -m` where it has one."""
+"""Names of ELF's `e_machine`, as in `uname -m`."""
 
 
 def find_obstacle(path: Path) -> str | None:
-    """Return what would keep the kernel from executing a file, None if nothing of that kind is seen.
+    """Return why the kernel would not execute a file, None if no reason is found.
 
-    Seen are a program for another architecture, a script whose interpreter is missing, and what is neither.
+    The reasons that it finds: a program for another architecture, a script whose interpreter is missing, and a file
+    that is neither a program nor a script.
     """
     try:
         with path.open("rb") as opened:
             head = opened.read(_HEAD_BYTES)
         with Path("/proc/self/exe").open("rb") as opened:
             own = opened.read(_HEAD_BYTES)
-    except OSError:  # who may execute it need not be allowed to read it
+    except OSError:  # a file may be executable but not readable
         return None
     if head.startswith(b"#!"):
         return _script_obstacle(head)
@@ -55,7 +56,7 @@ def find_obstacle(path: Path) -> str | None:
 
 
 def _elf_machine(head: bytes) -> int | None:
-    """Return `e_machine` of an ELF header (elf(5)), None if it is none."""
+    """Return `e_machine` of an ELF header (elf(5)), None if it is not an ELF header."""
     if len(head) < 20 or not head.startswith(b"\x7fELF"):  # noqa: PLR2004  # the field's end
         return None
     return int.from_bytes(head[18:20], "big" if head[5] == 2 else "little")  # noqa: PLR2004  # ELFDATA2MSB

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Carries out one request: runs the plugin and tells apart its answer and the ways in which it can fail."""
+"""Executes one request: runs the plugin and returns its answer or raises the matching error."""
 
 import asyncio
 import errno
@@ -31,27 +31,27 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TEXT_BUSY_PAUSE_S: Final = 0.05
-"""Copying a plugin into its place takes about this long."""
+"""Copying a plugin's file takes about this long."""
 
 _SHOWN_CHARACTERS: Final = 500
 _ERROR_BYTES: Final = 1 << 16
-"""An error is looked for in so much of the end of the standard output."""
+"""How much of the end of the standard output is searched for an error."""
 _ERROR_STARTS: Final = 50
-"""And at so many of the first and of the last `{` in there: the event loop waits meanwhile."""
+"""How many of the first and of the last `{` are tried, because the search blocks the event loop."""
 _check_error: Final = load_validator("cni/error")  # now, because later there may be no descriptor to read it with
 _OF_A_LOG: Final = frozenset({"level", "lvl", "severity", "ts", "time", "timestamp", "logger"})
-"""Keys of a line of a log that is written as JSON, which has a `msg` as an error has."""
+"""Keys of a JSON log line, which has a `msg` like an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a plugin printed that ended well.
+    """The output of a plugin that succeeded.
 
     Attributes:
         plugin: The plugin's type.
-        verb: What it was asked to do.
+        verb: The operation.
         stdout: Its standard output, from the beginning.
-        stdout_complete: False if there was more of it than is kept.
+        stdout_complete: False if it was truncated.
         stderr_tail: The last lines of its standard error.
     """
 
@@ -62,9 +62,9 @@ class Output:
     stderr_tail: tuple[str, ...]
 
     def parse(self, parse: Callable[[bytes], T]) -> T:
-        """Return what `parse` makes of the standard output; if it raises `BadResult`, the plugin is named.
+        """Return the standard output parsed by `parse`; add the plugin's name to a `BadResult` that it raises.
 
-        So is one that has printed more than it may. To verbs without a result all of that is nothing.
+        Truncated output is a `BadResult` too. Verbs without a result need not call this.
         """
         try:
             if not self.stdout_complete:
@@ -82,20 +82,20 @@ async def execute(
     limits: Limits,
     on_started: Callable[[int], None] = lambda _: None,
 ) -> Output:
-    """Run a plugin and return what it printed.
+    """Run a plugin and return its output.
 
-    Cancellation kills the plugin and all it started.
+    Cancellation kills the plugin and its process group.
 
     Args:
-        request: What it is asked.
-        path: Its executable.
+        request: The request.
+        path: The plugin's executable.
         deadline: When it must have ended, on the event loop's clock.
-        limits: Grace and sizes.
-        on_started: Is called with its process ID as soon as it runs.
+        limits: Grace period and sizes.
+        on_started: Called with its process ID as soon as it runs.
 
     Raises:
-        PluginNotStarted: The kernel does not execute it.
-        PluginTimeout: It did not end by itself in time.
+        PluginNotStarted: The kernel could not execute it.
+        PluginTimeout: It did not end in time.
         PluginFailed: It ended with an error.
     """
     ended = await _run(request, path, deadline, limits, on_started)
@@ -126,7 +126,7 @@ async def _run(
     request: Request, path: Path, deadline: float, limits: Limits, on_started: Callable[[int], None]
 ) -> Ended:
     loop = asyncio.get_running_loop()
-    patience = min(deadline, loop.time() + limits.text_busy_s)
+    retry_until = min(deadline, loop.time() + limits.text_busy_s)
     while True:
         try:
             return await run_program(
@@ -141,7 +141,7 @@ async def _run(
                 on_started=on_started,
             )
         except OSError as exc:
-            if exc.errno != errno.ETXTBSY or loop.time() + _TEXT_BUSY_PAUSE_S > patience:
+            if exc.errno != errno.ETXTBSY or loop.time() + _TEXT_BUSY_PAUSE_S > retry_until:
                 reason = _why_not_started(exc, path)
                 raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
         await asyncio.sleep(_TEXT_BUSY_PAUSE_S)
@@ -185,7 +185,7 @@ def _signal_name(number: int) -> str:
 def _find_error(stdout: bytes) -> JsonObject | None:
     """Return the last CNI error that a plugin printed.
 
-    It should be all there is; but some plugins print a result first (cni#571), or lines of a log, before or after it.
+    It should be the whole output, but some plugins also print a result (cni#571) or log lines before or after it.
     """
     text = stdout[-_ERROR_BYTES:].decode("utf-8", "replace")
     starts = [brace.start() for brace in re.finditer("{", text)]
@@ -194,9 +194,9 @@ def _find_error(stdout: bytes) -> JsonObject | None:
     decoder = json.JSONDecoder()
     found, end = None, 0
     for start in starts:
-        if start < end:  # a part of the value before
+        if start < end:  # inside the previous value
             continue
-        with suppress(ValueError, RecursionError):  # it is no JSON, or no error
+        with suppress(ValueError, RecursionError):  # it is not JSON, or not an error
             value, end = decoder.raw_decode(text, start)
             error = _check_error(value)
             if found is None or _likeness(error) >= _likeness(found):
@@ -205,7 +205,7 @@ def _find_error(stdout: bytes) -> JsonObject | None:
 
 
 def _likeness(error: JsonObject) -> tuple[bool, bool]:
-    """Return a sort key: what is no line of a log is more of an error, and then what has a code."""
+    """Return a sort key: objects that are not log lines rank highest, then those with a code."""
     return _OF_A_LOG.isdisjoint(error), bool(error.get("code"))
 
 

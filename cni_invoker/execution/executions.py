@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Executions of plugins: found, in their turn, within their time, and again where a plugin asks for it."""
+"""Executes plugins: finds them, limits concurrency and time, and retries when a plugin asks for it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,24 +20,24 @@ from cni_invoker.verbs import Verb
 __all__ = ["ExecutionObserver", "Executions"]
 
 _ANSWERS: Final = frozenset({Verb.STATUS, Verb.VERSION})
-"""For these, "try again later" is the answer."""
+"""Verbs for which "try again later" is a valid answer."""
 
 
 class ExecutionObserver(Protocol):
-    """Learns what plugins cost. Called in the task that waits for the plugin, after each execution, good or bad."""
+    """Observes how long plugins take. Called after each execution, successful or not, in the task that waits for it."""
 
     def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
-        """Take note that `plugin` was executed for `verb` and took `duration_s` seconds, waiting not included."""
+        """Record an execution of `plugin` for `verb` that took `duration_s` seconds, without the wait for a slot."""
 
 
 class Executions:
-    """Executes plugins, no more than allowed at once; DEL has places of its own, which no hung ADD can take.
+    """Executes a limited number of plugins at once; DEL has its own slots, so ADDs that hang cannot block it.
 
     Args:
-        plugin_dirs: Where plugins are looked for; the first directory that has one wins.
-        limits: Times, sizes and numbers.
-        observer: Is told of every execution.
-        running: Keeps which plugins run.
+        plugin_dirs: Where plugins are searched; the first directory that has the plugin wins.
+        limits: Timeouts, sizes and counts.
+        observer: Called after every execution.
+        running: Records which plugins run.
     """
 
     def __init__(
@@ -54,46 +54,45 @@ class Executions:
         """Return the executable of a plugin.
 
         Raises:
-            PluginNotFound: There is none.
+            PluginNotFound: No plugin directory has it.
         """
         return find_plugin(plugin_type, self._plugin_dirs)
 
     async def run(
         self,
         request: Request,
-        alone: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+        exclusive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         *,
         place: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         undo: Callable[[], Request] | None = None,
         complete: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
-        """Carry out a request as soon as it is its turn; what `alone` returns is held meanwhile.
+        """Execute a request as soon as there is a free slot.
 
-        A plugin that says "try again later" (error code 11) is asked again after a pause, and given up after the last
-        pause of the limits.
+        A plugin that reports "try again later" (error code 11) is retried after each pause of the limits.
 
         Args:
             request: The request.
-            alone: Is called before each attempt.
-            place: The same; what it returns is held instead of one of the places that are counted here.
-            undo: Gives the request that must succeed between two attempts; if it fails, that is noted at the plugin's
-                error, and there is no further attempt.
-            complete: Is awaited with the request when it is its turn, just before each attempt; what it returns is
-                carried out. What it raises is raised, and that attempt executes nothing.
+            exclusive: Called before each attempt; returns a lock that is held during it.
+            place: Called before each attempt; returns a slot that is held during it, instead of one of this object's.
+            undo: Returns a request that must succeed between two attempts. If it fails, a note is added to the plugin's
+                error and there is no further attempt.
+            complete: Awaited with the request just before each attempt, when it has its slot; returns the request to
+                execute. Its exception is raised, and the attempt executes nothing.
 
         Raises:
             PluginNotFound, PluginNotStarted, PluginTimeout, PluginFailed: As `execute`.
         """
         for pause_s in () if request.verb in _ANSWERS else self._limits.retry_pauses_s:
             try:
-                return await self._run(request, alone(), self._place(request, place), complete)
+                return await self._run(request, exclusive(), self._place(request, place), complete)
             except PluginFailed as exc:
                 if not exc.is_transient:
                     raise
                 if undo is not None:
                     await self._undo(undo(), exc)
             await asyncio.sleep(pause_s)
-        return await self._run(request, alone(), self._place(request, place), complete)
+        return await self._run(request, exclusive(), self._place(request, place), complete)
 
     def _place(
         self, request: Request, place: Callable[[], AbstractAsyncContextManager[None]] | None
@@ -112,7 +111,7 @@ class Executions:
     async def _run(
         self,
         request: Request,
-        alone: AbstractAsyncContextManager[None],
+        exclusive: AbstractAsyncContextManager[None],
         place: AbstractAsyncContextManager[None],
         complete: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
@@ -122,7 +121,7 @@ class Executions:
         async with AsyncExitStack() as turn:
             try:
                 async with asyncio.timeout(wait_s):
-                    await turn.enter_async_context(alone)
+                    await turn.enter_async_context(exclusive)
                     await turn.enter_async_context(place)
             except TimeoutError as exc:
                 raise PluginTimeout(

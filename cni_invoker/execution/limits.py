@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""How long a plugin may take, how much it may say, and how many run at once."""
+"""Limits on plugins: time, output, and how many run at once."""
 
 import os
 from dataclasses import dataclass, field
@@ -21,31 +21,29 @@ class Limits:
     """The limits of a `Runtime`.
 
     Attributes:
-        add_s: How long one plugin may take for ADD, in seconds, from when it starts.
-        delete_s: The same for DEL. Each execution has a limit of its own, so that DEL has all of it after an ADD that
-            used up all of its.
-        check_s: The same for CHECK.
-        port_s: How much longer each of these three may take for each port that the plugin publishes. `portmap` runs
-            iptables several times per port, which takes longer the more rules there are (measured with 1.9.1 on two
-            processors: 300 ports take 10 s, and 1000 more than a minute).
-        ports_s: The most that is added for ports, however many they are: a plugin that hangs must end some time.
-        gc_s: The same for GC.
-        status_s: The same for STATUS, which should not do much.
-        version_s: The same for VERSION, which should do nothing.
-        wait_s: How long an operation waits for others on the same container or for GC on the same network, and each
-            execution for its turn.
-        retry_pauses_s: The pauses after which a plugin is asked again that said "try again later" (error code 11).
-        grace_s: How long a plugin has to end after SIGTERM before it gets SIGKILL; also how long a process it left
-            behind may keep its output open after its end.
-        text_busy_s: How long to try again to start a plugin whose file is just being written (ETXTBSY).
-        stdout_bytes: How much of the standard output is kept. A result is some kilobytes; more than this is an error.
-        stderr_bytes: How much of the standard error, from its end, is kept.
-        stderr_lines: How many lines of that an error shows.
-        executions: How many plugins run at once for DEL, and for everything else; where the caller of a DEL limits that
-            itself it does not count.
-        descriptors: The soft limit of open descriptors that a plugin gets, for a caller that has raised its own; None
-            leaves it the caller's. Programs that use select(2), or close all descriptors that they might have, do
-            badly with a high one.
+        add_s: Limit for one plugin's ADD, in seconds, from its start.
+        delete_s: Limit for one plugin's DEL. It is independent of the ADD before it.
+        check_s: Limit for one plugin's CHECK.
+        port_s: Extra time for ADD, DEL and CHECK per port that the plugin publishes. `portmap` runs iptables several
+            times per port, which takes longer the more rules there are (measured with 1.9.1 on two processors: 10 s for
+            300 ports, more than a minute for 1000).
+        ports_s: Upper limit of the extra time for ports, so that a plugin that hangs is always killed eventually.
+        gc_s: Limit for one plugin's GC.
+        status_s: Limit for one plugin's STATUS, which should be quick.
+        version_s: Limit for one plugin's VERSION, which should do no work.
+        wait_s: How long an operation waits for other operations on the same container or for GC on the same network,
+            and an execution for a free slot.
+        retry_pauses_s: Pauses before each retry of a plugin that reports "try again later" (error code 11).
+        grace_s: Time between SIGTERM and SIGKILL; also how long a process that the plugin left behind may keep its
+            output open.
+        text_busy_s: How long to retry starting a plugin whose file is being written (ETXTBSY).
+        stdout_bytes: How much standard output is kept. A result has some kilobytes; more than this is an error.
+        stderr_bytes: How much standard error is kept, from its end.
+        stderr_lines: How many lines of that an error message shows.
+        executions: How many plugins run at once for DEL, and as many for everything else. It does not apply to a DEL
+            whose caller limits that itself.
+        descriptors: The plugin's soft limit of open descriptors, for a caller that has raised its own; None: inherited.
+            A high limit breaks programs that use select(2) and slows those that close all possible descriptors.
     """
 
     add_s: float = 60.0
@@ -67,7 +65,7 @@ class Limits:
     descriptors: int | None = None
 
     def timeout_s(self, verb: Verb, ports: int = 0) -> float:
-        """Return how long one execution for `verb` may take, in seconds, of a plugin that is given so many ports."""
+        """Return the limit for one execution of `verb`, in seconds, with the number of ports to publish."""
         ports_s = min(ports * self.port_s, self.ports_s)
         match verb:
             case Verb.ADD:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ends plugins that have outlived their runtime.
+"""Kills plugins that outlived their runtime.
 
-A runtime that is killed leaves the plugins behind that it was waiting for. They would go on with an ADD while it is
-undone, or after that. Which they are is known from `running`: each leads a session of its own, and what it runs, its
-IPAM plugin or iptables, is in that session, also when the plugin itself has been killed. Whatever is in such a session
-is ended, and nothing else. A daemon that a plugin has started on purpose is in a session of its own, or in that of a
-plugin that has ended by itself, which is not kept any more.
+When a runtime is killed, the plugins that it was waiting for keep running: they would continue an ADD while it is being
+undone, or afterwards. The directory `running` identifies them. Each plugin leads its own session, which contains
+whatever it runs, such as its IPAM plugin or iptables, even after the plugin itself was killed. All processes of such a
+session are killed, and nothing else. A daemon that a plugin started on purpose has its own session, or is in the
+session of a plugin that has ended normally and is no longer recorded.
 
-A session that has lost its leader is known by the container's ID in the environment of one of its processes: only then
-its number cannot be that of a later one. The same is true of a plugin whose process ID could not be kept, because the
-runtime was killed just then.
+A session without its leader is identified by the container's ID in the environment of one of its processes; otherwise
+its number might have been reused. The same applies to a plugin whose process ID was not recorded because the runtime
+was killed at that moment.
 """
 
 import os
@@ -37,11 +37,11 @@ __all__ = ["OrphanedPlugin", "find_orphaned_plugins", "kill_orphaned_plugins"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanedPlugin:
-    """A plugin that runs on without its runtime, or a process in its session.
+    """A plugin that outlived its runtime, or a process in its session.
 
     Attributes:
         pid: The process ID.
-        container_id: The container that the plugin is at work for.
+        container_id: The container that the plugin works for.
         command: Its command line.
     """
 
@@ -54,19 +54,19 @@ class OrphanedPlugin:
 
 
 def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None, *, limit_s: float) -> tuple[int, ...]:
-    """Kill the plugins that run on for some containers without their runtime, with all in their sessions.
+    """Kill the orphaned plugins of some containers, with all processes in their sessions.
 
-    To be called before anything else is done for these containers. Plugins whose runtime lives are left alone, and so
-    are this process, which may be a plugin itself, and those that have started it.
+    Call it before any other operation on these containers. Plugins whose runtime is alive are left alone. So are this
+    process, which may be a plugin itself, and its ancestors.
 
     Args:
-        directory: Where the runtime kept which plugins it ran.
+        directory: Where the runtime recorded its running plugins.
         container_ids: The containers, None for all.
-        limit_s: How long to wait for the end of all of them together, in seconds. Each gets its signal all the same.
+        limit_s: How long to wait for the end of all processes together, in seconds. Each is signalled in any case.
 
     Returns:
-        The process IDs of all that were killed. `find_orphaned_plugins` tells whether any is still there, because it
-        hangs in the kernel.
+        The process IDs of all killed processes. `find_orphaned_plugins` shows whether any of them still exists because
+        it hangs in the kernel.
 
     Raises:
         OSError: The directory cannot be read.
@@ -75,7 +75,7 @@ def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None
     executions = find_abandoned(directory, container_ids)
     sessions = _find_sessions(executions)
     killed: dict[Process, None] = {}
-    # The leaders first: they start no more then. What they have started may have started something meanwhile.
+    # Leaders first, so that they start no more processes. Repeat for processes that were started meanwhile.
     running = tuple(leader for leader in _members(sessions) if leader.pid == leader.session) or _members(sessions)
     while running and (time.monotonic() < deadline or not killed.keys() >= set(running)):
         killed.update(dict.fromkeys(_kill_all(running, deadline)))
@@ -103,24 +103,25 @@ def find_orphaned_plugins(directory: Path, container_ids: Collection[str] | None
 
 
 def _find_sessions(executions: Collection[Execution]) -> Mapping[int, Execution]:
-    """Return the sessions that plugins lead, or have led, as far as there is a process in them."""
-    there = tuple(processes()) if executions else ()
+    """Return the sessions of plugins that still contain a process."""
+    existing = tuple(processes()) if executions else ()
     spared = set(own_sessions()) if executions else set()
     sessions: dict[int, Execution] = {}
     for execution in executions:
-        sessions.update((session, execution) for session in _sessions_of(execution, there) if session not in spared)
+        found = _sessions_of(execution, existing)
+        sessions.update((session, execution) for session in found if session not in spared)
     return sessions
 
 
-def _sessions_of(execution: Execution, there: Collection[Process]) -> Iterator[int]:
+def _sessions_of(execution: Execution, existing: Collection[Process]) -> Iterator[int]:
     if execution.leader is None:
-        for process in there:
+        for process in existing:
             is_leader = process.pid == process.session and process.started >= execution.since
             if is_leader and _works_for(process, execution.container_id):
                 yield process.session
         return
     pid, started = execution.leader
-    members = [process for process in there if process.session == pid]
+    members = [process for process in existing if process.session == pid]
     leaders = [process.started for process in members if process.pid == pid]
     if started in leaders or (not leaders and any(_works_for(process, execution.container_id) for process in members)):
         yield pid
@@ -131,7 +132,7 @@ def _works_for(process: Process, container_id: str) -> bool:
 
 
 def _members(sessions: Mapping[int, Execution]) -> tuple[Process, ...]:
-    """Return the processes in sessions; those of a later one that has received the number are left out."""
+    """Return the processes in sessions, except those of a later session that reuses the number."""
     found = tuple(process for process in processes() if process.session in sessions and not process.ended)
     later = set()
     for process in found:
@@ -142,7 +143,7 @@ def _members(sessions: Mapping[int, Execution]) -> tuple[Process, ...]:
 
 
 def _kill_all(running: Iterable[Process], deadline: float) -> Iterator[Process]:
-    """Kill processes, wait for their end, and give those that were there to be killed."""
+    """Kill processes, wait for their end, and yield those that were killed."""
     with ExitStack() as stack:
         ended = select.poll()
         waited_for = 0
@@ -150,7 +151,7 @@ def _kill_all(running: Iterable[Process], deadline: float) -> Iterator[Process]:
             with suppress(OSError):
                 pidfd = os.pidfd_open(process.pid)
                 stack.callback(os.close, pidfd)
-                if find_process(process.pid) == process:  # else it has ended, and its number may be another's
+                if find_process(process.pid) == process:  # else it has ended and its number may be reused
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                     ended.register(pidfd, select.POLLIN)
                     waited_for += 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Where the executables of plugins are."""
+"""Finds the executables of plugins."""
 
 import os
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ __all__ = ["find_plugin"]
 def find_plugin(plugin_type: str, plugin_dirs: Sequence[Path]) -> Path:
     """Return the first executable file called `plugin_type` in the plugin directories.
 
-    Unlike libcni's `FindInPath`, it does not stop at a file that may not be executed (its mode, or a file system that
-    is mounted `noexec`) and fail later: it goes on, and tells of it if there is no better one.
+    Unlike libcni's `FindInPath`, it skips files that are not executable (because of their mode, or a file system that
+    is mounted `noexec`), and reports them if it finds no other.
 
     Raises:
-        PluginNotFound: There is none.
+        PluginNotFound: No directory has an executable file of that name.
         InvalidParameter: The type cannot be the name of a file.
     """
     check_plugin_type(plugin_type)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Runs one program: its input written, its output read, its end noticed, and all of it gone at the end.
+"""Runs one program: writes its input, reads its output, waits for its end, and cleans up its process group.
 
-It knows nothing of CNI. Instead of `asyncio.create_subprocess_exec` it joins `subprocess.Popen`, a pidfd and the event
-loop's readers itself, for three reasons:
+It knows nothing of CNI. Instead of `asyncio.create_subprocess_exec` it combines `subprocess.Popen`, a pidfd and the
+event loop's readers, for three reasons:
 
-* The end of the program is seen before it is reaped. Until then the number of its process group cannot be given to
-  another one, so that a signal to the group never hits a stranger.
-* Under Python 3.11 asyncio starts a thread per child, or wants a process-wide child watcher to be installed; a pidfd
-  needs neither. Measured with `/bin/true`: 0.1 ms less than asyncio's thread.
-* A program may end while another one that it started keeps its pipes open. That is told apart here.
+* The end of the program is seen before it is reaped. Until then its process group ID cannot be reused, so a signal to
+  the group never hits another process.
+* Under Python 3.11 asyncio starts a thread per child or needs a process-wide child watcher; a pidfd needs neither.
+  Measured with `/bin/true`: 0.1 ms less than asyncio's thread.
+* A program may end while a process that it started keeps its pipes open. This module distinguishes the two.
 
 It needs `pidfd_open`, Linux 5.3.
 """
@@ -37,12 +37,12 @@ class Ended:
     """How a program ended.
 
     Attributes:
-        status: Its exit status; -N if signal N ended it; None if it did not end, even after SIGKILL, or if others have
-            taken it: the kernel where SIGCHLD is ignored, or a part of this process that waits for all children.
+        status: Its exit status; -N if signal N ended it; None if it did not end even after SIGKILL, or if the status
+            was lost: to the kernel if SIGCHLD is ignored, or to code in this process that waits for all children.
         timed_out: It did not end by itself in time.
         stdout: Its standard output, from the beginning.
-        stdout_complete: False if there was more of it.
-        stderr: Its standard error, to the end; the beginning may be missing.
+        stdout_complete: False if it was truncated.
+        stderr: The end of its standard error.
         duration_s: How long it took, in seconds.
     """
 
@@ -66,24 +66,24 @@ async def run_program(
     descriptors: int | None = None,
     on_started: Callable[[int], None] = lambda _: None,
 ) -> Ended:
-    """Run a program in a session of its own until it has ended and its output is read.
+    """Run a program in its own session until it has ended and its output is read.
 
-    At the deadline its process group gets SIGTERM, and SIGKILL when the program has ended or the grace is over. The
-    group gets SIGKILL as well if a signal has ended the program, or if it ended in time, but something it left behind
-    keeps the output open for longer than the grace.
+    At the deadline its process group receives SIGTERM, and SIGKILL when the program has ended or the grace period is
+    over. The group also receives SIGKILL if a signal ended the program, or if the program ended in time but a process
+    that it started keeps the output open for longer than the grace period.
 
-    Cancellation kills the group, waits for the end of the program, no longer than the grace, and goes on.
+    Cancellation kills the group and waits for the end of the program, at most for the grace period.
 
     Args:
         path: The program.
-        environment: All of its environment.
-        stdin: All of its standard input; it is no error if the program does not read it.
+        environment: Its whole environment.
+        stdin: Its whole standard input; the program need not read it.
         deadline: When it must have ended, on the event loop's clock.
-        grace_s: The time between a request to end and the enforcement of it, in seconds.
-        stdout_bytes: How much of the standard output is kept, from its beginning; the rest is read and dropped.
-        stderr_bytes: How much of the standard error is kept, from its end.
-        descriptors: Its soft limit of open descriptors, set as soon as it runs; None leaves it this process's.
-        on_started: Is called with its process ID, which is that of its session too, as soon as it runs.
+        grace_s: The time between SIGTERM and SIGKILL, in seconds.
+        stdout_bytes: How much standard output is kept, from its beginning; the rest is read and dropped.
+        stderr_bytes: How much standard error is kept, from its end.
+        descriptors: Its soft limit of open descriptors, set as soon as it runs; None: inherited.
+        on_started: Called with its process ID, which is also its session ID, as soon as it runs.
 
     Raises:
         OSError: It cannot be started.
@@ -114,7 +114,7 @@ async def run_program(
             if not await _happens(child.ended, grace_s):
                 child.send(signal.SIGKILL)
                 await _happens(child.ended, grace_s)
-        if child.was_killed:  # by others; what it had iptables do, for one, must not go on while it is undone
+        if child.was_killed:  # by another process; an iptables that it started must not run on while the ADD is undone
             child.send(signal.SIGKILL)
         if not await _happens(child.drained, grace_s) or timed_out:
             child.send(signal.SIGKILL)
@@ -137,12 +137,12 @@ async def run_program(
 class _Child:
     """A running program, watched by callbacks of the event loop.
 
-    It must be closed. One that still runs then, because it hangs in the kernel, is reaped whenever it ends.
+    It must be closed. A program that still runs then, because it hangs in the kernel, is reaped when it ends.
 
     Attributes:
-        status: Its exit status, or -N for signal N; None as long as it has not been reaped, or if others have done so.
+        status: Its exit status, or -N for signal N; None until it is reaped, or if the status was lost.
         ended: Set when the program has ended.
-        drained: Set when both its outputs have been closed by everyone who had them.
+        drained: Set when all writers have closed both outputs.
     """
 
     def __init__(
@@ -194,25 +194,25 @@ class _Child:
 
     @property
     def was_killed(self) -> bool:
-        """Whether a signal has ended it; it is not reaped by this. No, if others have reaped it."""
+        """Whether a signal has ended it; False if its status was lost. This does not reap it."""
         with suppress(ChildProcessError):
             found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
             return found is not None and found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
         return False
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to its process group, which stays its own until `close`."""
+        """Send a signal to its process group, whose ID is reserved until `close`."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
     def limit_descriptors(self, count: int) -> None:
         """Set its soft limit of open descriptors, if it has not ended."""
-        with suppress(OSError, ValueError):  # it has ended, or the kernel does not let us: then it has what we have
+        with suppress(OSError, ValueError):  # it has ended, or the kernel refuses: then it keeps the inherited limit
             _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
             resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (count, hard))
 
     def close(self) -> None:
-        """Reap it, and close all that is ours."""
+        """Reap it and close our ends of the pipes."""
         self._closed = True
         if not self._stdin.closed:
             self._loop.remove_writer(self._stdin)
@@ -234,7 +234,7 @@ class _Child:
     def _reap(self) -> None:
         with suppress(ChildProcessError):
             self.status = os.waitstatus_to_exitcode(os.waitpid(self._process.pid, 0)[1])
-        # `Popen.wait` would make a status that is lost into success. It must not look for one any more.
+        # `Popen.wait` would report a lost status as success, so keep it from waiting.
         self._process.returncode = 0
 
     def _read(self, pipe: io.FileIO, keep: Callable[[bytes], None]) -> None:
@@ -266,7 +266,7 @@ def _pipe(of_reader: ExitStack, of_writer: ExitStack) -> tuple[io.FileIO, io.Fil
 
 
 async def _happens(event: asyncio.Event, within_s: float) -> bool:
-    """Wait for an event; return whether it came in time."""
+    """Wait for an event; return whether it happened in time."""
     if not event.is_set():
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):

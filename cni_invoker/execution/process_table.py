@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The processes of this machine, as `/proc` shows them."""
+"""The processes of this host, read from `/proc`."""
 
 import os
 import time
@@ -17,15 +17,15 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process. Two are equal if they are the same one: the kernel gives a process ID to others later.
+    """A process. Equality includes the start time, because the kernel reuses process IDs.
 
     Attributes:
         pid: The process ID.
-        parent: That of its parent, 0 if there is none.
-        session: Its session: the process ID that the leader of it has, or had. No other process or session receives
-            that number while there is a process in the session.
-        started: When it started, in clock ticks since the boot.
-        ended: It has ended, and has not been waited for.
+        parent: The parent's process ID, 0 if there is none.
+        session: Its session ID: the process ID of the session's leader. The kernel does not reuse it while there is a
+            process in the session.
+        started: When it started, in clock ticks since boot.
+        ended: Whether it is a zombie.
     """
 
     pid: int
@@ -36,12 +36,12 @@ class Process:
 
 
 def ticks_now() -> int:
-    """Return the present time as in `Process.started`: what starts from now on started then or later."""
+    """Return the current time in the unit of `Process.started`."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
 
 
 def find_process(pid: int) -> Process | None:
-    """Return a process, None if there is none."""
+    """Return a process, None if it does not exist."""
     try:
         text = (_PROC / str(pid) / "stat").read_bytes()
     except OSError:
@@ -53,14 +53,14 @@ def find_process(pid: int) -> Process | None:
 
 
 def processes() -> Iterator[Process]:
-    """Give all processes that there are."""
+    """Yield all processes."""
     for path in _PROC.iterdir():
         if path.name.isdigit() and (process := find_process(int(path.name))) is not None:
             yield process
 
 
 def own_sessions() -> Iterator[int]:
-    """Give the sessions of this process, of its parent, of that one's parent, and so on."""
+    """Yield the sessions of this process and of its ancestors."""
     process = find_process(os.getpid())
     while process is not None:
         yield process.session
@@ -68,7 +68,7 @@ def own_sessions() -> Iterator[int]:
 
 
 def environment_of(process: Process) -> frozenset[bytes]:
-    """Return the variables that a process was started with, `NAME=value`; none if it has ended."""
+    """Return the initial environment of a process as `NAME=value`; empty if it has ended."""
     try:
         variables = (_PROC / str(process.pid) / "environ").read_bytes().split(b"\0")
     except OSError:

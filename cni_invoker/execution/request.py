@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What one execution of a plugin is given: its environment and its standard input; pure."""
+"""The inputs of one execution of a plugin: its environment and its standard input; pure."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ _RESERVED: Final = frozenset({"prevResult", "runtimeConfig"})
 _RESERVED_PREFIX: Final = "cni.dev/"
 
 _VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
-"""The key of GC, as the text of 1.1.0 has it, and as libcni and plugins wrote it before."""
+"""The key of GC in the text of 1.1.0, and the earlier spelling of libcni and plugins."""
 
 _DUMMY: Final = "dummy"
-"""Says libcni to VERSION: some plugins of old ask for variables that this verb does not need."""
+"""libcni's placeholder for VERSION: some old plugins require variables that this verb does not need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +33,10 @@ class Request:
 
     Attributes:
         plugin: The plugin's type.
-        verb: What it is asked to do.
-        environment: All of its environment.
-        stdin: All of its standard input, a JSON object.
-        ports: How many ports it is given to publish, as the capability `portMappings`.
+        verb: The operation.
+        environment: Its whole environment.
+        stdin: Its whole standard input, a JSON object.
+        ports: How many ports it is to publish (capability `portMappings`).
     """
 
     plugin: str
@@ -48,12 +48,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """Makes requests.
+    """A factory of requests.
 
     Attributes:
-        plugin_dirs: Where a plugin may find further plugins (`CNI_PATH`).
-        environment: The environment that plugins inherit; CNI's own variables win.
-        trace: The span they belong to; without one, the environment's variables for it stay as they are.
+        plugin_dirs: Where a plugin searches further plugins (`CNI_PATH`).
+        environment: The environment that plugins inherit; CNI's variables override it.
+        trace: The span that the requests belong to; None: the inherited trace variables are passed on.
     """
 
     plugin_dirs: tuple[Path, ...]
@@ -70,8 +70,8 @@ class Requests:
     ) -> Request:
         """Return the request for ADD, CHECK or DEL to `plugin`, one of the plugins of `network`.
 
-        `network` gives name and version, whatever the plugin's own configuration says; `prev_result` is what the
-        plugin is told of a result, None for nothing.
+        Name and version come from `network`, whatever the plugin's own configuration says. `prev_result` becomes
+        `prevResult`, if it is not None.
         """
         document = _document(network, plugin)
         runtime_config = {key: value for key, value in attachment.capability_args.items() if key in plugin.capabilities}
@@ -93,7 +93,7 @@ class Requests:
     def gc(
         self, network: NetworkConfigurationList, plugin: PluginConfiguration, valid: Collection[AttachmentKey]
     ) -> Request:
-        """Return the request for GC: `valid` are all attachments there are, the others may be cleaned up."""
+        """Return the request for GC; the plugin may delete resources of all attachments that are not in `valid`."""
         attachments: list[JsonValue] = [{"containerID": key.container_id, "ifname": key.ifname} for key in valid]
         document = {**_document(network, plugin), **dict.fromkeys(_VALID_ATTACHMENTS, attachments)}
         return self._request(Verb.GC, plugin.type, document)
@@ -139,7 +139,7 @@ class Requests:
     def _inherited(self) -> Mapping[str, str]:
         if self.trace is None:
             return self.environment
-        # All of one span or nothing: a TRACESTATE from elsewhere belongs to another TRACEPARENT.
+        # Replace all trace variables: an inherited TRACESTATE belongs to another TRACEPARENT.
         others = {key: value for key, value in self.environment.items() if key not in TRACE_VARIABLES}
         return {**others, **self.trace.environment}
 
@@ -147,9 +147,9 @@ class Requests:
 def _document(network: NetworkConfigurationList, plugin: PluginConfiguration) -> dict[str, JsonValue]:
     """Derive a plugin's configuration, CNI SPEC §3 "Deriving execution configuration from plugin configuration".
 
-    Keys that are the runtime's to set do not get through from the administrator's file: a `prevResult` from there would
-    be taken by the first plugin of a list for a chain that never ran. `capabilities` is removed from 1.0.0 on, whose
-    text demands it; plugins of before may expect what libcni has always left in.
+    Keys that only the runtime may set are dropped from the administrator's file: the first plugin of a list would take
+    a `prevResult` from there for the result of an earlier plugin. `capabilities` is removed from 1.0.0 on, as its text
+    requires; older plugins may expect the key, which libcni has always passed on.
     """
     document: dict[str, JsonValue] = {
         key: value

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which plugins run now, in files that outlive a killed runtime.
+"""Records the running plugins in files that survive a killed runtime.
 
-There is a file for each execution for a container, called `<process ID>-<start>-<number>` after the runtime's process:
+Each execution for a container has a file, named `<process ID>-<start>-<number>` after the runtime's process:
 
 ```
 4f2a… 1830267       the container ID, and a time before the plugin was started
 71243 1830268       the plugin's process ID, and when it was started
 ```
 
-The first line is there before the plugin is, the second as soon as it has been started, and the file is removed when
-it has ended. So the file of a process that does not run any more tells what it has left behind. Times are in clock
-ticks since the boot. Nothing needs to be on the disk: no process outlives what the kernel holds in memory.
+The first line is written before the plugin starts and the second right after; the file is removed when the plugin has
+ended. A file whose process no longer runs therefore identifies a plugin that was left behind. Times are in clock ticks
+since boot. Nothing is synced to disk, because no process survives a crash of the kernel.
 """
 
 import errno
@@ -36,13 +36,13 @@ _FILE_MODE: Final = 0o600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """A plugin that was started, or was about to be.
+    """A plugin that was started, or was about to be started.
 
     Attributes:
         file: Its file.
         container_id: The container that it works for.
-        since: It was not started before.
-        leader: Its process ID and when it was started, None if that is not known.
+        since: A time before its start.
+        leader: Its process ID and start time, None if unknown.
     """
 
     file: Path
@@ -52,10 +52,10 @@ class Execution:
 
 
 class RunningPlugins:
-    """Keeps which plugins this process runs.
+    """Records which plugins this process runs.
 
     Args:
-        directory: Where; it is made when it is first needed. Other processes may use it too. None: nowhere.
+        directory: Directory of the files, created on first use; processes may share it. None: nothing is recorded.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -65,12 +65,13 @@ class RunningPlugins:
 
     @contextmanager
     def keep(self, container_id: str) -> Iterator[Callable[[int], None]]:
-        """Have the body run a plugin, and pass the process ID to what this gives, as soon as there is one.
+        """Record a plugin while the body runs it; the body calls the yielded function with the process ID.
 
-        Where no file can be made, that is logged once, and the body runs all the same: a DEL needs no free inode.
+        If no file can be created, this is logged once and the body still runs, because a DEL must not need a free
+        inode.
 
         Args:
-            container_id: The container; empty if the plugin works for none, and then nothing is kept.
+            container_id: The container; empty if the plugin works for none, then nothing is recorded.
         """
         file = self._make(container_id) if container_id and self._directory is not None else None
         if file is None:
@@ -83,7 +84,7 @@ class RunningPlugins:
                 file.unlink()
 
     def _make(self, container_id: str) -> Path | None:
-        assert self._directory is not None  # noqa: S101  # the caller has looked
+        assert self._directory is not None  # noqa: S101  # the caller checks this
         content = f"{container_id} {ticks_now()}\n".encode()
         file = self._directory
         try:
@@ -98,7 +99,7 @@ class RunningPlugins:
                 else:
                     return file
         except OSError as exc:
-            with suppress(OSError):  # it may be there, without content
+            with suppress(OSError):  # it may exist without content
                 file.unlink()
             self._report(exc)
             return None
@@ -124,10 +125,10 @@ def _start_of(pid: int) -> int:
 
 
 def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tuple[Execution, ...]:
-    """Return the executions for some containers whose runtime does not run any more.
+    """Return the executions for some containers whose runtime no longer runs.
 
     Args:
-        directory: As of `RunningPlugins`; there are none if it does not exist.
+        directory: The directory of `RunningPlugins`; it need not exist.
         container_ids: The containers, None for all.
 
     Raises:
@@ -139,7 +140,7 @@ def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tu
     except FileNotFoundError:
         return ()
     for file in files:
-        with suppress(OSError, ValueError):  # removed meanwhile, or none of ours
+        with suppress(OSError, ValueError):  # removed meanwhile, or not one of these files
             if not _runs(file.name):
                 execution = _parse(file)
                 if container_ids is None or execution.container_id in container_ids:
@@ -148,7 +149,7 @@ def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tu
 
 
 def _runs(name: str) -> bool:
-    """Return whether the process runs that a file is called after."""
+    """Return whether the process in a file's name still runs."""
     pid, started, _ = map(int, name.split("-"))
     runtime = find_process(pid)
     return runtime is not None and runtime.started == started and not runtime.ended
@@ -159,7 +160,7 @@ def _parse(file: Path) -> Execution:
     container_id, since = first.split()
     leader = None
     if others:
-        pid, started = map(int, others[-1].split())  # a plugin whose file was busy has been tried before
+        pid, started = map(int, others[-1].split())  # earlier lines are from attempts while the plugin's file was busy
         leader = (pid, started)
     return Execution(file=file, container_id=container_id, since=int(since), leader=leader)
 

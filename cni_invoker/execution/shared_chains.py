@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Lets the first users of the iptables chains that plugins share go one by one, on the whole host.
+"""Serializes, on the whole host, the first users of iptables chains that plugins share.
 
-`portmap`, `firewall`, and masquerading in `bridge` and `ptp` work with chains of the host: whoever comes first makes
-them and jumps to them from the kernel's own. They look first and then write, so several that come first at once each
-write: 16 parallel first ADDs left duplicate jumps in 4 of 4 trials. Once the chains are there, parallel is fine.
+`portmap`, `firewall`, and masquerading in `bridge` and `ptp` use chains of the host. The first user creates them and
+adds jumps from the kernel's chains. Plugins check first and write later, so concurrent first users all write: 16
+parallel first ADDs left duplicate jumps in 4 of 4 trials. Once the chains exist, parallel use is safe.
 
-What is the first is known to each object for itself; the lock is for all of them, in whichever process they are. So a
-process that has just begun waits for the first ADD of another, and its own first ADD goes alone as well.
+Each object tracks for itself which chains exist; the lock is shared by all objects and processes. So a new process
+waits for the first ADD of another one, and runs its own first ADD under the lock as well.
 """
 
 import asyncio
@@ -30,25 +30,25 @@ __all__ = ["DEFAULT_LOCK_DIR", "SharedChains"]
 log = logging.getLogger(__name__)
 
 DEFAULT_LOCK_DIR: Final = Path("/run/cni-invoker")
-"""For all runtimes of a host. The chains do not outlive a boot either."""
+"""Shared by all runtimes of a host. Like the chains, it does not survive a reboot."""
 
 _LOCK: Final = "shared-chains.lock"
 _PAUSE_S: Final = 0.005
-"""Between two attempts to get the lock; a plugin takes some tens of milliseconds."""
+"""Pause between attempts to take the lock; a plugin takes some tens of milliseconds."""
 
 _Kind = tuple[str, int | str]
-"""Whose chains, and of which address family: 4 or 6, or a word for those that are only known afterwards."""
+"""Owner of the chains, and the address family: 4 or 6, or a word if it is known only after the ADD."""
 
 
 class SharedChains:
-    """Knows which shared chains have been made since this object was.
+    """Tracks which shared chains have been created since this object exists, and holds the lock for first users.
 
-    One lock, held by at most one first ADD on the host; nothing else is waited for while another one holds it.
+    At most one first ADD on the host holds the lock; all other ADDs run without it.
 
     Args:
-        directory: Where the lock of all processes is; it is made when it is first needed. None keeps only those apart
-            that use this object. Where no lock can be had, that is said once, and it is as with None: a rule that is
-            there twice does less harm than a host without containers.
+        directory: Directory of the lock file; created on first use. None: only users of this object are serialized. If
+            the lock cannot be created, this is logged once and the object behaves as with None, because a duplicate
+            rule does less harm than a host without containers.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -60,12 +60,12 @@ class SharedChains:
     async def serialize_first_add(
         self, plugin: PluginConfiguration, attachment: Attachment, prev_result: Result | None
     ) -> AsyncIterator[None]:
-        """Run the body, the ADD of `plugin`, alone if it is the first of its kind to succeed.
+        """Run the body, the ADD of `plugin`, under the lock unless one of the same kind has already succeeded.
 
         Args:
             plugin: The plugin.
-            attachment: What it is asked to attach.
-            prev_result: What it is told of the plugins before it.
+            attachment: The attachment.
+            prev_result: The `prevResult` of the plugin.
         """
         kinds = _kinds(plugin, attachment, prev_result)
         if kinds <= self._made:
@@ -86,7 +86,7 @@ class SharedChains:
             yield
             return
         try:
-            # Not by waiting in a thread, which cannot be cancelled.
+            # Polling, because a blocking wait in a thread cannot be cancelled.
             while not _take(descriptor):  # noqa: ASYNC110  # other processes set no event
                 await asyncio.sleep(_PAUSE_S)
             yield
@@ -114,9 +114,9 @@ def _take(descriptor: int) -> bool:
 
 
 def _kinds(plugin: PluginConfiguration, attachment: Attachment, prev_result: Result | None) -> frozenset[_Kind]:
-    """Return which shared chains an ADD of `plugin` makes if it is the first, empty for none.
+    """Return which shared chains an ADD of `plugin` creates if it is the first, empty for none.
 
-    IPv4 and IPv6 have chains of their own, made when an address of the family comes along.
+    IPv4 and IPv6 have separate chains, which are created with the first address of the family.
     """
     match plugin.type:
         case "firewall":
@@ -136,7 +136,7 @@ def _families_of(result: Result | None) -> frozenset[int | str]:
 
 
 def _families_to_come(plugin: PluginConfiguration, attachment: Attachment) -> frozenset[int | str]:
-    """Return the families of the addresses that IPAM will give, or its name where only IPAM knows them."""
+    """Return the families of the addresses that IPAM will assign, or the plugin's name if only IPAM knows them."""
     asked: tuple[JsonValue, ...] = tuple(attachment.capability_args.get(key) for key in ("ips", "ipRanges"))
     arguments = [value for key, value in attachment.args if key == "IP"]
     found = frozenset(_versions([plugin.document.get("ipam"), {"address": [*asked, *arguments]}]))
@@ -144,11 +144,11 @@ def _families_to_come(plugin: PluginConfiguration, attachment: Attachment) -> fr
 
 
 _ADDRESSES: Final = frozenset({"address", "addresses", "ipRanges", "ranges", "subnet"})
-"""Where host-local and static have what they give away."""
+"""Keys under which host-local and static have the addresses that they assign."""
 
 
 def _versions(value: JsonValue) -> Iterator[int]:
-    """Give the IP version of every address in a value, as far as its keys say that it will be given away."""
+    """Yield the IP version of every address in a value that its keys mark as assignable."""
     match value:
         case str():
             for text in value.split(","):  # CNI_ARGS may have several

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The context of a distributed trace, which plugins are told so that their spans become part of it."""
+"""The context of a distributed trace, which is passed to plugins so that their spans become part of it."""
 
 import re
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from cni_invoker.errors import InvalidParameter
 __all__ = ["TRACE_VARIABLES", "TraceContext"]
 
 TRACE_VARIABLES: Final = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
-"""The environment variables that tell it, as in libcni and OpenTelemetry's "Environment Variables as Carriers"."""
+"""The environment variables that carry it, as in libcni and OpenTelemetry's "Environment Variables as Carriers"."""
 
 
-# W3C Trace Context: version ff is forbidden, and so are a trace and a span of nothing but zeros.
+# W3C Trace Context: version ff is forbidden, and so are all-zero trace and span IDs.
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _HEADER: Final = re.compile(r"[\x20-\x7e\t]*")
 
@@ -26,11 +26,11 @@ class TraceContext:
 
     Attributes:
         traceparent: E.g. `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`.
-        tracestate: What tracing systems add of their own, e.g. `congo=t61rcWkgMzE`; empty for nothing.
-        baggage: What the application adds, e.g. `tenant=blue`; empty for nothing.
+        tracestate: Data of tracing systems, e.g. `congo=t61rcWkgMzE`; may be empty.
+        baggage: Data of the application, e.g. `tenant=blue`; may be empty.
 
     Raises:
-        InvalidParameter: One of them is not what W3C says.
+        InvalidParameter: A value violates the W3C format.
     """
 
     traceparent: str
@@ -47,6 +47,6 @@ class TraceContext:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that tell it; none is empty."""
+        """The environment variables that carry it, without empty ones."""
         values = zip(TRACE_VARIABLES, (self.traceparent, self.tracestate, self.baggage), strict=True)
         return {name: value for name, value in values if value}

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Results from one version of the specification to any other, as a table; pure.
+"""Converts results between all versions of the specification, by a table; pure.
 
-There are three forms, and the versions of one form differ in nothing but their names:
+There are three forms; the versions within a form have the same layout:
 
 ```
 FLAT   0.1.0 0.2.0        ip4 and ip6, one address each, with the routes of their family
-LISTS  0.3.0 0.3.1 0.4.0  interfaces, ips that tell their IP version, routes
-PLAIN  1.0.0 1.1.0        ips do not tell it any more, interfaces may have an MTU, a socket and a PCI address
+LISTS  0.3.0 0.3.1 0.4.0  interfaces, ips with a `version` key, routes
+PLAIN  1.0.0 1.1.0        ips without `version`; interfaces may have an MTU, a socket and a PCI address
 ```
 
-What the older form cannot say is lost on the way there: the further keys of interfaces from PLAIN to LISTS; interfaces,
-all but the first address of each family, and all of a route but its destination and next hop from LISTS to FLAT.
-Everything else, keys that nobody here knows included, stays as it is (libcni's `pkg/types`, whose results these are,
-drops those).
+Converting to an older form loses what it cannot express. From PLAIN to LISTS these are the new keys of interfaces; from
+LISTS to FLAT the interfaces, all but the first address of each family, and all keys of a route except destination and
+next hop. Everything else is kept, including unknown keys (libcni's `pkg/types` drops those).
 """
 
 from collections.abc import Callable
@@ -43,20 +42,20 @@ _FORMS: Final = {
 }
 
 _FAMILIES: Final = (("ip4", "4"), ("ip6", "6"))
-"""The keys of FLAT in their order, with what LISTS has as `version`."""
+"""The keys of FLAT, in order, each with its `version` in LISTS."""
 
 _SINCE_PLAIN: Final = frozenset({"mtu", "socketPath", "pciID"})
 
 
 def convert_result(document: JsonObject, version: str) -> JsonObject:
-    """Return the result that says in `version` what `document` says in its own.
+    """Return `document` converted to `version`.
 
     Args:
-        document: A result that fits the schema `cni/result` and tells its `cniVersion`.
-        version: The version to convert it to.
+        document: A result that matches the schema `cni/result` and has `cniVersion`.
+        version: The target version.
 
     Raises:
-        BadResult: One of the versions is unknown; or the result has no address, without which there is none in 0.2.0.
+        BadResult: One of the versions is unknown, or the result has no address, which 0.2.0 requires.
     """
     own = get_str(document, "cniVersion")
     for wanted in (own, version):
@@ -64,7 +63,7 @@ def convert_result(document: JsonObject, version: str) -> JsonObject:
             raise BadResult(f'unsupported CNI result version "{wanted}"')
     if own == version:
         return document
-    # The text of 0.3.0 called the key `ip`; most plugins wrote `ips` all the same, as 0.3.1 put right.
+    # The text of 0.3.0 calls the key `ip`, but most plugins wrote `ips`; 0.3.1 corrected the text.
     if own == "0.3.0" and "ips" not in document:
         document = {"ips" if key == "ip" else key: value for key, value in document.items()}
     for step in _STEPS[_FORMS[own], _FORMS[version]]:
@@ -107,8 +106,8 @@ def _lists_to_plain(lists: JsonObject) -> JsonObject:
 
 
 def _plain_to_lists(plain: JsonObject) -> JsonObject:
-    told = _each(plain, "ips", lambda ip: {**ip, "version": _ip_version(get_str(ip, "address"))})
-    return _each(told, "interfaces", lambda interface: _without(interface, *_SINCE_PLAIN))
+    lists = _each(plain, "ips", lambda ip: {**ip, "version": _ip_version(get_str(ip, "address"))})
+    return _each(lists, "interfaces", lambda interface: _without(interface, *_SINCE_PLAIN))
 
 
 _STEPS: Final[dict[tuple[_Form, _Form], tuple[Callable[[JsonObject], JsonObject], ...]]] = {

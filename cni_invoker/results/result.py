@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""From what a plugin printed to a typed result, of any version of the specification; pure.
+"""Parses results of any version of the specification into a typed record; pure.
 
-The document is the truth: it is what the next plugin, CHECK and DEL are given as `prevResult`, and what is stored.
+The original document is authoritative: it is stored, and the next plugin, CHECK and DEL receive it as `prevResult`.
 """
 
 import re
@@ -48,15 +48,15 @@ _CIDR: Final = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """A link that plugins made or use.
+    """A link that plugins created or use.
 
     Attributes:
         name: Its name.
-        mac: Its hardware address, empty if it is not told.
-        sandbox: Path of the namespace it is in, empty for the host's.
-        mtu: Its MTU in bytes, None if it is not told.
-        socket_path: Path of a socket that belongs to it, empty if there is none.
-        pci_id: Its PCI address, empty if there is none.
+        mac: Its hardware address, empty if unknown.
+        sandbox: Path of its namespace, empty for the host's.
+        mtu: Its MTU in bytes, None if unknown.
+        socket_path: Path of its socket, empty if it has none.
+        pci_id: Its PCI address, empty if it has none.
     """
 
     name: str
@@ -69,12 +69,12 @@ class Interface:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IpAssignment:
-    """An address that was given to an interface.
+    """An address that was assigned to an interface.
 
     Attributes:
-        address: The address and the length of its prefix.
+        address: The address with its prefix length.
         gateway: Its default gateway, None if there is none.
-        interface: Index of the interface in the result's `interfaces`, None if it is not told.
+        interface: Index of the interface in the result's `interfaces`, None if the plugin did not say.
     """
 
     address: IpInterface
@@ -84,14 +84,14 @@ class IpAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A route inside the container; its numbers are the kernel's, None where it is to choose.
+    """A route inside the container, with the kernel's numbers; None lets the kernel choose.
 
     Attributes:
-        dst: Where it leads.
-        gw: The next hop, None for the gateway of the address or none at all.
+        dst: Its destination.
+        gw: The next hop, None for the gateway of the address or for no next hop.
         mtu: Largest packet on the path, in bytes.
         advmss: Largest TCP segment to announce, in bytes.
-        priority: Its metric; the lower wins.
+        priority: Its metric; the lowest is preferred.
         table: The routing table.
         scope: Its scope, e.g. 253 for a destination on the link.
     """
@@ -107,7 +107,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dns:
-    """What the container is to write into its resolver's configuration."""
+    """The configuration of the container's resolver."""
 
     nameservers: tuple[str, ...]
     domain: str
@@ -121,12 +121,12 @@ class Result:
 
     Attributes:
         cni_version: The version of its document.
-        interfaces: The links, in their order.
-        ips: The addresses, in their order; up to 0.2.0 one of each family, IPv4 first.
-        routes: The routes, in their order.
+        interfaces: The links, in order.
+        ips: The addresses, in order; up to 0.2.0 one per family, IPv4 first.
+        routes: The routes, in order.
         dns: The resolver's configuration.
-        document: The whole result as the plugin printed it, its version completed; `from_document` makes the same
-            result of it again.
+        document: The whole result as the plugin printed it, with `cniVersion` filled in; `from_document` parses it
+            into an equal result.
     """
 
     cni_version: str
@@ -138,14 +138,14 @@ class Result:
 
     @classmethod
     def from_document(cls, document: JsonValue, *, cni_version: str = "") -> Self:
-        """Return the result that `document` describes, fresh from a plugin or from where it was stored.
+        """Parse a result that a plugin printed or that was stored.
 
         Args:
-            document: The result; `null` is an empty one.
-            cni_version: The version it has if it does not tell.
+            document: The result; `null` is an empty result.
+            cni_version: Its version if it has no `cniVersion`.
 
         Raises:
-            BadResult: The document is no result, or of a version nobody knows.
+            BadResult: The document is not a result, or its version is unknown.
         """
         try:
             found = _check_result({} if document is None else document)
@@ -166,18 +166,17 @@ class Result:
             raise BadResult(str(exc)) from exc
 
     def converted(self, version: str) -> Self:
-        """Return the same result in another version; what that cannot say is lost (see `convert_result`).
+        """Return the result converted to another version, possibly with losses (see `convert_result`).
 
         Raises:
-            BadResult: It cannot be said in that version.
+            BadResult: It cannot be converted.
         """
         return self if version == self.cni_version else self.from_document(convert_result(self.document, version))
 
     def addresses_of(self, ifname: str) -> tuple[IpInterface, ...]:
-        """Return the addresses of the container's interface `ifname`, in their order.
+        """Return the addresses of the container's interface `ifname`, in order.
 
-        An address that does not tell its interface belongs to the one that the attachment is about, so to every one
-        that is asked for here.
+        An address without an interface index belongs to the interface of the attachment, so it is always included.
         """
         return tuple(
             ip.address for ip in self.ips if ip.interface is None or self.interfaces[ip.interface].name == ifname
@@ -185,14 +184,14 @@ class Result:
 
 
 def parse_result(stdout: bytes, cni_version: str) -> Result:
-    """Return the result that a plugin has printed for ADD.
+    """Parse the result that a plugin printed for ADD.
 
     Args:
-        stdout: All of its standard output.
-        cni_version: The version it was spoken to in.
+        stdout: Its whole standard output.
+        cni_version: The version of the request.
 
     Raises:
-        BadResult: It is no result.
+        BadResult: It is not a result.
     """
     if not stdout.strip():
         raise BadResult("plugin returned no result")
@@ -207,7 +206,7 @@ def parse_result(stdout: bytes, cni_version: str) -> Result:
 
 def _addressing(found: JsonObject, version: str, interfaces: int) -> tuple[tuple[IpAssignment, ...], tuple[Route, ...]]:
     if is_at_least(version, "0.3.0"):
-        # The text of 0.3.0 called the key `ip`; most plugins wrote `ips` all the same, as 0.3.1 put right.
+        # The text of 0.3.0 calls the key `ip`, but most plugins wrote `ips`; 0.3.1 corrected the text.
         key = "ip" if version == "0.3.0" and "ips" not in found else "ips"
         ips = tuple(_ip(item, get_str(item, "address"), interfaces) for item in get_objects(found, key))
         return ips, _routes(found)
@@ -234,7 +233,7 @@ def _ip(item: JsonObject, address: str, interfaces: int) -> IpAssignment:
     return IpAssignment(
         address=_cidr(address),
         gateway=_address(find_str(item, "gateway")),
-        # Plugins are known to print -1, or an index into a list that they leave out.
+        # Some plugins print -1, or an index into a list that they omit.
         interface=index if index is not None and 0 <= index < interfaces else None,
     )
 
@@ -264,7 +263,7 @@ def _dns(dns: JsonObject) -> Dns:
 
 
 def _cidr(text: str) -> IpInterface:
-    # Python also reads an address without a prefix and one with a netmask; CNI knows neither.
+    # Python also accepts an address without a prefix or with a netmask; CNI allows neither.
     if _CIDR.fullmatch(text) is None:
         raise ValueError(f"{text!r} is not an address with the length of its prefix, such as 10.1.0.9/24")
     return ip_interface(text)

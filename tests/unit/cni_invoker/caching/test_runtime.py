@@ -106,13 +106,13 @@ async def test_a_failed_add_is_undone(scene: Scene) -> None:
 
 
 async def test_a_failed_add_that_cannot_be_undone(scene: Scene) -> None:
-    """The error is that of ADD; that a DEL is still owed is noted at it, and remembered."""
+    """The error is that of ADD; that a DEL is still pending is noted on it, and the attachment stays cached."""
     scene.plugins.install("first", ADD={"result": RESULT}, DEL={"error": {"code": 999, "msg": "stuck"}})
     scene.plugins.install("second", ADD=BANANA)
     with pytest.raises(PluginFailed, match="banana") as caught:
         await scene.runtime.add(BLUE, ATTACHMENT)
     (note,) = caught.value.__notes__
-    assert "a DEL is still owed" in note
+    assert "a DEL is still pending" in note
     assert "stuck" in note
     scene.plugins.install("first")
     await scene.runtime.delete(BLUE, ATTACHMENT)

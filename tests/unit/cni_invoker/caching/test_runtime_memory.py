@@ -57,7 +57,7 @@ async def test_a_memory_of_an_unknown_kind(scene: Scene, tmp_path: Path) -> None
     file.parent.mkdir()
     file.write_bytes(b'{"kind":"cniCacheV2"}')
     for attempt in (runtime.add, runtime.delete, runtime.check):
-        with pytest.raises(CacheUnknown, match="whoever has written it knows how to delete the attachment"):
+        with pytest.raises(CacheUnknown, match="delete the attachment with the program that wrote it"):
             await attempt(BLUE, ATTACHMENT)
     assert scene.calls == []
     assert file.read_bytes() == b'{"kind":"cniCacheV2"}'

@@ -189,11 +189,11 @@ def test_warnings_are_sentences(host: Host) -> None:
     host.configure("10-blue.conflist", {"type": "first"}, {"type": "last"})
     host.plugins.install("last", ADD={"error": {"code": 999, "msg": "banana"}}, DEL={"error": {"code": 9, "msg": "no"}})
     _, text = host.fail("add", "blue", NETNS)
-    assert "plugin last did not undo its add, but the others were asked all the same: plugin type=" in text
+    assert "plugin last did not undo its add, but the other plugins have run: plugin type=" in text
     assert "plugin.delete_failed" not in text
     host.cache.joinpath("results", f"blue-{ID}-eth0").write_text("garbage")
     done = host.run("del", "blue", NETNS)
-    assert f"what is remembered in {host.cache}/results/blue-{ID}-eth0 is not used: " in done.stderr
+    assert f"the cached attachment in {host.cache}/results/blue-{ID}-eth0 is not used: " in done.stderr
 
 
 def test_version_of_the_tool(host: Host) -> None:
@@ -276,7 +276,7 @@ def test_delete_ends_what_a_killed_add_has_left_behind(host: Host, tmp_path: Pat
     done = host.run("del", "blue", netns)
     assert done.returncode == 0
     assert not is_alive(orphan)
-    assert f"ended what a killed process had left behind for {container_id(netns)}: {orphan}\n" in done.stderr
+    assert f"killed processes that were left behind for {container_id(netns)}: {orphan}\n" in done.stderr
     assert host.names("locks") == ["blue"]
     assert host.names("results") == []
 

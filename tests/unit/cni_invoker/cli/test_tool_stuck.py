@@ -55,7 +55,7 @@ def test_a_stuck_attachment_is_forgotten_by_force(host: Host) -> None:
     host.plugins.install("second", ADD={"passthrough": True}, DEL=LOCKED)
     host.do("add", "blue", NETNS)
     _, text = host.fail("del", "blue", NETNS)
-    assert "the attachment is still remembered: repeat the del, or forget it with del --force" in text
+    assert "the attachment is still cached: repeat the del, or forget it with del --force" in text
     assert states(host) == {"eth0": "del not completed"}
     done = host.run("del", "blue", NETNS, "--force")
     assert done.returncode == 0
@@ -85,7 +85,7 @@ def test_an_unreadable_attachment_of_a_network_without_configuration(host: Host)
     record.write_text("garbage")
     _, text = host.fail("del", "blue", NETNS)
     assert str(record) in text
-    assert "the attachment is still remembered: repeat the del, or forget it with del --force" in text
+    assert "the attachment is still cached: repeat the del, or forget it with del --force" in text
     assert record.exists()
     host.do("del", "blue", NETNS, "--force")
     assert not record.exists()
@@ -96,7 +96,7 @@ def test_neither_an_attachment_nor_a_configuration(host: Host) -> None:
     (host.configurations / "10-blue.conflist").unlink()
     _, text = host.fail("del", "blue", NETNS)
     assert "no network configuration named 'blue'" in text
-    assert f"no attachment of {ID}/eth0 to it is remembered: cni-invoker attachments lists those that are" in text
+    assert f"no attachment of {ID}/eth0 to it is cached: see cni-invoker attachments" in text
     _, text = host.fail("del", "blue", NETNS, "--container-id", "pod1")
     assert "no attachment of pod1/eth0 to it" in text
 
