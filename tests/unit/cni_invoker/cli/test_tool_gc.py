@@ -15,7 +15,7 @@ def test_gc_wants_to_be_told(host: Host) -> None:
     for arguments in (("gc", "blue", NETNS), ("gc", "blue", NETNS, "--all", "--valid", f"{ID}/eth0")):
         error, text = host.fail(*arguments)
         assert error["code"] == 4
-        assert f"there are: {ID}/eth0" in text
+        assert f"cached are: {ID}/eth0" in text
     assert host.verbs == ["ADD"]
 
 
