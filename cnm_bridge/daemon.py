@@ -18,9 +18,14 @@ from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, FileCache, I
 from cnm_bridge import __version__
 from cnm_bridge.answering import answering
 from cnm_bridge.api import CallsUnderWay, Connections, Method, network_driver, status_method
+from cnm_bridge.attach.move import MoveAttacher
+from cnm_bridge.attach.move_detach import MoveDetacher
+from cnm_bridge.attach.protocol import Attachers
+from cnm_bridge.attach.sandbox_sync import SandboxSync
+from cnm_bridge.endpoints.creation import EndpointCreation
+from cnm_bridge.endpoints.engine_process import EngineProcess
 from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
 from cnm_bridge.endpoints.port_publisher import PortPublisher
-from cnm_bridge.endpoints.sandbox_sync import SandboxSync
 from cnm_bridge.endpoints.service import EndpointService
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.engine import Engine
@@ -48,11 +53,12 @@ from cnm_bridge.systemd import take_notify
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.contention import ContentionResolver
 from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.places import TeardownPlaces
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import Teardown
-from state import EndpointId, NetworkId, StateError, Store
+from state import AttachMode, EndpointId, NetworkId, StateError, Store
 
 __all__ = ["Daemon", "assemble", "run", "serve"]
 
@@ -214,14 +220,18 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     )
     owners = AddressOwners(store)
     places = TeardownPlaces(limits.executions)
-    teardown = Teardown(store, runtime, kernel, owners, places)
     endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
+    sandbox_sync = SandboxSync(store, kernel, endpoint_locks)
+    attachers: Attachers = {
+        AttachMode.MOVE: MoveAttacher(runtime, kernel, sandbox_sync, MoveDetacher(runtime, kernel)),
+    }
+    liveness = Liveness(attachers)
     boot_id = _BOOT_ID.read_text("ascii").strip()
     in_use = InUseCheck(kernel, settings.run_dir)
     calls = CallsUnderWay()
     teardowns = TeardownQueue(
         store=store,
-        teardown=teardown,
+        teardown=Teardown(store, attachers, owners, places),
         in_use=in_use,
         locks=endpoint_locks,
         owners=owners,
@@ -242,7 +252,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     reconcile = Reconciler(
         store=store,
         engine=engine,
-        kernel=kernel,
+        liveness=liveness,
         in_use=in_use,
         networks=networks,
         teardowns=teardowns,
@@ -262,23 +272,29 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         interval_s=settings.reconcile_interval_s,
         grace_s=settings.reconcile_grace_s,
     )
-    sandbox_sync = SandboxSync(store, kernel, endpoint_locks)
-    contention = ContentionResolver(store, kernel, in_use, teardowns)
+    contention = ContentionResolver(store, liveness, in_use, teardowns)
+    engine_process = EngineProcess(kernel)
     port_publisher = PortPublisher(store, runtime, HostPorts(), PortClaims())
     endpoints = EndpointService(
         store=store,
-        networks=networks,
-        runtime=runtime,
-        kernel=kernel,
+        creation=EndpointCreation(
+            store=store,
+            networks=networks,
+            attachers=attachers,
+            teardowns=teardowns,
+            owners=owners,
+            contention=contention,
+            engine_process=engine_process,
+            run_dir=settings.run_dir,
+            boot_id=boot_id,
+        ),
+        attachers=attachers,
         sandbox_sync=sandbox_sync,
         teardowns=teardowns,
-        owners=owners,
-        contention=contention,
         adopt=adopt,
         port_publisher=port_publisher,
+        engine_process=engine_process,
         locks=endpoint_locks,
-        run_dir=settings.run_dir,
-        boot_id=boot_id,
     )
     unpublished = Unpublished(store, asked_by_calls)
     outside = ExternalConnectivity(

@@ -19,6 +19,7 @@
 import asyncio
 
 from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.join_response import known_addresses
 from cnm_bridge.recovery.orphans import OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
@@ -95,7 +96,7 @@ class Status:
             "networkId": record.network_id,
             "phase": record.phase.value,
             "configuration": find_str(record.attachment.configuration, "name"),
-            "addresses": [str(address) for address in known_addresses(record)],
+            "addresses": [str(address) for address in known_addresses(Endpoint(record))],
             "sandboxKey": record.sandbox_key,
             "notPublished": self._unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,
         }

@@ -4,8 +4,8 @@
 
 import asyncio
 
+from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.endpoints.port_publisher import PortPublisher
-from cnm_bridge.endpoints.sandbox_sync import SandboxSync
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.errors import CannotPublish, Refused
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -70,7 +70,7 @@ class ExternalConnectivity:
         except CannotPublish as exc:
             await self._unpublished.accept(request, exc)
         except Refused:
-            if not await self._contention.of(await self._find_owners(request), deadline - loop.time()):
+            if not await self._contention.evict_dead(await self._find_owners(request), deadline - loop.time()):
                 raise
             await self._publish(request)
 

@@ -17,7 +17,7 @@ import structlog
 
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.errors import CannotPublish, Interrupted
-from cnm_bridge.model.attachment import cni_attachment
+from cnm_bridge.model.endpoint import Endpoint, cni_network_name
 from cnm_bridge.planning.port_allocation import choose_ports
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.planning.port_mappings import CAPABILITY, FreePorts, PortMapping, parse_mappings, refuse_other_families
@@ -87,7 +87,7 @@ class PortPublisher:
         """
         publishers = _publishers(record)
         if publishers is None:
-            name = NetworkConfigurationList.from_document(record.attachment.configuration).name
+            name = cni_network_name(record)
             raise CannotPublish(
                 f"ports cannot be published (-p, -P): CNI configuration {name} has no plugin after its first with the "
                 'capability portMappings; add { "type": "portmap", "capabilities": { "portMappings": true } } '
@@ -99,7 +99,7 @@ class PortPublisher:
             earlier, chosen = await self._claim(record, requests)
             new = (mapping for mapping in chosen if mapping not in earlier)
             try:
-                await work.step(self._runtime.delete(publishers, cni_attachment(record), result))
+                await work.step(self._runtime.delete(publishers, Endpoint(record).attachment, result))
             except BaseException:
                 await self._discard(record.id, new)
                 raise
@@ -139,7 +139,7 @@ class PortPublisher:
         publishers = _publishers(record)
         if publishers is None or not get_list(record.attachment.capability_args, CAPABILITY):
             return record
-        await self._runtime.delete(publishers, cni_attachment(record), Result.from_document(record.result))
+        await self._runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
         record = _with_ports(record, ())
         await self._store.put_endpoint(record)
         log.info("endpoint.ports_revoked")
@@ -209,7 +209,10 @@ class PortPublisher:
         says itself it would say again, and one that hangs would keep Docker waiting once more.
         """
         add = partial(
-            self._runtime.add, publishers, cni_attachment(record), prev_result=result.converted(publishers.cni_version)
+            self._runtime.add,
+            publishers,
+            Endpoint(record).attachment,
+            prev_result=result.converted(publishers.cni_version),
         )
         try:
             await add()
@@ -218,7 +221,7 @@ class PortPublisher:
                 raise
             log.warning("endpoint.publishing_again", error=str(exc))
             try:
-                await self._runtime.delete(publishers, cni_attachment(record), result)
+                await self._runtime.delete(publishers, Endpoint(record).attachment, result)
                 await add()
             except CniError as again:
                 log.warning("endpoint.publishing_failed", error=str(again))
@@ -235,7 +238,7 @@ class PortPublisher:
     async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:
         """Undo a failed ADD at once; if that fails as well, the endpoint's tear down does it."""
         try:
-            await self._runtime.delete(publishers, cni_attachment(record), Result.from_document(record.result))
+            await self._runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
             await self._store.put_endpoint(_with_ports(record, ()))
         except (CniError, StateError) as exc:  # the first error is what the user must see
             log.warning("endpoint.ports_owed", error=str(exc))
@@ -250,8 +253,7 @@ def _publishers(record: EndpointRecord) -> NetworkConfigurationList | None:
 
     The first plugin makes the link: it cannot be run again.
     """
-    attachment = record.attachment
-    network = NetworkConfigurationList.from_document(attachment.configuration).with_version(attachment.cni_version)
+    network = Endpoint(record).network
     chosen = [plugin for plugin in network.plugins[1:] if CAPABILITY in plugin.capabilities]
     return network.with_plugins(chosen) if chosen else None
 

@@ -24,7 +24,6 @@ from ipaddress import (
 )
 from typing import Final, TypeVar
 
-from cni_invoker import Result
 from cnm_bridge.kernel import (
     BY_KERNEL,
     MAIN_TABLE,
@@ -37,6 +36,7 @@ from cnm_bridge.kernel import (
     Route,
     Snapshot,
 )
+from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.wire import ChosenInterface, Joined, StaticRoute
 from state import EndpointRecord, RequestedInterface
 
@@ -128,16 +128,17 @@ def with_addresses(record: EndpointRecord) -> EndpointRecord:
 
     To be called whenever result or snapshot have changed: `Store.endpoints_with_address` finds the endpoint by these.
     """
-    told = Result.from_document(record.result).ips if record.result else ()
-    found = (*(ip.address.ip for ip in told), *(address.ip for address in known_addresses(record)))
+    endpoint = Endpoint(record)
+    reported = endpoint.result.ips if endpoint.result else ()
+    found = (*(ip.address.ip for ip in reported), *(address.ip for address in known_addresses(endpoint)))
     return replace(record, addresses=tuple(dict.fromkeys(map(str, found))))
 
 
-def known_addresses(record: EndpointRecord) -> tuple[IpInterface, ...]:
-    """Return what the plugins gave: as the kernel had it, or, before that was looked at, as they said."""
-    if record.snapshot is not None:
-        return given_addresses(Snapshot.from_json(record.snapshot))
-    return Result.from_document(record.result).addresses_of(record.attachment.ifname) if record.result else ()
+def known_addresses(endpoint: Endpoint) -> tuple[IpInterface, ...]:
+    """Return what the plugins gave: as the kernel had it, or, before that was looked at, as they reported it."""
+    if endpoint.snapshot is not None:
+        return given_addresses(endpoint.snapshot)
+    return endpoint.result.addresses_of(endpoint.record.attachment.ifname) if endpoint.result else ()
 
 
 def _address(snapshot: Snapshot, family: type[A]) -> A | None:

@@ -7,7 +7,8 @@ from typing import Final
 
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import NotCarriable, Observation, Snapshot
+from cnm_bridge.kernel import NotCarriable, Observation
+from cnm_bridge.model.endpoint import Endpoint
 from spec import JsonValue
 from state import EndpointRecord
 
@@ -63,10 +64,10 @@ def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observ
 
 def has_device(record: EndpointRecord) -> bool:
     """Tell whether the link of an endpoint is the host's own, which its plugins give back."""
-    network = NetworkConfigurationList.from_document(record.attachment.configuration)
-    if any(plugin.type == "host-device" for plugin in network.plugins):
+    endpoint = Endpoint(record)
+    if any(plugin.type == "host-device" for plugin in endpoint.network.plugins):
         return True
-    return record.snapshot is not None and Snapshot.from_json(record.snapshot).link.kind is None
+    return endpoint.snapshot is not None and endpoint.snapshot.link.kind is None
 
 
 def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable) -> str:

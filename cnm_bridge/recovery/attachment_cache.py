@@ -8,7 +8,7 @@ There is no other half: an endpoint is made and undone by the daemon's own calls
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment
-from cnm_bridge.model.attachment import cni_attachment, cni_network_name
+from cnm_bridge.model.endpoint import Endpoint, cni_network_name
 from spec import JsonObject
 from state import AttachmentId, EndpointRecord, Store
 
@@ -48,7 +48,7 @@ def _cached(record: EndpointRecord) -> CachedAttachment:
     configuration = _as_spoken(record.attachment.configuration, record.attachment.cni_version)
     return CachedAttachment(
         network=cni_network_name(record),
-        attachment=cni_attachment(record),
+        attachment=Endpoint(record).attachment,
         configuration=configuration,
         result=record.result,
         boot_id=record.boot_id,

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from cnm_bridge.kernel import Kernel, Link
-from cnm_bridge.model.attachment import cni_network_name
+from cnm_bridge.model.endpoint import cni_network_name
 from cnm_bridge.model.naming import attachment_of, is_attachment_id, staging_directory
 from cnm_bridge.recovery.artifacts import (
     IFB_KIND,

@@ -21,7 +21,7 @@ import structlog
 from cni_invoker import CniError
 from cnm_bridge.engine import Engine, EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError, EngineUnavailable
-from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.kernel import KernelError
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.adopt import AdoptEndpoint
@@ -36,7 +36,7 @@ from cnm_bridge.recovery.engine_diff import (
 from cnm_bridge.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.recovery.orphans import Leftovers, OrphanAudit
 from cnm_bridge.teardown.in_use import InUseCheck
-from cnm_bridge.teardown.liveness import find_dead, find_without_link
+from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import NetworkReference
 from state import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord, StateError, Store
@@ -80,7 +80,7 @@ class Reconciler:
     Args:
         store: The records.
         engine: Docker's own lists.
-        kernel: The links and sandboxes.
+        liveness: Finds the endpoints that are dead.
         in_use: Tells what is in use, whatever the engine says.
         networks: Forgets networks.
         teardowns: Tears endpoints down.
@@ -98,7 +98,7 @@ class Reconciler:
         *,
         store: Store,
         engine: Engine,
-        kernel: Kernel,
+        liveness: Liveness,
         in_use: InUseCheck,
         networks: NetworkService,
         teardowns: TeardownQueue,
@@ -112,7 +112,7 @@ class Reconciler:
     ) -> None:
         self._store = store
         self._engine = engine
-        self._kernel = kernel
+        self._liveness = liveness
         self._in_use = in_use
         self._networks = networks
         self._teardowns = teardowns
@@ -161,7 +161,7 @@ class Reconciler:
         Nothing of ours is under way then, so that one look is enough.
         """
         try:
-            dead = await find_dead(self._kernel, self._store.endpoints())
+            dead = await self._liveness.find_dead(self._store.endpoints())
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
             return 0
@@ -207,8 +207,8 @@ class Reconciler:
         forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
         without_link: frozenset[EndpointId] = frozenset()
         try:
-            forgotten |= {record.id: (record, _DEAD) for record in await find_dead(self._kernel, endpoints)}
-            without_link = frozenset(record.id for record in await find_without_link(self._kernel, endpoints))
+            forgotten |= {record.id: (record, _DEAD) for record in await self._liveness.find_dead(endpoints)}
+            without_link = frozenset(record.id for record in await self._liveness.find_without_link(endpoints))
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
         try:

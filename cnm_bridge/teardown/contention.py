@@ -20,10 +20,10 @@ from typing import Final
 import structlog
 
 from cnm_bridge.errors import Refused
-from cnm_bridge.kernel import IpAddress, Kernel, KernelError
-from cnm_bridge.model.attachment import cni_network_name
+from cnm_bridge.kernel import IpAddress, KernelError
+from cnm_bridge.model.endpoint import cni_network_name
 from cnm_bridge.teardown.in_use import InUseCheck
-from cnm_bridge.teardown.liveness import find_abandoned, find_dead
+from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import first_pending_plugin
 from state import EndpointId, EndpointRecord, Store
@@ -50,14 +50,14 @@ class ContentionResolver:
 
     Args:
         store: The records.
-        kernel: The links and sandboxes.
+        liveness: Finds the endpoints that are dead.
         in_use: Tells what is in use, wherever its sandbox is.
         teardowns: Tears endpoints down.
     """
 
-    def __init__(self, store: Store, kernel: Kernel, in_use: InUseCheck, teardowns: TeardownQueue) -> None:
+    def __init__(self, store: Store, liveness: Liveness, in_use: InUseCheck, teardowns: TeardownQueue) -> None:
         self._store = store
-        self._kernel = kernel
+        self._liveness = liveness
         self._in_use = in_use
         self._teardowns = teardowns
 
@@ -71,7 +71,7 @@ class ContentionResolver:
             async with asyncio.timeout(limit_s):
                 await self._teardowns.wait_left(endpoints)
 
-    async def of(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
+    async def evict_dead(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
         """Tear down those of some endpoints that are dead; return whether any is gone.
 
         What fails, or takes longer than that, goes on in the background.
@@ -92,8 +92,8 @@ class ContentionResolver:
         return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead)
 
     async def _find_dead(self, wanted: Collection[EndpointRecord]) -> dict[EndpointId, EndpointRecord]:
-        gone = await self._in_use.without_in_use(await find_dead(self._kernel, wanted))
-        return {record.id: record for record in (*gone, *await find_abandoned(self._kernel, wanted))}
+        gone = await self._in_use.without_in_use(await self._liveness.find_dead(wanted))
+        return {record.id: record for record in (*gone, *await self._liveness.find_abandoned(wanted))}
 
     async def _give_up(self, record: EndpointRecord) -> None:
         log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
@@ -131,7 +131,7 @@ class Contention:
             shared = ", ".join(sorted(wanted.intersection(record.addresses)))
             raise Refused(f"address {shared} is not free yet: {_describe(record)}; {_WHAT_TO_DO}")
 
-    def look(self) -> None:
+    def note_leaving(self) -> None:
         """Remember what is being deleted when the plugins begin for the first time: it may have what they refuse."""
         if not self._was_refused:
             self._remember()
@@ -155,7 +155,7 @@ class Contention:
         if not self._has_looked_for_dead and self._rest_s > 0:
             self._has_looked_for_dead = True
             here = (record for record in self._store.endpoints() if cni_network_name(record) == self._network)
-            if await self._resolver.of(here, self._rest_s):
+            if await self._resolver.evict_dead(here, self._rest_s):
                 return True
         return await self._have_left_elsewhere()
 

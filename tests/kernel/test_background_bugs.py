@@ -8,9 +8,9 @@ from pathlib import Path
 
 import structlog
 
+from cnm_bridge.attach import sandbox_sync as settling_module
+from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.daemon import assemble
-from cnm_bridge.endpoints import sandbox_sync as settling_module
-from cnm_bridge.endpoints.sandbox_sync import SandboxSync
 from cnm_bridge.kernel import Kernel, Placement
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import Settings

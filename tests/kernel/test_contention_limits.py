@@ -14,11 +14,13 @@ from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.contention import ContentionResolver
 from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.places import TeardownPlaces
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, Phase, Store
+from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
 
@@ -41,9 +43,10 @@ async def test_a_lock_that_is_held(store: Store, kernel: Kernel, tmp_path: Path)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     owners, places = AddressOwners(store), TeardownPlaces(Limits().executions)
     in_use = InUseCheck(kernel, tmp_path / "run")
+    attachers = make_attachers(store, Runtime([], Limits()), kernel)
     teardowns = TeardownQueue(
         store=store,
-        teardown=Teardown(store, Runtime([], Limits()), kernel, owners, places),
+        teardown=Teardown(store, attachers, owners, places),
         in_use=in_use,
         locks=locks,
         owners=owners,
@@ -52,11 +55,11 @@ async def test_a_lock_that_is_held(store: Store, kernel: Kernel, tmp_path: Path)
         boot_id="0c1f",
         quiet_s=lambda _: 60.0,
     )
-    resolver = ContentionResolver(store, kernel, in_use, teardowns)
+    resolver = ContentionResolver(store, Liveness(attachers), in_use, teardowns)
     await put(store, replace(endpoint(ID), sandbox_key=str(tmp_path / "gone")))
     async with asyncio.timeout(20):
         async with locks.hold(ID):
-            assert not await resolver.of(store.endpoints(), 0.5)
+            assert not await resolver.evict_dead(store.endpoints(), 0.5)
             assert store.get_endpoint(ID).phase is Phase.JOINED
-        await resolver.of(store.endpoints(), 0.5)
+        await resolver.evict_dead(store.endpoints(), 0.5)
     assert store.get_endpoint(ID).phase is Phase.DELETING  # it was found to be dead

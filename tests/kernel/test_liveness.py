@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from cnm_bridge.attach.move_liveness import find_abandoned
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, host_link_name
-from cnm_bridge.teardown.liveness import find_abandoned
 from state import (
     AttachmentId,
     AttachmentRecord,

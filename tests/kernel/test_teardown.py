@@ -17,6 +17,7 @@ from cnm_bridge.teardown.places import TeardownPlaces
 from cnm_bridge.teardown.teardown import Teardown
 from spec import JsonObject
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
+from tests.kernel.attachers import make_attachers
 from tests.kernel.records import endpoint, put
 from tests.kernel.test_full_disk import disk, fill
 from tests.plugins import FakePlugins
@@ -55,7 +56,8 @@ def record_of(
 def make_tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, owners: AddressOwners | None = None) -> Teardown:
     """Make the object under test."""
     runtime = Runtime([fakes.directory], LIMITS)
-    return Teardown(store, runtime, kernel, owners or AddressOwners(store), TeardownPlaces(LIMITS.executions))
+    attachers = make_attachers(store, runtime, kernel)
+    return Teardown(store, attachers, owners or AddressOwners(store), TeardownPlaces(LIMITS.executions))
 
 
 async def fill_log(store: Store) -> None:

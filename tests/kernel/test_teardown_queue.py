@@ -23,6 +23,7 @@ from cnm_bridge.teardown.places import TeardownPlaces
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
+from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
 
@@ -120,7 +121,7 @@ def make_queue(
     docker = docker or Docker()
     owners = owners or AddressOwners(store)
     places = TeardownPlaces(plugins)
-    undo = teardown(store, Runtime([], Limits()), kernel, owners, places)
+    undo = teardown(store, make_attachers(store, Runtime([], Limits()), kernel), owners, places)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return TeardownQueue(
         store=store,

@@ -26,10 +26,10 @@ class Recorded(ContentionResolver):
 
     limits: ClassVar[list[float]] = []
 
-    async def of(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
+    async def evict_dead(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
         """Look for dead endpoints."""
         self.limits.append(limit_s)
-        return await super().of(endpoints, limit_s)
+        return await super().evict_dead(endpoints, limit_s)
 
 
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

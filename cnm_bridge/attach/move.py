@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Attaching by a move: plugins run in a staging namespace, and libnetwork moves the link into the sandbox.
+
+It works on every engine, also where the sandbox does not exist at Join (before Engine 28). What cannot be moved, such
+as a further link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import structlog
+
+from cni_invoker import Result, Runtime
+from cnm_bridge.attach.move_detach import MoveDetacher
+from cnm_bridge.attach.move_liveness import find_abandoned, find_dead, find_without_link
+from cnm_bridge.attach.protocol import DeleteProgress, SaveRecord
+from cnm_bridge.attach.sandbox_sync import SandboxSync
+from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import Kernel, LinkMissing, NotCarriable, Snapshot
+from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.planning.join_response import choose_interface, describe_join, with_addresses
+from cnm_bridge.planning.plan import Plan, refuse_ignored, with_sysctls
+from cnm_bridge.planning.plugin_support import choose_observation, describe_uncarriable
+from cnm_bridge.wire import ChosenInterface, Joined
+from spec import find_object
+from state import EndpointRecord, Phase, WrongPhase
+
+__all__ = ["MoveAttacher"]
+
+log = structlog.get_logger()
+
+
+class MoveAttacher:
+    """Attaches by way of a staging namespace (`state.AttachMode.MOVE`).
+
+    Args:
+        runtime: Runs the plugins.
+        kernel: Moves the links.
+        sandbox_sync: Brings into sandboxes what Docker cannot be told.
+        detacher: Undoes it.
+    """
+
+    def __init__(self, runtime: Runtime, kernel: Kernel, sandbox_sync: SandboxSync, detacher: MoveDetacher) -> None:
+        self._runtime = runtime
+        self._kernel = kernel
+        self._sandbox_sync = sandbox_sync
+        self._detacher = detacher
+
+    async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
+        """Run the plugins in the staging namespace, and take the link out of it.
+
+        Each plugin's result is stored before anything else happens: `firewall` does not remove its rules without it,
+        and the addresses, by which others find theirs, are gone from the link once it moves.
+        """
+        endpoint = Endpoint(record)
+        configuration, ifname = plan.configuration, record.attachment.ifname
+
+        async def save_result(result: Result) -> None:
+            nonlocal record
+            added = record.added_plugins + 1
+            record = with_addresses(replace(record, added_plugins=added, result=result.document))
+            await save(record)
+
+        observation = choose_observation(configuration, ifname)
+        baseline = await self._kernel.create_staging(endpoint.staging, ifname, observation)
+        await self._runtime.add(configuration, endpoint.attachment, on_result=save_result)
+        unused = find_object(record.result or {}, "dns") or {}
+        if any(unused.values()):  # no driver can give Docker name servers
+            log.warning("endpoint.dns_unused", configuration=configuration.name, dns=unused)
+        try:
+            snapshot = await self._kernel.take_out(
+                endpoint.staging, ifname, host_name=endpoint.host_link, altname=endpoint.altname, baseline=baseline
+            )
+        except NotCarriable as exc:
+            raise Refused(describe_uncarriable(configuration, exc)) from exc
+        except LinkMissing as exc:
+            raise Refused(
+                f"CNI configuration {configuration.name} made no link for the container, there is only "
+                f"{', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge, ptp or macvlan"
+            ) from exc
+        refuse_ignored(plan, snapshot)
+        snapshot = with_sysctls(plan, snapshot)
+        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
+        await save(record)
+        return record
+
+    def create_reply(self, record: EndpointRecord) -> ChosenInterface:
+        """Return the addresses and the MAC of the link."""
+        return choose_interface(_snapshot(Endpoint(record)), record.requested)
+
+    async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+        """Store that the endpoint is joined: libnetwork moves the link after that, and then the sandbox is synced."""
+        _snapshot(Endpoint(record))
+        await save(record)
+        self._sandbox_sync.join(record)
+        return record
+
+    def join_reply(self, record: EndpointRecord) -> Joined:
+        """Return the link, and the gateways and routes that libnetwork can program."""
+        endpoint = Endpoint(record)
+        return describe_join(
+            _snapshot(endpoint), endpoint.host_link, prefix=record.ifname_prefix, internal=record.internal
+        )
+
+    async def leave(self, record: EndpointRecord) -> None:
+        """Take the policy rules out of the sandbox; libnetwork moves the link back afterwards."""
+        await self._sandbox_sync.withdraw(record)
+
+    async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
+        """Bring the link back into the staging namespace, run DEL there, and remove the namespace."""
+        return await self._detacher.detach(record, progress)
+
+    async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return those without a sandbox and without a link in the host namespace."""
+        return await find_dead(self._kernel, records)
+
+    async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return those without a process in their sandbox, whose link is in no container either."""
+        return await find_abandoned(self._kernel, records)
+
+    async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the joined ones whose link is neither in their sandbox nor in the host namespace."""
+        return await find_without_link(self._kernel, records)
+
+
+def _snapshot(endpoint: Endpoint) -> Snapshot:
+    if endpoint.snapshot is None:
+        raise WrongPhase(endpoint.id, endpoint.record.phase, Phase.JOINED)
+    return endpoint.snapshot

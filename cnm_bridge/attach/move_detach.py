@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The undo of an attachment by a move: the link returns to its staging namespace, and DEL runs there.
+
+The recipe is measured: CNI plugins clean up after themselves only when DEL finds the link in the namespace of the ADD,
+under the same name and with exactly the result's addresses; masquerade rules, for one, are found by them. So the link
+is brought back from wherever it is, or a placeholder takes its place.
+"""
+
+import re
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from cni_invoker import PluginFailed, Runtime
+from cnm_bridge.attach.protocol import DeleteProgress
+from cnm_bridge.kernel import IpInterface, Kernel, LinkLocation
+from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.planning.join_response import given_addresses, with_addresses
+from state import EndpointRecord
+
+__all__ = ["MoveDetacher"]
+
+_CHAIN_GONE: Final = re.compile(r"\(nf_tables\): Chain '[^']+' does not exist")
+
+Addresses = tuple[IpInterface, ...]
+
+
+class MoveDetacher:
+    """Brings links back and runs DEL.
+
+    Args:
+        runtime: Runs the plugins' DEL.
+        kernel: Brings links back.
+    """
+
+    def __init__(self, runtime: Runtime, kernel: Kernel) -> None:
+        self._runtime = runtime
+        self._kernel = kernel
+
+    async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
+        """Undo an attachment; see `Attacher.detach`."""
+        link = await self._run_plugins(Endpoint(record), progress)
+        await self._kernel.remove_staging(Endpoint(record).staging)
+        return link
+
+    async def _run_plugins(self, endpoint: Endpoint, progress: DeleteProgress) -> str:
+        """Bring the link back and run the DEL of all plugins that have not completed it; return where the link was."""
+        if len(progress.deleted) == len(endpoint.network.plugins):
+            return "deleted"
+        addresses = _addresses(endpoint)
+        found = await self._bring_back(endpoint, addresses)
+        if addresses is None:
+            staged = await self._kernel.look_at_staged(endpoint.staging, endpoint.record.attachment.ifname)
+            addresses = given_addresses(staged)
+            if addresses:  # the first DEL may delete the link and die, and nobody else knows them
+                endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=staged.to_json())))
+                await progress.save(endpoint.record)
+        await self._delete_all(endpoint, addresses, progress)
+        return found.value
+
+    async def _bring_back(self, endpoint: Endpoint, addresses: Addresses | None) -> LinkLocation:
+        return await self._kernel.bring_back(
+            endpoint.staging,
+            endpoint.record.attachment.ifname,
+            host_name=endpoint.host_link,
+            altname=endpoint.altname,
+            sandbox=endpoint.sandbox,
+            addresses=addresses,
+        )
+
+    async def _delete_all(self, endpoint: Endpoint, addresses: Addresses, progress: DeleteProgress) -> None:
+        """Run DEL, address by address where a plugin may have stopped between two."""
+        try:
+            await self._delete(endpoint, addresses, progress)
+        except PluginFailed as exc:
+            if not addresses or not _is_half_done(exc):
+                raise
+            # of two plugins of one type the one behind runs first
+            pending = frozenset(range(len(endpoint.network.plugins))) - progress.deleted
+            index = max(i for i in pending if endpoint.network.plugins[i].type == exc.plugin)
+            await self._delete_by_address(endpoint, addresses, index, progress)
+
+    async def _delete(self, endpoint: Endpoint, addresses: Addresses, progress: DeleteProgress) -> None:
+        """Run the DEL of all plugins that have not completed it, and keep which have."""
+
+        async def save(deleted: frozenset[int]) -> None:
+            progress.deleted = deleted
+            if len(deleted) < len(endpoint.network.plugins):  # else the record is removed, which says more
+                await progress.save(endpoint.record)
+
+        await self._runtime.delete(
+            endpoint.network,
+            endpoint.attachment,
+            endpoint.result,
+            added_plugins=endpoint.record.added_plugins,
+            deleted=progress.deleted,
+            is_needed=partial(progress.is_needed, endpoint.record),
+            # bridge and ptp delete the link first: killed after that, they would never find their masquerading
+            restore=partial(self._bring_back, endpoint, addresses),
+            on_deleted=save,
+            place=progress.place,
+        )
+
+    async def _delete_by_address(
+        self, endpoint: Endpoint, addresses: Addresses, index: int, progress: DeleteProgress
+    ) -> None:
+        """Undo the masquerading of each address by itself, and then the rest.
+
+        A plugin that was killed between two addresses fails for ever at the first, which is done, and never comes to
+        the second.
+
+        Args:
+            endpoint: The endpoint.
+            addresses: Those of the link.
+            index: The plugin that was killed; no other one runs more than once.
+            progress: What has completed.
+        """
+        for address in addresses:
+            await self._bring_back(endpoint, (address,))
+            try:
+                await self._runtime.delete(
+                    endpoint.network.with_plugins([endpoint.network.plugins[index]]),
+                    endpoint.attachment,
+                    endpoint.result,
+                    added_plugins=int(index < endpoint.record.added_plugins),
+                    is_needed=partial(progress.is_needed, endpoint.record),
+                    restore=partial(self._bring_back, endpoint, (address,)),
+                )
+            except PluginFailed as exc:
+                if not _is_half_done(exc):
+                    raise
+        await self._bring_back(endpoint, ())
+        await self._delete(endpoint, (), progress)
+
+
+def _is_half_done(exc: PluginFailed) -> bool:
+    """Tell whether a plugin failed because the iptables chain that it was to remove does not exist any more.
+
+    There is no error code for that; plugins take the words of the older iptables for success, but not these.
+    """
+    return exc.signal is None and _CHAIN_GONE.search(exc.msg) is not None
+
+
+def _addresses(endpoint: Endpoint) -> Addresses | None:
+    """Return the addresses that the link must have for DEL, None for those it has.
+
+    They are the result's; but the last plugin of a chain may print a result without any, and the masquerading of the
+    first is found by what it gave.
+    """
+    reported = endpoint.result.addresses_of(endpoint.record.attachment.ifname) if endpoint.result else ()
+    if reported or endpoint.snapshot is None:
+        return reported or None
+    return given_addresses(endpoint.snapshot)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""CreateEndpoint: the record is stored, the attacher does its work, and what fails is undone.
+
+What the plugins refuse may be held by an endpoint that is being torn down: then they run once more as soon as that has
+left, within a limited time (`cnm_bridge.teardown.contention`).
+"""
+
+from pathlib import Path
+
+import structlog
+
+from cni_invoker import CniError, PluginFailed
+from cnm_bridge.attach.protocol import Attachers
+from cnm_bridge.endpoints.engine_process import EngineProcess
+from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import KernelError
+from cnm_bridge.model.naming import STAGING_IFNAME, staging_path
+from cnm_bridge.networks.service import NetworkService
+from cnm_bridge.planning.plan import Plan
+from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.contention import ContentionResolver
+from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.wire import CreateEndpoint
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointRecord,
+    NetworkRecord,
+    Phase,
+    StateError,
+    Store,
+)
+
+__all__ = ["EndpointCreation"]
+
+log = structlog.get_logger()
+
+
+class EndpointCreation:
+    """Makes endpoints.
+
+    Args:
+        store: The records.
+        networks: Plans what the plugins receive.
+        attachers: The attacher of each mode.
+        teardowns: Undoes what fails.
+        owners: Knows whose the addresses are.
+        contention: Waits for endpoints that are being deleted, and evicts dead ones.
+        engine_process: Finds the process that asks.
+        run_dir: Below it are the staging namespaces.
+        boot_id: The kernel's boot ID.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        networks: NetworkService,
+        attachers: Attachers,
+        teardowns: TeardownQueue,
+        owners: AddressOwners,
+        contention: ContentionResolver,
+        engine_process: EngineProcess,
+        run_dir: Path,
+        boot_id: str,
+    ) -> None:
+        self._store = store
+        self._networks = networks
+        self._attachers = attachers
+        self._teardowns = teardowns
+        self._owners = owners
+        self._contention = contention
+        self._engine_process = engine_process
+        self._run_dir = run_dir
+        self._boot_id = boot_id
+
+    async def __call__(self, request: CreateEndpoint) -> EndpointRecord:
+        """Make an endpoint that does not exist; return its record. The caller holds its lock.
+
+        When it raises, nothing is left of the endpoint; if cleaning up failed as well, it goes on in the background.
+
+        Raises:
+            BadOption, Refused: The request asks for what is not possible; nothing has been tried.
+            CniError: The network's configuration does not exist, or a plugin failed: its own message.
+            KernelError: The link cannot be taken out of the staging namespace.
+            StateError: The record cannot be written.
+        """
+        # Nothing is stored or done before the plan is made: a bad request changes nothing.
+        network, plan = await self._networks.plan(request)
+        record = self._intend(request, network, plan)
+        contention = self._contention.begin(plan.configuration.name)
+        while True:
+            await contention.wait_for_addresses(plan.fixed_addresses)
+            contention.note_leaving()
+            try:
+                # No await since the wait: no teardown begins unseen. Between two attempts there is no claim, so that
+                # the DEL of an endpoint with the same address can complete.
+                with self._owners.claim(record.id, plan.fixed_addresses, plan.configuration):
+                    return await self._prepare_or_undo(record, plan)
+            except PluginFailed as exc:
+                is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
+                if is_refusal and await contention.wait_for_room():
+                    continue
+                leaving = contention.describe_leaving() if is_refusal else ""
+                if not leaving:
+                    raise
+                raise Refused(f"{exc}; {leaving}") from exc
+
+    def _intend(self, request: CreateEndpoint, network: NetworkRecord, plan: Plan) -> EndpointRecord:
+        """Return the record that is written before anything is done."""
+        attachment_id = AttachmentId(request.endpoint_id)
+        return EndpointRecord(
+            id=request.endpoint_id,
+            network_id=request.network_id,
+            phase=Phase.PENDING,
+            boot_id=self._boot_id,
+            internal=network.internal,
+            requested=request.requested,
+            attachment=AttachmentRecord(
+                id=attachment_id,
+                ifname=STAGING_IFNAME,
+                netns=str(staging_path(self._run_dir, attachment_id)),
+                configuration=plan.configuration.document,
+                cni_version=plan.configuration.cni_version,
+                args=plan.args,
+                capability_args=plan.capability_args,
+            ),
+            ifname_prefix=plan.ifname_prefix,
+            caller=self._engine_process.find(),
+        )
+
+    async def _prepare_or_undo(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:
+        await self._store.put_endpoint(record)
+        attacher = self._attachers[record.attachment.mode]
+        try:
+            record = await attacher.prepare(record, plan, self._store.put_endpoint)
+        except Exception:
+            try:
+                await self._teardowns.undo(self._store.find_endpoint(record.id) or record)
+            except (CniError, KernelError, StateError) as exc:  # the first error is what the user must see
+                log.warning("endpoint.tear_down_owed", error=str(exc))
+            raise
+        log.info("endpoint.created", configuration=plan.configuration.name)
+        return record

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which process makes the call that is being answered: the engine, as a rule."""
+
+import structlog
+
+from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.model.caller import ENGINE_PID
+from state import ProcessRecord
+
+__all__ = ["EngineProcess"]
+
+log = structlog.get_logger()
+
+
+class EngineProcess:
+    """Finds the process that makes a call, told apart from later ones of its number.
+
+    Args:
+        kernel: Knows when processes started.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def find(self) -> ProcessRecord | None:
+        """Return the process that makes the call; None if it cannot be seen, which is logged.
+
+        Nothing is concluded from the end of a process that is not known.
+        """
+        pid = ENGINE_PID.get()
+        if pid == 0:  # logged where the connection was accepted
+            return None
+        try:
+            started = self._kernel.find_start(pid)
+        except KernelError as exc:
+            log.warning("caller.unknown", error=str(exc))
+            return None
+        if started is None:
+            log.warning("caller.unknown", error=f"there is no process {pid}")
+            return None
+        return ProcessRecord(pid=pid, started=started)
