@@ -82,10 +82,14 @@ LOOKS = (
 
 
 def look(namespace: Namespace, name: str) -> str:
-    """Give what iproute2 shows of a link, with the link called `LINK`, without what a move changes by its nature."""
+    """Give what iproute2 shows of a link, with the link called `LINK`, without what a move changes by its nature.
+
+    Its index is of that kind: the kernel gives it another one where that is in use.
+    """
     lines = (line for command in LOOKS for line in namespace.run(command.replace("LINK", name)).decode().splitlines())
     kept = (line for line in lines if not any(word in line for word in ("altname", "fe80::", "ff00::", "anycast")))
-    return re.sub(rf"\b{name}\b", "LINK", "\n".join(kept)).replace(" noprefixroute", "").replace(" nodad", "")
+    shown = re.sub(rf"^\d+: (?={name}\b)", "", "\n".join(kept), flags=re.MULTILINE)
+    return re.sub(rf"\b{name}\b", "LINK", shown).replace(" noprefixroute", "").replace(" nodad", "")
 
 
 def of_link(namespace: Namespace, name: str) -> dict[str, object]:

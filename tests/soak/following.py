@@ -166,7 +166,9 @@ class Following:
             self.world = self.world.with_network(name, list_name if name in docker.networks else None)
         elif name not in docker.containers:
             self.world = self.world.with_container(name, None)
-        elif docker.is_half_of_something(name, restarts=known.restarts):
+        elif docker.is_half_of_something(name, restarts=known.restarts) or (
+            name not in before.containers and not docker.containers[name].endpoints
+        ):
             self._help_container(name, docker.containers[name].state)
             self.world = self.world.with_container(name, None)
         else:

@@ -84,7 +84,7 @@ class Killing:
         return False
 
     def _plugins(self) -> Iterator[int]:
-        for path in self._lab.path("/proc").glob("[0-9]*/exe"):
+        for path in self._processes("exe"):
             try:
                 program = str(path.readlink())
                 is_plugin = program.startswith(CNI_BIN_DIRS) and not self._is_child(path.parent, program)
@@ -94,13 +94,18 @@ class Killing:
                 yield int(path.parent.name)
 
     def _containers(self) -> Iterator[int]:
-        for path in self._lab.path("/proc").glob("[0-9]*/cmdline"):
+        for path in self._processes("cmdline"):
             try:
                 words = path.read_bytes().split(b"\0")
             except OSError:  # it has just ended
                 continue
             if words[: len(SERVER)] == [*SERVER] or words[: len(_STARTING)] == [*_STARTING]:
                 yield int(path.parent.name)
+
+    def _processes(self, file: str) -> Iterator[Path]:
+        """Give a file of each process; the process may have ended meanwhile."""
+        # not by a pattern for the file too: pathlib looks whether it exists, and raises if the process has just ended
+        return (process / file for process in self._lab.path("/proc").iterdir() if process.name.isdigit())
 
     def _is_child(self, process: Path, program: str) -> bool:
         """Tell whether a process is one that a plugin has just forked, to be iptables for one.

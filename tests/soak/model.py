@@ -110,6 +110,7 @@ class World:
         if operation.container and operation.kind in (Kind.RUN, Kind.CREATE):  # connected one after the other
             *fewer, _ = accumulate(({name} for name in (operation.network or "", *operation.others)), set[str].union)
             possible += map(frozenset, fewer)
+            possible.append(frozenset())  # dockerd stores a new container first without networks
         if shape in possible:
             return None
         wanted = " or ".join("nothing" if one is None else f"{sorted(one)}" for one in possible)

@@ -154,8 +154,8 @@ def test_addresses_that_would_do(operation: Operation, wants: dict[str, frozense
     assert FEW.wants(operation) == wants
 
 
-@pytest.mark.parametrize(("shape", "is_possible"), [({LAN}, True), ({LAN, LAN6}, True), ({LAN6}, False)])
+@pytest.mark.parametrize(("shape", "is_possible"), [(set(), True), ({LAN}, True), ({LAN, LAN6}, True), ({LAN6}, False)])
 def test_broken_off_with_several_networks(shape: set[str], *, is_possible: bool) -> None:
-    """A container is connected to its networks one after the other."""
+    """A container is connected to its networks one after the other, after dockerd has stored it without any."""
     operation = Operation(kind=Kind.RUN, container="new", network=LAN, others=(LAN6, AIR))
     assert (WORLD.why_impossible(operation, frozenset(shape)) is None) is is_possible
