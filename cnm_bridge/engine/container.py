@@ -31,7 +31,7 @@ def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
     Raises:
         ValueError: The document does not tell: a `JsonError` where a key is missing or of another type.
     """
-    networks = get_object(get_object(container, "NetworkSettings"), "NetworkService")
+    networks = get_object(get_object(container, "NetworkSettings"), "Networks")
     return any(
         name != network.name
         and not network.id.startswith(name)

@@ -67,7 +67,7 @@ class Container:
 
     def endpoint(self, network: str) -> DockerEndpoint:
         """Give what Docker says about this container's endpoint on a network (its name)."""
-        found = get_object(get_object(get_object(self.inspect(), "NetworkSettings"), "NetworkService"), network)
+        found = get_object(get_object(get_object(self.inspect(), "NetworkSettings"), "Networks"), network)
         pairs = (("IPAddress", "IPPrefixLen"), ("GlobalIPv6Address", "GlobalIPv6PrefixLen"))
         addresses = [f"{get_str(found, address)}/{get_int(found, length)}" for address, length in pairs]
         gateways = [get_str(found, key) for key in ("Gateway", "IPv6Gateway")]

@@ -98,7 +98,7 @@ class DockerView:
 
 
 def _container(document: JsonObject) -> DockerContainer:
-    networks = get_object(get_object(document, "NetworkSettings"), "NetworkService")
+    networks = get_object(get_object(document, "NetworkSettings"), "Networks")
     found = {name: get_object(networks, name) for name in networks}
     addresses = (get_str(settings, key) for settings in found.values() for key in ("IPAddress", "GlobalIPv6Address"))
     state = get_object(document, "State")

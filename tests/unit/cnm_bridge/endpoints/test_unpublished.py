@@ -84,7 +84,7 @@ async def engine(
             return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
         if request.path.endswith("containers/json"):
             assert request.query["filters"] == '{"name": ["^/web$"]}'
-            container = {"Names": [f"/{shown}"], "NetworkSettings": {"NetworkService": {name: {} for name in networks}}}
+            container = {"Names": [f"/{shown}"], "NetworkSettings": {"Networks": {name: {} for name in networks}}}
             return web.json_response([{"Id": "b1", **container}])
         return web.json_response(BLUE)
 

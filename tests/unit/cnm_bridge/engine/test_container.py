@@ -16,7 +16,7 @@ def container(**networks: str) -> JsonObject:
     return {
         "Names": ["/web", "/proxy/alias"],
         "NetworkSettings": {
-            "NetworkService": {name: {"NetworkID": network_id} for name, network_id in networks.items()}
+            "Networks": {name: {"NetworkID": network_id} for name, network_id in networks.items()}
         },
     }
 
@@ -40,7 +40,7 @@ def test_other_networks(networks: dict[str, str], *, others: bool) -> None:
     assert has_other_network(container(**networks), BLUE) is others
 
 
-@pytest.mark.parametrize("document", [{}, {"NetworkSettings": None}, {"NetworkSettings": {"NetworkService": ["blue"]}}])
+@pytest.mark.parametrize("document", [{}, {"NetworkSettings": None}, {"NetworkSettings": {"Networks": ["blue"]}}])
 def test_half_an_answer(document: JsonObject) -> None:
     """It is not taken for a container without networks."""
     with pytest.raises(JsonError, match="Network"):
