@@ -15,9 +15,7 @@ def container(**networks: str) -> JsonObject:
     """Make a container on networks with these IDs."""
     return {
         "Names": ["/web", "/proxy/alias"],
-        "NetworkSettings": {
-            "Networks": {name: {"NetworkID": network_id} for name, network_id in networks.items()}
-        },
+        "NetworkSettings": {"Networks": {name: {"NetworkID": network_id} for name, network_id in networks.items()}},
     }
 
 
