@@ -123,7 +123,7 @@ def document_of(key: str, value: bytes) -> JsonObject:
             return record
         rest, configuration, result, snapshot = (parse_json(line) for line in value.split(b"\n")[_ATTACHMENT:])
         head = get_object(record, "attachment")
-        attachment = {"id": head["id"], **as_object(rest, key), "configuration": configuration}
+        attachment = {"id": head["id"], "mode": head["mode"], **as_object(rest, key), "configuration": configuration}
     except JsonError as exc:
         raise RecordDamaged(key, exc) from exc
     return {**record, "attachment": attachment, "result": result, "snapshot": snapshot}
@@ -132,8 +132,8 @@ def document_of(key: str, value: bytes) -> JsonObject:
 def _join_endpoint(document: JsonObject) -> bytes:
     attachment = get_object(document, "attachment")
     record = {name: document[name] for name in document if name not in {"attachment", "result", "snapshot"}}
-    head = {"id": attachment["id"], "hasCapabilityArgs": bool(attachment["capabilityArgs"])}
-    rest = {name: attachment[name] for name in attachment if name not in {"id", "configuration"}}
+    head = {"id": attachment["id"], "mode": attachment["mode"], "hasCapabilityArgs": bool(attachment["capabilityArgs"])}
+    rest = {name: attachment[name] for name in attachment if name not in {"id", "mode", "configuration"}}
     documents = (attachment["configuration"], document["result"], document["snapshot"])
     return join_lines([render_json(part) for part in ({**record, "attachment": head}, rest, *documents)])
 
@@ -198,10 +198,13 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "sandboxKey": record.sandbox_key,
         "ifnamePrefix": record.ifname_prefix,
         "caller": {"pid": caller.pid, "started": caller.started} if caller else None,
-        "attachment": {"id": attachment.id, "hasCapabilityArgs": attachment.has_capability_args},
+        "attachment": {
+            "id": attachment.id,
+            "mode": attachment.mode.value,
+            "hasCapabilityArgs": attachment.has_capability_args,
+        },
     }
     rest: JsonObject = {
-        "mode": attachment.mode.value,
         "ifname": attachment.ifname,
         "netns": attachment.netns,
         "cniVersion": attachment.cni_version,
@@ -231,7 +234,9 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             boot_id=intern(document["bootId"]),
             internal=document["internal"],
             requested=_parse_requested(document["requested"]),
-            attachment=_StoredAttachment(value, AttachmentId(attachment["id"]), attachment["hasCapabilityArgs"]),
+            attachment=_StoredAttachment(
+                value, AttachmentId(attachment["id"]), AttachMode(attachment["mode"]), attachment["hasCapabilityArgs"]
+            ),
             added_plugins=document["answered"],
             deleted=tuple(document["deleted"]),
             result=StoredDocument(value, _RESULT),
@@ -300,25 +305,27 @@ class _StoredAttachment:
 
     Attributes:
         value: The stored value that it is part of.
-        id: What is known of it.
+        id: What is known of it without parsing.
+        mode: As well.
         has_capability_args: As well.
     """
 
     value: bytes
     id: AttachmentId
+    mode: AttachMode
     has_capability_args: bool
 
     def parse(self) -> AttachmentRecord:
         _, _, attachment, configuration, _, _ = self.value.split(b"\n")
-        return _parse_attachment(self.id, as_object(parse_json(attachment), "attachment"), configuration)
+        return _parse_attachment(self.id, self.mode, as_object(parse_json(attachment), "attachment"), configuration)
 
 
 def _parse_attachment(
-    attachment_id: AttachmentId, document: Mapping[str, Any], configuration: bytes
+    attachment_id: AttachmentId, mode: AttachMode, document: Mapping[str, Any], configuration: bytes
 ) -> AttachmentRecord:
     return AttachmentRecord(
         id=attachment_id,
-        mode=AttachMode(document["mode"]),
+        mode=mode,
         ifname=intern(document["ifname"]),
         netns=document["netns"],
         configuration=_parse_configuration(configuration),

@@ -107,13 +107,12 @@ class AttachmentRecord:
     cni_version: str
     args: tuple[tuple[str, str], ...]
     capability_args: JsonObject
+    mode: AttachMode = AttachMode.MOVE
 
     @property
     def has_capability_args(self) -> bool:
         """Whether there are any."""
         return bool(self.capability_args)
-
-    mode: AttachMode = AttachMode.MOVE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +172,12 @@ class EndpointRecord:
     def attachment_id(self) -> AttachmentId:
         """The attachment's ID; the attachment itself need not be parsed for it."""
         found: AttachmentId = self.__dict__["_attachment"].id
+        return found
+
+    @property
+    def attach_mode(self) -> AttachMode:
+        """The attachment's mode, known without parsing, too."""
+        found: AttachMode = self.__dict__["_attachment"].mode
         return found
 
     @property

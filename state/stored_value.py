@@ -5,7 +5,7 @@
 ```
 0 5b1fc2a9                        CRC-32 of all that follows
 1 {"id":"…","networkId":"…",…}    the record without the following
-2 {"ifname":"eth0",…}             the attachment without its ID and the list
+2 {"ifname":"eth0",…}             the attachment without its ID, its mode and the list
 3 {"cniVersion":"1.0.0",…}        the network configuration list
 4 {"cniVersion":"1.0.0",…}        the result, or null
 5 {"link":{…},…}                  the snapshot, or null

@@ -56,7 +56,7 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
 
     def is_abandoned(record: EndpointRecord) -> bool:
         return (
-            alternative_name(record.attachment.id) not in inside
+            alternative_name(record.attachment_id) not in inside
             and (record.id in orphans or not _is_at_home(record, at_home))
             and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
         )
@@ -72,7 +72,7 @@ async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord])
     Raises:
         KernelError: A namespace cannot be looked into.
     """
-    joined = {alternative_name(record.attachment.id): record for record in endpoints if record.phase is Phase.JOINED}
+    joined = {alternative_name(record.attachment_id): record for record in endpoints if record.phase is Phase.JOINED}
     sandboxes = {name: record.sandbox_key for name, record in joined.items() if record.sandbox_key}
     away = await kernel.find_without_link(sandboxes)
     if not away:
@@ -101,4 +101,4 @@ async def _names_at_home(kernel: Kernel) -> frozenset[str]:
 
 
 def _is_at_home(record: EndpointRecord, at_home: frozenset[str]) -> bool:
-    return not at_home.isdisjoint((host_link_name(record.attachment.id), alternative_name(record.attachment.id)))
+    return not at_home.isdisjoint((host_link_name(record.attachment_id), alternative_name(record.attachment_id)))

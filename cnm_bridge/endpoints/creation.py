@@ -132,7 +132,7 @@ class EndpointCreation:
 
     async def _prepare_or_undo(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:
         await self._store.put_endpoint(record)
-        attacher = self._attachers[record.attachment.mode]
+        attacher = self._attachers[record.attach_mode]
         try:
             record = await attacher.prepare(record, plan, self._store.put_endpoint)
         except Exception:

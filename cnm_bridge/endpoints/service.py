@@ -156,7 +156,7 @@ class EndpointService:
         self._port_publisher.interrupt(endpoint_id)
 
     def _attacher(self, record: EndpointRecord) -> Attacher:
-        return self._attachers[record.attachment.mode]
+        return self._attachers[record.attach_mode]
 
 
 def _refuse_other(record: EndpointRecord, request: CreateEndpoint) -> None:

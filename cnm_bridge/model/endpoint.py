@@ -35,7 +35,7 @@ class Endpoint:
     @property
     def attachment_id(self) -> AttachmentId:
         """The ID that CNI knows, as container ID."""
-        return self.record.attachment.id
+        return self.record.attachment_id
 
     @property
     def host_link(self) -> str:

@@ -50,6 +50,6 @@ class Liveness:
     async def _ask(self, question: Question, records: Records) -> tuple[EndpointRecord, ...]:
         by_mode: dict[AttachMode, list[EndpointRecord]] = {}
         for record in records:
-            by_mode.setdefault(record.attachment.mode, []).append(record)
+            by_mode.setdefault(record.attach_mode, []).append(record)
         answers = [await question(self._attachers[mode], own) for mode, own in by_mode.items()]
         return tuple(record for answer in answers for record in answer)

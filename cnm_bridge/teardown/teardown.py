@@ -53,7 +53,7 @@ class Teardown:
         if record.phase is not Phase.DELETING:
             record = replace(record, phase=Phase.DELETING)
             await progress.save(record)
-        link = await self._attachers[record.attachment.mode].detach(record, progress)
+        link = await self._attachers[record.attach_mode].detach(record, progress)
         if self._store.get_endpoint(record.id).phase is not Phase.DELETING:  # there was no space; there may be now
             await self._store.put_endpoint(progress.with_deleted(record))
         await self._store.remove_endpoint(record.id)
