@@ -8,6 +8,7 @@ import sys
 
 from spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab
+from tests.lab.leftovers import leftovers
 from tests.lab.unix_http import request
 from tests.system.calls import wait_reconciled
 from tests.system.scene import Scene, bridge, reaches, wait_said
@@ -77,9 +78,11 @@ def test_containers_that_outlive_docker(private_scene: Scene) -> None:
     network, subnet = private_scene.bridge_network(ipv6=True)
     before = lab.state()
     container = private_scene.run(network)
+    made = lab.state()
     for how in (signal.SIGKILL, signal.SIGTERM):
         lab.restart_dockerd(how)
         wait_reconciled(lab)
+        assert leftovers(lab.state(), made) == ""  # what the container has, it has still
         assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""
@@ -144,10 +147,12 @@ def test_another_engine_judges_nothing(private_scene: Scene) -> None:
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network()
     container = private_scene.run(network)
+    made = lab.state()
     stranger = lab.spawn(sys.executable, "-c", STRANGER)
     restart_daemon(lab, *OFTEN, "--docker-host", "unix:///run/stranger.sock")
     wait_said(lab, "engine.knows_no_network")
     wait_reconciled(lab)
+    assert leftovers(lab.state(), made) == ""
     assert reaches(container, subnet.gateway)
     assert lab.daemon is not None
     assert "endpoint.forgotten" not in lab.daemon.log()

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.lab import Lab
+from tests.lab.leftovers import leftovers
 from tests.system.calls import wait_reconciled
 from tests.system.scene import Scene, reaches, wait_said
 
@@ -65,12 +66,14 @@ def test_a_record_that_was_not_the_latest(private_scene: Scene, older: dict[str,
     network, subnet = private_scene.bridge_network(ipv6=True)
     before = lab.state()
     container = private_scene.run(network)
+    made = lab.state()
     lab.stop_daemon()
     change_records(lab, **older)
     lab.start_daemon(*OFTEN)
     wait_said(lab, said)
     other = private_scene.run(network)  # which would get the same address
     wait_reconciled(lab)
+    assert leftovers(lab.state(), made) == ""  # nothing of the first was removed
     assert reaches(container, subnet.gateway)
     assert reaches(other, subnet.gateway)
     lab.docker("rm", "-f", container.name, other.name)
@@ -83,11 +86,13 @@ def test_an_engine_that_tells_of_no_endpoint(private_scene: Scene) -> None:
     network, subnet = private_scene.bridge_network(ipv6=True)
     before = lab.state()
     container = private_scene.run(network)
+    made = lab.state()
     forgetful = lab.spawn(sys.executable, "-c", FORGETFUL)
     lab.stop_daemon()
     lab.start_daemon(*OFTEN, "--docker-host", "unix:///run/forgetful.sock")
     wait_said(lab, "endpoint.in_use")
     wait_reconciled(lab)
+    assert leftovers(lab.state(), made) == ""
     assert reaches(container, subnet.gateway)
     assert lab.daemon is not None
     assert "endpoint.forgotten" not in lab.daemon.log()
