@@ -8,7 +8,7 @@ from typing import Final
 import plyvel
 import pytest
 
-from spec import JsonObject, get_object, load_validator, parse_json
+from spec import JsonObject, as_object, get_object, get_objects, load_validator, parse_json
 from state import SCHEMA_VERSION, ImportRefused, Phase, ProcessRecord, Store
 from state.codec import document_of
 from state.migrations import MIGRATIONS, migrate
@@ -174,3 +174,19 @@ def test_an_export_of_version_2_is_imported(tmp_path: Path) -> None:
     assert joined.result["routes"] == [{"dst": "0.0.0.0/0"}]
     assert all(record.deleted == () for record in endpoints.values())
     assert endpoints[Phase.PENDING].addresses == ()
+
+
+def test_addresses_that_version_2_did_not_store() -> None:
+    """Those that a plugin reported and those that the link has, each once; link-local ones are the kernel's."""
+    exported = parse_json((VERSION_2 / "export.json").read_bytes())
+    (joined,) = (one for one in get_objects(as_object(exported, "export"), "endpoints") if one["phase"] == "joined")
+    result, snapshot = get_object(joined, "result"), get_object(joined, "snapshot")
+    (ip,), (link_address, *others) = get_objects(result, "ips"), get_objects(snapshot, "addresses")
+    further = {**link_address, "address": "10.1.2.5/16"}
+    link_local = {**link_address, "address": "fe80::5/64", "scope": 253}
+    document: JsonObject = {
+        **joined,
+        "result": {**result, "ips": [ip, {**ip, "address": "10.1.2.4/16"}]},
+        "snapshot": {**snapshot, "addresses": [link_address, *others, further, link_local]},
+    }
+    assert migrate(f"endpoint/{joined['id']}", document, 2)["addresses"] == ["10.1.2.3", "10.1.2.4", "10.1.2.5"]

@@ -9,7 +9,8 @@ import pytest
 
 from cnm_bridge.kernel import SCOPE_LINK, Address, LinkState, Route
 from cnm_bridge.planning.join_response import choose_interface, describe_join, further_addresses, given_addresses
-from cnm_bridge.wire import Joined, RouteType, StaticRoute, render_joined
+from cnm_bridge.wire import Joined, StaticRoute, render_joined
+from spec import JsonObject, JsonValue
 from state import RequestedInterface
 from tests.unit.cnm_bridge.planning.snapshots import (
     BRIDGE,
@@ -112,14 +113,34 @@ def test_lowest_metric_is_the_gateway() -> None:
     assert reply.routes == ()
 
 
-@pytest.mark.parametrize("case", [BRIDGE, (*BRIDGE, *BRIDGE_IPV6), PTP, CALICO])
-def test_no_default_route_among_those_with_a_next_hop(case: tuple[Address | Route, ...]) -> None:
-    """Engine 28 refuses a default route of type 0; it is told as gateway only. No destination is ever empty."""
-    routes = render_joined(joined(*case))["StaticRoutes"]
-    assert isinstance(routes, list)
-    for item in routes:
-        assert item["Destination"]
-        assert item["Destination"] not in {"0.0.0.0/0", "::/0"} or item["RouteType"] == RouteType.CONNECTED
+@pytest.mark.parametrize(
+    ("case", "gateways", "routes"),
+    [
+        ((*BRIDGE, *BRIDGE_IPV6), {"Gateway": "10.22.0.1", "GatewayIPv6": "fd00:22::1"}, []),
+        (CALICO, {"Gateway": "169.254.1.1"}, [{"Destination": "169.254.1.1/32", "RouteType": 1}]),
+        (
+            PTP,
+            {"Gateway": "10.23.0.1"},
+            [
+                {"Destination": "10.23.0.1/32", "RouteType": 1},
+                {"Destination": "10.23.0.0/24", "RouteType": 0, "NextHop": "10.23.0.1"},
+            ],
+        ),
+        (
+            (address("10.26.0.2/32"), address("fd00:26::2/128"), route("0.0.0.0/0"), route("::/0", metric=1024)),
+            {},
+            [{"Destination": "0.0.0.0/0", "RouteType": 1}, {"Destination": "::/0", "RouteType": 1}],
+        ),
+    ],
+    ids=["bridge", "calico", "ptp", "connected default routes"],
+)
+def test_no_default_route_among_those_with_a_next_hop(
+    case: tuple[Address | Route, ...], gateways: JsonObject, routes: JsonValue
+) -> None:
+    """Engine 28 refuses a default route of type 0: its next hop is the gateway, and only a connected one is a route."""
+    answer = render_joined(joined(*case))
+    assert {key: answer[key] for key in ("Gateway", "GatewayIPv6") if key in answer} == gateways
+    assert answer["StaticRoutes"] == routes
 
 
 def test_what_docker_chose_is_not_answered() -> None:
