@@ -173,6 +173,7 @@ def test_an_export_of_version_2_is_imported(tmp_path: Path) -> None:
     assert joined.result is not None
     assert joined.result["routes"] == [{"dst": "0.0.0.0/0"}]
     assert all(record.deleted == () for record in endpoints.values())
+    assert all(str(record.attachment.id) == str(record.id) for record in endpoints.values())  # what CNI received at ADD
     assert endpoints[Phase.PENDING].addresses == ()
 
 
