@@ -56,6 +56,18 @@ def _anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+MAPS = ("architecture", "docker-protocol", "endpoint-lifecycle", "processes", "retries", "testing")
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_named_files_exist(name: str) -> None:
+    """Each file and folder that a map of the source names exists, below the root or below `cnm_bridge`."""
+    text = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    named = re.findall(r"`([a-z]\w*(?:/\w+)*(?:\.py|\.json|\.cfg|/))`", text)
+    assert named
+    assert [path for path in named if not any((root / path).exists() for root in (ROOT, ROOT / "cnm_bridge"))] == []
+
+
 def test_make_targets_are_real() -> None:
     """Every `make` command in a document, in a console block or between backticks, is a target of the Makefile."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
