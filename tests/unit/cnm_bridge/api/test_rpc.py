@@ -227,12 +227,21 @@ async def test_half_a_request_is_no_call(tmp_path: Path) -> None:
         reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
         writer.write(b'POST /NetworkDriver.Test HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{"NetworkID"')
         await writer.drain()
-        await asyncio.sleep(0.05)
+        await _post(tmp_path / "s")  # by then the half before it was read
         assert calls.all == ()
         writer.close()
         await writer.wait_closed()
         assert await reader.read() == b""
-    assert not recorder.bodies
+    assert recorder.bodies == [BODY]
+
+
+async def _post(path: Path) -> None:
+    """Make a call on a connection of its own, and wait for its answer."""
+    async with (
+        ClientSession(connector=UnixConnector(str(path))) as session,
+        session.post("http://docker/NetworkDriver.Test", json=BODY) as response,
+    ):
+        assert await response.json() == {"Value": 1}
 
 
 @asynccontextmanager
