@@ -58,6 +58,7 @@ from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.places import TeardownPlaces
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import Teardown
+from spec import load_explanation
 from state import AttachMode, EndpointId, NetworkId, StateError, Store
 
 __all__ = ["Daemon", "assemble", "run", "serve"]
@@ -135,6 +136,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
                 async with daemon.answering(sock, settings.drain_timeout_s):
                     log.info("daemon.ready", version=__version__, socket=sock.getsockname())
                     notify("READY=1")
+                    await asyncio.to_thread(load_explanation)
                     await stop.wait()
                     notify("STOPPING=1")
                     log.info("daemon.stopping")

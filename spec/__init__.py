@@ -23,7 +23,7 @@ from spec.jsontypes import (
     parse_json,
     render_json,
 )
-from spec.validate import SchemaError, Validator, load_schema, load_validator, schema_names
+from spec.validate import SchemaError, Validator, load_explanation, load_schema, load_validator, schema_names
 
 __all__ = [
     "JsonError",
@@ -45,6 +45,7 @@ __all__ = [
     "get_objects",
     "get_str",
     "get_strings",
+    "load_explanation",
     "load_schema",
     "load_validator",
     "parse_json",

@@ -14,7 +14,7 @@ from functools import cache
 from spec.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
 from spec.quick import compile_check
 
-__all__ = ["SchemaError", "Validator", "load_schema", "load_validator", "schema_names"]
+__all__ = ["SchemaError", "Validator", "load_explanation", "load_schema", "load_validator", "schema_names"]
 
 Validator = Callable[[JsonValue], JsonObject]
 """Returns the document if it is valid, or raises `SchemaError`."""
@@ -73,6 +73,14 @@ def load_validator(name: str) -> Validator:
         return as_object(document, name)
 
     return validate
+
+
+def load_explanation() -> None:
+    """Import what says what is wrong with a document; otherwise the first document that is wrong does.
+
+    That takes a tenth of a second, and descriptors to read the library with.
+    """
+    import spec.explanation  # noqa: F401, PLC0415
 
 
 @cache

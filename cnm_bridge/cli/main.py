@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The command `cni-bridge`; what its options are, and where their values come from, is in `cnm_bridge.cli.options`."""
 
+import gc
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -44,6 +45,7 @@ def serve(context: click.Context, /, **given: object) -> None:
     settings = _settings(given)
     try:
         with plugin_socket(settings.socket) as listener:
+            gc.disable()  # what is imported and read until `settle_memory` stays: none of it is garbage
             # Imported only now: it takes most of the time until the first answer, and Docker can wait meanwhile.
             with lean_imports(certificates=not settings.docker_host.startswith("unix:")):
                 from cnm_bridge.daemon import run  # noqa: PLC0415

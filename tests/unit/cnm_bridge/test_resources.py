@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The limit of open descriptors is raised where the kernel allows it."""
+"""The limit of open descriptors is raised where the kernel allows it, and no garbage is looked for during the start."""
 
+import gc
 import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cnm_bridge.resources import raise_descriptor_limit
+from cnm_bridge.resources import keep_memory_small, raise_descriptor_limit, settle_memory
 
 
 @pytest.fixture(name="limits")
@@ -35,3 +36,18 @@ def test_a_limit_that_cannot_be_raised(limits: tuple[int, int], monkeypatch: pyt
         earlier.setattr(resource, "getrlimit", lambda _: (limits[0], too_high))
         assert raise_descriptor_limit() == limits[0]
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
+
+
+def test_garbage_is_collected_once_the_records_are_read() -> None:
+    """Not before; and what is there by then is never looked through again."""
+    try:
+        keep_memory_small()
+        assert not gc.isenabled()
+        record = {"endpoint": [1]}
+        settle_memory()
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0
+        assert not any(found is record for found in gc.get_objects())
+    finally:
+        gc.unfreeze()
+        gc.enable()
