@@ -82,6 +82,7 @@ async def test_placement(kernel: Kernel, host: Namespace, staging: Namespace, sa
         waiting = group.create_task(kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 20.0))
         for step in steps:
             await asyncio.to_thread(step)
+            assert not await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.0)  # who looks now finds it unfinished
             assert not waiting.done()
         sandbox.ip("route add default via 10.1.0.1")
         assert await waiting
@@ -98,6 +99,7 @@ async def test_a_cancelled_wait_is_over(kernel: Kernel, sandbox: Namespace) -> N
     """Its thread does not wait for the time to be up."""
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 600.0))
-        await asyncio.sleep(0.01)
+        while threading.active_count() == 1:  # noqa: ASYNC110 - nobody would set an event
+            await asyncio.sleep(0.001)
         waiting.cancel()
     assert threading.active_count() == 1
