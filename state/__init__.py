@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What must not be forgotten: networks and endpoints in LevelDB. Knows no CNI, no HTTP, no netlink."""
+"""Durable state: networks and endpoints in LevelDB. Knows nothing of CNI, HTTP or netlink."""
 
 from state.errors import (
     ImportRefused,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Single records that are damaged: they are set aside, because one of them must not keep all containers down."""
+"""Sets damaged records aside, so that one of them does not keep all containers down."""
 
 import os
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ DamagedRecord = tuple[str, bytes, RecordDamaged]
 
 
 def set_aside(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Finding, ...]:
-    """Move damaged records into a file beside the database, and return what was moved.
+    """Move damaged records into a file next to the database, and return a finding for each.
 
-    The file is a JSON object: `{"records": [{"key": …, "reason": …, "text": … or "hex": …}]}`. It is on the disk before
-    a record is removed.
+    The file is a JSON object: `{"records": [{"key": …, "reason": …, "text": … or "hex": …}]}`. It is on disk before the
+    records are removed.
 
     Raises:
         StateUnusable: The file cannot be written; nothing has been changed.

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""LevelDB: bytes in, bytes out. The only user of plyvel, and of the state directory.
+"""LevelDB: keys and values as bytes. The only user of plyvel.
 
-One process owns a state directory: it holds a lock on the file `lock` in it, which tells its process ID. The content
-is small and is held in memory: reads never wait, and a disk that is full or broken does not keep us from knowing what
-there is to be cleaned up. Writes are synced to the disk, which may take long, and happen on the database's one worker
-thread.
+One process owns a state directory: it locks the file `lock`, which contains its process ID. The content is small and is
+kept in memory, so reads never wait, and even with a full or broken disk we know what has to be cleaned up. Writes are
+synced to disk, which may take long, and run on the database's worker thread.
 
-A write that failed, on a full disk for one, may leave half a record at the end of LevelDB's log: what is written behind
-it is lost when the files are next opened, although it was acknowledged. So after a failure the files are closed and
-opened again, which cuts the log where it is good, before anything else is written. It may also have been written whole
-and only not synced: then the next write takes it back.
+A failed write, for example on a full disk, may leave half a record at the end of LevelDB's log. Records that are
+written after it would be lost at the next open, although they were acknowledged. So after a failure the files are
+closed and opened again before the next write, which truncates the log to its intact part. The failed write may also be
+complete but not synced; then the next write reverts it.
 """
 
 import asyncio
@@ -34,10 +33,10 @@ __all__ = ["Database"]
 
 _FILES: Final = "leveldb"
 _BUFFER_BYTES: Final = 1 << 20
-"""What LevelDB may hold back in memory; the default is 16 MB in all, and it is read only once."""
+"""LevelDB's buffers in memory. The defaults add up to 16 MB, and each value is read only once."""
 
 _LEFT_BYTES: Final = 1 << 14
-"""Opening the database the next time takes some kilobytes."""
+"""Disk space to leave free: opening the database needs some kilobytes."""
 
 Check = Callable[[Mapping[str, bytes]], None]
 
@@ -45,12 +44,12 @@ Check = Callable[[Mapping[str, bytes]], None]
 class Database:
     """An open LevelDB.
 
-    Safe to use from one event loop. Every write is a transaction and on the disk when `write` returns; when it raises,
-    nothing of it will ever be read.
+    Use it from one event loop. Every write is atomic and on disk when `write` returns; if `write` raises, none of it
+    will ever be read.
 
     Attributes:
         path: The state directory.
-        findings: The damage that was met when it was opened.
+        findings: The damage that was found when it was opened.
     """
 
     def __init__(self, directory: Path, lock_fd: int, files: "_Files") -> None:
@@ -60,25 +59,24 @@ class Database:
         self._db = files.db
         self._values = files.values
         self._is_sound = True
-        self._unsure: set[str] = set()  # keys of writes that failed: the disk may have them all the same
+        self._unsure: set[str] = set()  # keys of failed writes: they may be on disk nevertheless
         self._is_holding = False
-        self._memory = threading.Lock()  # a batch appears as a whole
+        self._memory = threading.Lock()  # makes a batch visible atomically
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leveldb")
 
     @classmethod
     def open(cls, directory: Path, check: Check) -> Self:
-        """Open the database below `directory`, making both if they do not exist.
+        """Open the database in `directory`; create both if they do not exist.
 
-        Damaged files are set aside, and what is good in them goes into new ones; see `findings`.
+        Damaged files are set aside, and their intact content is written to new files; see `findings`.
 
         Args:
             directory: The state directory.
-            check: Called with what was salvaged before it takes the place of the damaged files; what it raises leaves
-                everything as it was.
+            check: Called with the salvaged content before it replaces the damaged files; if it raises, nothing changes.
 
         Raises:
-            StateLocked: Another process has the directory.
-            StateUnusable: The directory cannot be made, or its files cannot be read or written.
+            StateLocked: Another process uses the directory.
+            StateUnusable: The directory cannot be created, or its files cannot be read or written.
         """
         lock_fd = lock_directory(directory)
         try:
@@ -92,7 +90,7 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Wait for writes under way, close the files, and give the state directory free."""
+        """Wait for pending writes, close the files, and release the state directory."""
         self._writer.shutdown(wait=True)
         self._db.close()
         release(self._lock_fd)
@@ -108,16 +106,16 @@ class Database:
         return tuple(sorted(found))
 
     async def write(self, changes: Mapping[str, bytes | None], on_written: Callable[[], None] = lambda: None) -> None:
-        """Store values under their keys, or remove the keys whose value is None, all or nothing, synced.
+        """Store values, or remove the keys whose value is None, in one synced transaction.
 
-        A caller that is cancelled meanwhile does not stop the write.
+        Cancelling the caller does not stop the write.
 
         Args:
             changes: Keys and values.
-            on_written: Called in the event loop once they are on the disk, before this returns.
+            on_written: Called in the event loop once they are on disk, before this method returns.
 
         Raises:
-            StateUnusable: Nothing has been written, e.g. for lack of space.
+            StateUnusable: Nothing has been written, for example because the disk is full.
         """
         loop = asyncio.get_running_loop()
         known: asyncio.Future[None] = loop.create_future()
@@ -130,19 +128,19 @@ class Database:
             else:
                 known.set_exception(error)
 
-        # Not the write itself is awaited: from Python 3.14 on it may be done by now, before `on_written` was called.
+        # Do not await the write itself: from Python 3.14 on it may be done before `on_written` was called.
         loop.run_in_executor(self._writer, self.write_now, changes).add_done_callback(make_known)
         await asyncio.shield(known)
 
     def hold(self, changes: Mapping[str, bytes]) -> None:
-        """Have values in memory now, and on the disk together with whatever is written next."""
+        """Put values into memory now, and on disk together with the next write."""
         with self._memory:
             self._values.update(changes)
         self._unsure.update(changes)
         self._is_holding = True
 
     def write_now(self, changes: Mapping[str, bytes | None]) -> None:
-        """Do what `write` does, in the calling thread."""
+        """Like `write`, but in the calling thread."""
         undone = {key: self._values.get(key) for key in self._unsure}
         try:
             if not self._is_sound:
@@ -169,7 +167,7 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """An open LevelDB, what is in it, and the damage that was met."""
+    """An open LevelDB, its content, and the damage that was found."""
 
     db: "plyvel.DB"
     values: dict[str, bytes]
@@ -184,7 +182,7 @@ def _open_or_salvage(directory: Path, check: Check) -> _Files:
             return _open_and_load(files)
         except plyvel.Error as exc:
             fault = _text(exc)
-            # A disk that is full, or does not let itself be read, is no damage: nothing is gained by new files.
+            # A full or unreadable disk is not damage: new files would not help.
             if not isinstance(exc, plyvel.CorruptionError) and not read_good(files).losses:
                 raise
     salvage = read_good(files)
@@ -235,10 +233,10 @@ def _write_new(files: Path, entries: Mapping[str, bytes]) -> None:
 
 
 def _require_space(directory: Path, changes: Mapping[str, bytes | None]) -> None:
-    """Begin no write that cannot be completed: what was written of it would take the last space of the disk.
+    """Refuse a write that does not fit on the disk; a partial write would use up the remaining space.
 
     Raises:
-        StateUnusable: There is no space for it.
+        StateUnusable: There is not enough space.
     """
     needed = sum(len(key) + len(value or b"") for key, value in changes.items())
     disk = os.statvfs(directory)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The state directory: who has it, and how the database in it is replaced by another, whatever moment we are killed at.
+"""The state directory: its lock, and the crash-safe replacement of the database in it.
 
-| name                  | what it is                                                             |
-| --------------------- | ---------------------------------------------------------------------- |
-| `lock`                | locked by the process whose ID it holds                                |
-| `leveldb`             | the database                                                           |
-| `leveldb.unfinished`  | a new one, being written; worth nothing                                |
-| `leveldb.next`        | a new one, whole: it is `leveldb` from the moment that has gone aside  |
-| `leveldb.damaged-TIME`| one that was damaged                                                   |
-| `damaged-records-TIME.json` | records that did not fit their schema                            |
+| name                        | what it is                                                                |
+| --------------------------- | ------------------------------------------------------------------------- |
+| `lock`                      | locked by the process whose ID it contains                                |
+| `leveldb`                   | the database                                                              |
+| `leveldb.unfinished`        | a new database that is being written; worthless after a crash             |
+| `leveldb.next`              | a complete new database; becomes `leveldb` once that has been moved aside |
+| `leveldb.damaged-TIME`      | a damaged database                                                        |
+| `damaged-records-TIME.json` | damaged records                                                           |
 """
 
 import fcntl
@@ -29,11 +29,11 @@ _LOCK_MODE: Final = 0o600
 
 
 def lock_directory(directory: Path) -> int:
-    """Make a directory private and return a descriptor that holds its lock for as long as it is open.
+    """Create a private directory and return a descriptor that holds its lock as long as it is open.
 
     Raises:
-        StateLocked: Another process has it.
-        StateUnusable: It cannot be made or locked.
+        StateLocked: Another process holds the lock.
+        StateUnusable: It cannot be created or locked.
     """
     try:
         directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -44,15 +44,14 @@ def lock_directory(directory: Path) -> int:
 
 
 def release(lock_fd: int) -> None:
-    """Give a directory free."""
+    """Release the lock."""
     os.close(lock_fd)
 
 
 def replace(directory: Path, name: str, write: Callable[[Path], None]) -> Path:
-    """Put what `write` makes in the place of `name`, which goes aside; return where it is now.
+    """Replace `name` with what `write` creates; move the old one aside and return its new path.
 
-    When it raises, `name` is as it was. A process that is killed in the middle leaves the one or the other, at the
-    latest when `finish_replacement` has been called.
+    If it raises, `name` is unchanged. After a crash, `finish_replacement` leaves either the old or the new one.
     """
     unfinished, following = directory / f"{name}.unfinished", directory / f"{name}.next"
     try:
@@ -71,7 +70,7 @@ def replace(directory: Path, name: str, write: Callable[[Path], None]) -> Path:
 
 
 def finish_replacement(directory: Path, name: str) -> None:
-    """Finish a replacement that was cut off, or remove what there is of it."""
+    """Complete an interrupted replacement, or remove its remains."""
     shutil.rmtree(directory / f"{name}.unfinished", ignore_errors=True)
     following = directory / f"{name}.next"
     if not following.exists():
@@ -103,5 +102,5 @@ def _lock(directory: Path) -> int:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     except OSError:
-        pass  # the lock holds on a full disk too; only its owner cannot be named
+        pass  # the lock works on a full disk too, only without the owner's process ID
     return fd

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What can go wrong with stored state.
+"""The errors of this package.
 
 ```
 StateError
@@ -8,9 +8,9 @@ StateError
 ├── SchemaTooNew     written by a newer cni-bridge
 ├── StateUnusable    LevelDB cannot open, read or write its files
 ├── RecordDamaged    a stored record does not fit its schema
-├── ImportRefused    a document cannot become the state
-├── RecordNotFound   no record with that identifier
-└── WrongPhase       the endpoint is in a phase that does not allow the step
+├── ImportRefused    a document cannot be imported
+├── RecordNotFound   there is no record with that ID
+└── WrongPhase       the endpoint's phase does not allow the step
 ```
 """
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class StateError(Exception):
-    """Anything that is wrong with stored state."""
+    """Base class of the errors of this package."""
 
 
 class StateLocked(StateError):
@@ -37,7 +37,7 @@ class StateLocked(StateError):
 
     Attributes:
         path: The state directory.
-        pid: The process that has it, as it wrote itself down; None if it has not done so yet.
+        pid: The process that has it open, from the lock file; None if it has not been written yet.
     """
 
     def __init__(self, path: Path, pid: int | None) -> None:
@@ -99,7 +99,7 @@ class RecordDamaged(StateError):
 
 
 class ImportRefused(StateError):
-    """A document cannot become the state; nothing has been changed."""
+    """A document cannot be imported; nothing has been changed."""
 
 
 class RecordNotFound(StateError):
@@ -121,8 +121,8 @@ class WrongPhase(StateError):
 
     Attributes:
         id: The endpoint.
-        phase: The phase it is in, None if there is no record.
-        wanted: The phase that was asked for, None for removal.
+        phase: Its current phase, None if it has no record.
+        wanted: The requested phase, None for removal.
     """
 
     def __init__(self, identifier: str, phase: str | None, wanted: str | None) -> None:

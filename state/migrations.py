@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""From stored records of an earlier schema version to those of this one; pure.
+"""Migrates records of earlier schema versions to the current one; pure.
 
-A step takes a document of one version and returns it in the next; documents are not checked here: what comes out of the
-last step is held against its schema like any other. A version that was released is never changed again.
+A step converts a document from one version to the next. Documents are not validated here. A released version never
+changes again.
 
 Up to version 2 the stored value was the text of the document.
 """
@@ -22,7 +22,7 @@ _SCOPE_LINK: Final = 253
 
 
 def migrate(key: str, document: JsonValue, version: int) -> JsonObject:
-    """Return a record as it is in this version.
+    """Return a record in the current version.
 
     Args:
         key: Its key, e.g. `endpoint/4f2a`.
@@ -30,7 +30,7 @@ def migrate(key: str, document: JsonValue, version: int) -> JsonObject:
         version: The schema version that it was written in.
 
     Raises:
-        ValueError: The document is not what that version writes; a `JsonError` where a key is of another type.
+        ValueError: The document is not a record of that version; a `JsonError` if a key has another type.
     """
     current = as_object(document, key)
     kind = key.partition("/")[0]
@@ -42,7 +42,7 @@ def migrate(key: str, document: JsonValue, version: int) -> JsonObject:
 
 
 def _endpoint_1(document: JsonObject) -> JsonObject:
-    """Snapshots hold all that is settled: nothing more was known of what an earlier version made."""
+    """Add the fields that snapshots got in version 2, empty because version 1 did not capture them."""
     snapshot = find_object(document, "snapshot")
     if snapshot is None:
         return document
@@ -53,11 +53,11 @@ def _endpoint_1(document: JsonObject) -> JsonObject:
 
 
 def _endpoint_2(document: JsonObject) -> JsonObject:
-    """What version 2 did not know.
+    """Add the fields of version 3.
 
-    No plugin's DEL has completed as far as that version knew: an unfinished tear down began again with all of them.
-    Addresses are stored by themselves: those that the plugins told, and those that they gave to the link.
-    CNI's container ID was the endpoint's ID, and libnetwork moved every link into its sandbox.
+    `deleted` is empty, because version 2 restarted an unfinished teardown with all plugins. `addresses` are those in
+    the result and those on the link. The attachment's ID was the endpoint's ID, and libnetwork moved every link into
+    its sandbox.
     """
     told = get_objects(find_object(document, "result") or {}, "ips")
     given = get_objects(find_object(document, "snapshot") or {}, "addresses")

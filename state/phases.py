@@ -17,20 +17,20 @@ __all__ = ["TRANSITIONS", "Phase"]
 
 
 class Phase(StrEnum):
-    """How far an endpoint has come."""
+    """The phase of an endpoint."""
 
     PENDING = "pending"
-    """The intent is stored; plugins may have run. After a crash: tear down."""
+    """The intent is stored; plugins may have run. After a crash it is torn down."""
     READY = "ready"
-    """Attached; the link waits in the host namespace for libnetwork, or came back to it."""
+    """Attached. The link is in the host namespace, before the join or after the leave."""
     JOINED = "joined"
-    """Handed over to a sandbox."""
+    """Joined to a sandbox."""
     DELETING = "deleting"
-    """A DEL is owed. Docker may have forgotten the endpoint already."""
+    """The teardown is pending. Docker may have forgotten the endpoint already."""
 
     @property
     def is_attached(self) -> bool:
-        """Whether all plugins have run, and none has to undo it."""
+        """Whether all plugins have completed ADD and no teardown has begun."""
         return self in {Phase.READY, Phase.JOINED}
 
 
@@ -41,4 +41,4 @@ TRANSITIONS: Final[Mapping[Phase | None, frozenset[Phase | None]]] = {
     Phase.JOINED: frozenset({Phase.JOINED, Phase.READY, Phase.DELETING}),
     Phase.DELETING: frozenset({Phase.DELETING, None}),
 }
-"""From → to; None stands for "no record". A phase that leads to itself may be stored again with other contents."""
+"""From → to; None means "no record". A phase that leads to itself may be stored again with other content."""

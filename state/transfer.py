@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The whole state as one JSON document, `spec/state/export.json`, and back. Pure."""
+"""Exports the whole state to one JSON document, `spec/state/export.json`, and parses it again; pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -26,7 +26,7 @@ _SCHEMA_KEY: Final = "meta/schema"
 
 
 def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> JsonObject:
-    """Return the document of a store's keys and values."""
+    """Return the export of a store's keys and values."""
     networks: list[JsonValue] = []
     endpoints: list[JsonValue] = []
     meta: dict[str, JsonValue] = {}
@@ -43,14 +43,14 @@ def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> JsonObj
 
 
 def parse_export(document: JsonValue, version: int) -> Mapping[str, bytes]:
-    """Return the keys and values that a document stands for, without the schema version.
+    """Return the keys and values of an export, without the schema version.
 
     Args:
-        document: What was exported.
-        version: The schema version that is wanted.
+        document: The export.
+        version: The current schema version.
 
     Raises:
-        ImportRefused: It is no such document, a record in it is damaged or there twice, or its version is newer.
+        ImportRefused: It is not an export, a record is damaged or duplicated, or its version is newer.
     """
     try:
         checked = load_validator(_SCHEMA)(document)

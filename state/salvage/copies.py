@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Copies of what was damaged, kept beside the database for whoever wants to look; a few of each kind."""
+"""Copies of damaged files, kept next to the database for inspection; a few of each kind."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ def copy_path(directory: Path, prefix: str, suffix: str = "") -> Path:
 
 
 def find_copies(directory: Path) -> tuple[Path, ...]:
-    """Return every copy that is there, of whatever kind."""
+    """Return all copies, of any kind."""
     return tuple(sorted((*directory.glob("*.damaged-*"), *directory.glob("damaged-records-*"))))
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What an operator must be told about the state that was found."""
+"""A report to the operator about damaged state."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +10,13 @@ __all__ = ["Finding"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Damage that was met, and what was done about it.
+    """Damage that was found.
 
     Attributes:
         what: What was damaged, and how.
-        lost: IDs of networks and endpoints that are damaged and not there any more; removed ones may be among them.
-        outdated: IDs of those that may be there as they once were.
-        copy: Where what was found is kept.
+        lost: IDs of networks and endpoints that were lost; some may have been removed before.
+        outdated: IDs of networks and endpoints whose records may be outdated.
+        copy: Path of the damaged copy.
     """
 
     what: str

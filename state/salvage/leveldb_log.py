@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""LevelDB's log files, read as far as they are good: its own repair trusts them without looking at checksums.
+"""Reads the intact records of LevelDB's log files; LevelDB's own repair ignores their checksums.
 
-A log is a sequence of blocks of 32 KiB. A block holds pieces: checksum (4 bytes), length (2), type (1), content; a
-record is one whole piece, or a first, middle ones and a last. Source: LevelDB, doc/log_format.md. LevelDB itself gives
-up the rest of a block after a fault; we go on with the next piece whose checksum is right.
+A log is a sequence of 32 KiB blocks of pieces: checksum (4 bytes), length (2), type (1), content. A record is one whole
+piece, or a first, some middle and a last piece. Source: LevelDB, doc/log_format.md. After a fault LevelDB skips the
+rest of the block; this module continues with the next piece whose checksum is right.
 """
 
 import struct
@@ -36,10 +36,10 @@ class LogContent:
 
 
 def has_good_frame(data: bytes) -> bool:
-    """Tell whether the pieces of a log fill it to its last byte; checksums are not looked at, which makes it quick.
+    """Return whether the pieces of a log fill it to its last byte, without checking checksums, which would be slow.
 
-    LevelDB finds most faults itself. A piece that is longer than the file it takes for a write that was cut off, and
-    drops without a word: what is in it, and what follows.
+    LevelDB finds most faults itself. But it takes a piece that is longer than the file for an interrupted write, and
+    silently drops the piece and everything after it.
     """
     at = 0
     while at < len(data):

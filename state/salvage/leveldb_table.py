@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""LevelDB's table files, read as far as they are good; its own repair takes a damaged one or leaves it.
+"""Reads the intact blocks of LevelDB's table files; LevelDB's own repair uses a damaged table as a whole or not at all.
 
-A table is blocks, each followed by its compression (1 byte) and a checksum (4): the data blocks first, then the index,
-and a footer that tells where the index is. Source: LevelDB, doc/table_format.md.
+A table is a sequence of blocks, each followed by its compression type (1 byte) and a checksum (4): data blocks, the
+index, and a footer with the position of the index. Source: LevelDB, doc/table_format.md.
 """
 
 import struct

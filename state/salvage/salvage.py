@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A damaged LevelDB: how to notice it, and how to read everything in it that is good. Changes no file.
+"""Detects a damaged LevelDB and reads its intact content. Changes no file.
 
-LevelDB notices most damage itself, but not all: a database without its file CURRENT it takes for a new one, and what
-lies behind a piece of a log whose length is damaged it drops in silence. Its own repair reads logs without looking at
-their checksums, and so may hand out a record that nobody has written. Hence our own reading, in which every byte that
-counts has fitted a checksum.
+LevelDB detects most damage itself, but not all: it treats a database without the file CURRENT as new, and silently
+drops everything after a log piece with a damaged length. Its own repair ignores the checksums of logs and may return
+records that were never written. This module therefore uses only data whose checksum is right.
 """
 
 import re
@@ -55,7 +54,7 @@ class Salvage:
 
 
 def find_fault(directory: Path) -> str | None:
-    """Return what is wrong with a database that LevelDB might open without a word; None if nothing shows.
+    """Return a fault that LevelDB might ignore when it opens the database; None if there is none.
 
     Raises:
         OSError: A file cannot be read at all.
@@ -65,7 +64,7 @@ def find_fault(directory: Path) -> str | None:
     logs = {name for name in names if name.endswith(".log")}
     tables = {name for name in names if Path(name).suffix in _TABLES}
     if "CURRENT" not in names:
-        # A database whose making was cut off has a first manifest at most, and nothing in it.
+        # A database whose creation was interrupted has at most a first manifest and no content.
         return "CURRENT is missing" if logs or tables or manifests - {_FIRST_MANIFEST} else None
     current = (directory / "CURRENT").read_bytes()
     if not _CURRENT.fullmatch(current):
@@ -82,9 +81,9 @@ def find_fault(directory: Path) -> str | None:
 
 
 def read_good(directory: Path) -> Salvage:
-    """Return what is good in a database, whether it has damage or not.
+    """Return the intact content of a database, damaged or not.
 
-    Where the newest value of a key is lost, the one before counts, also for a key that was removed since.
+    If the newest change of a key is lost, the previous value is returned, even if the key was removed since.
 
     Raises:
         OSError: A file cannot be read at all.
@@ -138,7 +137,7 @@ def _losses(path: Path, gaps: Iterable[Gap]) -> tuple[Loss, ...]:
 
 
 def _named(content: bytes) -> frozenset[str]:
-    """Return the identifiers of records in bytes that are damaged: a hint, for they may be so themselves."""
+    """Return the IDs of records in damaged bytes: only a hint, because the IDs may be damaged too."""
     texts = [content]
     with suppress(FormatError):
         texts.append(decompress(content))
