@@ -47,7 +47,7 @@ async def answering(
     teardowns: TeardownQueue,
     drain_timeout_s: float,
 ) -> AsyncIterator[None]:
-    """Answer calls on a listening socket; in the end take no new ones, and let what is under way end, tear downs too.
+    """Answer calls on a listening socket; at the end accept no new ones and complete running calls and teardowns.
 
     What is not done after `drain_timeout_s` is cancelled, and said; its endpoint is undone at the next start.
     """
@@ -78,7 +78,7 @@ async def answering(
                 await connections.wait_arrived()
         with suppress(TimeoutError):
             async with asyncio.timeout(drain_timeout_s):
-                while calls.all or teardowns.requested_ids:  # a call may begin a tear down, and come meanwhile
+                while calls.all or teardowns.requested_ids:  # a call may arrive meanwhile and begin a teardown
                     await calls.wait_none()
                     await teardowns.wait_tried(teardowns.requested_ids)
         if calls.all or teardowns.requested_ids:

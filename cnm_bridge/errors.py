@@ -43,7 +43,7 @@ class BadOption(BridgeError):
 
     @classmethod
     def unknown(cls, option: str, known: Iterable[str]) -> "BadOption":
-        """Return the error for an option that nobody knows, with the nearest one that is known."""
+        """Return the error for an unknown option, with the most similar known one."""
         names = sorted(known)
         near = get_close_matches(option, names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(names) or 'none'}"

@@ -20,8 +20,8 @@ def lean_imports(*, certificates: bool) -> Iterator[None]:
     """Import structlog and aiohttp for the first time within the block; afterwards all is as it was before.
 
     Args:
-        certificates: Whether certificates are needed after all. Without them the HTTPS contexts that aiohttp makes when
-            it is imported trust nobody: connections are refused then, never left unchecked.
+        certificates: Whether certificates are needed. Without them the HTTPS contexts that aiohttp creates on import
+            trust no certificate: connections are refused, never left unchecked.
     """
     with ExitStack() as stack:
         if "rich" not in sys.modules:

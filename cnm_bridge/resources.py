@@ -33,12 +33,12 @@ def raise_descriptor_limit() -> int:
 
 
 def keep_memory_small() -> None:
-    """Have all threads share two heaps, and collect no garbage until `settle_memory`.
+    """Let all threads share two heaps, and collect no garbage until `settle_memory`.
 
-    What is imported and read until then stays: looking for garbage in it takes a tenth of the start.
+    Objects that are imported and read until then are permanent: searching them for garbage takes a tenth of the start.
 
-    glibc gives each of the throw-away threads a heap of its own, up to eight per CPU, and keeps what each once needed.
-    Other C libraries do not know the call and do not do that.
+    glibc gives each short-lived thread its own heap, up to eight per CPU, and never shrinks them. Other C libraries
+    lack the call and do not do that.
     """
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(_M_ARENA_MAX, _ARENAS)

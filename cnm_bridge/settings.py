@@ -45,11 +45,11 @@ class Settings:
         engine_timeout_s: How long one question to the engine may take for which a call waits, two at most.
         engine_background_timeout_s: How long one may take in the background.
         binding_timeout_s: How long CreateEndpoint waits for the name of a network that was made a moment ago.
-        recovery_timeout_s: How long the first answer waits for what an earlier life left half done.
-        reconcile_interval_s: How long it rests between two rounds of holding its records against engine and kernel.
+        recovery_timeout_s: How long the first answer waits for the cleanup after the previous run.
+        reconcile_interval_s: The pause between two comparisons of the records with engine and kernel.
         reconcile_grace_s: How far apart the two looks of one round are.
         netlink_timeout_s: How long the kernel may take to answer one netlink request.
-        drain_timeout_s: How long SIGTERM waits for calls and tear downs under way.
+        drain_timeout_s: How long SIGTERM waits for running calls and teardowns.
         cni_gc: Whether the networks' names are ours alone, so that plugins may clean up what is not ours.
         cni_gc_every_s: How often they are asked to.
         log_level: What is worth a line in the log.

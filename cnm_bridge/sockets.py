@@ -18,7 +18,7 @@ from cnm_bridge.systemd import take_sockets
 
 __all__ = ["BACKLOG", "listening", "plugin_socket"]
 
-_UMASK: Final = 0o177  # srw-------: whoever can talk to it can have plugins run as root
+_UMASK: Final = 0o177  # srw-------: access to it means running plugins as root
 BACKLOG: Final = 1024
 """How many connections the kernel keeps until they are accepted. dockerd does not wait for room, it fails."""
 
@@ -36,7 +36,7 @@ def plugin_socket(path: Path) -> Iterator[socket.socket]:
 
 @contextmanager
 def listening(path: Path) -> Iterator[socket.socket]:
-    """Listen at `path`, in place of a socket that nobody serves any more; remove it in the end.
+    """Listen at `path`, replacing a socket that is no longer served; remove it at the end.
 
     Raises:
         Refused: Something else is there: a live socket, or no socket at all.

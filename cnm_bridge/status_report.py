@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""How things stand, for an operator: what is held, what is owed, what belongs to nobody.
+"""The daemon's status for an operator: networks and endpoints, pending teardowns, orphans.
 
 ```
 {"engine": {"isUp": true, "identity": "UFZ2:2YL4:…", "rounds": 12},
@@ -34,10 +34,10 @@ class Status:
     """Tells how things stand.
 
     Args:
-        store: What is held.
-        teardowns: What is owed.
+        store: The networks and endpoints.
+        teardowns: The pending teardowns.
         reconcile: Knows whether the engine is up.
-        audit: Knows what belongs to nobody.
+        audit: Knows the orphans.
         unpublished: Knows whose ports are not published.
     """
 

@@ -31,7 +31,7 @@ def take_sockets() -> tuple[socket.socket, ...]:
 
 
 def take_notify() -> Callable[[str], None]:
-    """Return a function that tells systemd a state such as `READY=1`, and forget where it is told.
+    """Return a function that reports a state such as `READY=1` to systemd, and unset its environment variable.
 
     A supervisor that does not listen is its own trouble, not ours: the function raises nothing.
     """

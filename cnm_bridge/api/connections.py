@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Connections to the plugin socket whose request has not come yet: they have little time, and there are only so many.
+"""Limits the time and the number of connections to the plugin socket that have not sent a request yet.
 
-aiohttp waits for ever for the first request of a connection, and accepts until the process has no descriptor left: who
-only connects, or sends a byte a minute, would keep Docker out.
+aiohttp waits without limit for the first request of a connection, and accepts connections until the process has no
+descriptor left. A client that only connects, or sends a byte a minute, would lock Docker out.
 
 A deadline is the client's. If the event loop was busy when it passed, the request may have arrived long ago: it may
-wait in the kernel, or have been read and not yet be a call. To end the connection then would carry out the call and
-answer nobody. So a connection ends only after the loop has turned in time, and found nothing new.
+wait in the kernel, or have been read and not yet be a call. If the connection were closed then, the call would run and
+its answer would be lost. So a connection is closed only after a turn of the event loop has found nothing new.
 """
 
 import asyncio

@@ -154,7 +154,7 @@ async def _understand(method: Method, validate: Validator, data: bytes, calls: C
 
 
 async def _aside(data: bytes, work: Callable[[], Done]) -> Done:
-    """Do what must be done with a request, in a thread if it is large: nobody else waits for it."""
+    """Run `work` on a request, in a thread if the request is large, so that other calls do not wait for it."""
     return await asyncio.to_thread(work) if len(data) > _LARGE_BYTES else work()
 
 

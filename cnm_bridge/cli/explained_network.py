@@ -19,10 +19,10 @@ class ExplainedNetwork:
     """What a name stands for.
 
     Attributes:
-        configuration: The CNI configuration, as it is on the disk.
-        options: Those that were given, over those of the Docker network.
+        configuration: The CNI configuration on disk.
+        options: The given options, which override those of the Docker network.
         docker: The Docker network, None if there is none of that name.
-        doubt: Why it is not known whether there is one, None if it is.
+        doubt: Why it is unknown whether the Docker network exists, None if it is known.
     """
 
     configuration: NetworkConfigurationList
@@ -40,7 +40,7 @@ async def find_explained_network(
         name: The name, or an ID of Docker's.
         given: Options.
         conf_dirs: Directories of CNI configurations.
-        engine: It knows Docker's networks; one that does not answer is done without.
+        engine: The engine, which knows Docker's networks; an engine that does not answer is skipped.
         driver: The name of this driver in Docker.
 
     Raises:

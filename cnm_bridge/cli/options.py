@@ -167,7 +167,7 @@ SETTINGS: Final = (
         parameter="drain_timeout_s",
         type=_SECONDS,
         default=_DEFAULTS.drain_timeout_s,
-        help="Seconds that SIGTERM waits for calls and tear downs under way.",
+        help="Seconds that SIGTERM waits for running calls and teardowns.",
     ),
     Setting(
         name="cni-gc",

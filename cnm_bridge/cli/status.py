@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge status`: what a running daemon holds, owes and has found."""
+"""`cni-bridge status`: networks, endpoints, pending teardowns and orphans of a running daemon."""
 
 import http.client
 import json
@@ -26,9 +26,9 @@ _LIMIT_S: Final = 10.0
 @with_settings(SOCKET)
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, identifiers in full length.")
 def status(*, socket: Path, as_json: bool) -> None:
-    """Show what the running daemon holds, what it still owes, and what belongs to nobody.
+    """Show networks, endpoints, pending teardowns and orphans of the running daemon.
 
-    The exit status is 0 if nothing is owed and nothing belongs to nobody, else 2; 1 if the daemon does not answer.
+    The exit status is 0 if there are no pending teardowns and no orphans, else 2; 1 if the daemon does not answer.
     """
     from cnm_bridge.cli.status_text import render_status  # noqa: PLC0415
 

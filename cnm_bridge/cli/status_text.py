@@ -11,7 +11,7 @@ __all__ = ["render_status"]
 def render_status(status: JsonObject) -> str:
     """Return a line about the engine and a table each of networks and endpoints.
 
-    Pending tear downs, ports that are not published and orphans have tables if there are any.
+    Pending teardowns, unpublished ports and orphans have tables if there are any.
 
     Args:
         status: As `cnm_bridge.status_report` shows it.

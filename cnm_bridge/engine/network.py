@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A network as the engine tells it; pure.
+"""A network as the engine describes it; pure.
 
 `GET /networks/{id}`, as far as it is read (Docker Engine API 1.41 and later):
 
@@ -13,7 +13,7 @@
 ```
 
 `Containers` has every endpoint in dockerd's store, also those whose key is `ep-<endpoint ID>`, because they have not
-joined yet (moby `daemon/network.go`, buildContainerAttachments). One in the making is not there.
+joined yet (moby `daemon/network.go`, buildContainerAttachments). It does not contain one that is being created.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the daemon asks of the kernel, each call one piece of work in one throw-away thread."""
+"""The kernel operations of the daemon. Each call runs completely in one short-lived thread."""
 
 import asyncio
 import os
@@ -219,23 +219,23 @@ class Kernel:
     ) -> LinkLocation:
         """Put everything where CNI DEL needs it: the link in its staging namespace, with its addresses.
 
-        The namespace is made again at `path` when it is gone. Where the link is gone a veth takes its place, for
-        plugins undo what they find: bridge and ptp remove the masquerading of the addresses on the link.
+        The namespace is created again at `path` if it is gone. If the link is gone a veth replaces it, because plugins
+        undo what they find: bridge and ptp remove the masquerading of the addresses on the link.
 
         Args:
             path: The staging namespace.
             ifname: What to call the link there.
             host_name: What `take_out` called it in the host namespace.
             altname: What `take_out` marked it with.
-            sandbox: Where else to look, None where there is no sandbox; one that is gone is fine.
-            addresses: What the link is to have, in the order of the CNI result; None leaves it what it has, for want of
-                a result.
+            sandbox: The sandbox to search, None if there is none; it need not exist any more.
+            addresses: The addresses that the link must have, in the order of the CNI result; None leaves them
+                unchanged, because there is no result.
 
         Returns:
             Where the link was: after this call it is in staging.
 
         Raises:
-            KernelError: What was done stays; a later call takes up from there.
+            KernelError: The partial work stays; a later call resumes from there.
         """
         return await self._run(partial(self._mover(path, ifname, altname).back, host_name, sandbox, addresses))
 

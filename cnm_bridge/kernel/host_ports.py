@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports of the host: whether a program has one, and which are free. Tried by binding a socket, which is closed at once.
+"""Ports of the host: whether a port is in use, and which are free. Tested by binding a socket and closing it.
 
-`portmap` does not look: a port that a program listens on is taken from it without a word.
+`portmap` does not check: it silently takes over a port that a program listens on.
 """
 
 import socket
@@ -49,7 +49,7 @@ class HostPorts:
         family, address = _addresses(host_ip)[0]
         try:
             return _bind(protocol, family, address, 0)
-        except _Unsupported:  # then nobody has any
+        except _Unsupported:  # then no port of it is in use
             return _bind("tcp", family, address, 0)
 
 

@@ -60,7 +60,7 @@ class EngineImport:
         return network
 
     async def keep(self, network: EngineNetwork) -> NetworkRecord | None:
-        """Store a network as the engine tells it; None if it cannot be one of ours, which is said.
+        """Store a network as the engine describes it; None if it cannot be one of ours, which is logged.
 
         Of one that is stored already, the name is, where it was not known.
 

@@ -172,12 +172,12 @@ class NetworkService:
         """Return the lists that networks are bound to now, as far as they are there and fit their plugins."""
         found = []
         for name in dict.fromkeys(self.bound_names()):
-            with suppress(CniError):  # whoever joins such a network is told
+            with suppress(CniError):  # an endpoint on such a network gets the error
                 found.append(await self.find_configuration(name))
         return tuple(found)
 
     def _index(self) -> ConfigurationIndex:
-        """Return the configurations as they are now; what cannot be used is said once after each change."""
+        """Return the current configurations; unusable ones are logged once after each change."""
         index = self._directories.index()
         if index is not self._seen:
             self._seen = index

@@ -9,10 +9,10 @@ There are several ways, none of which all plugins know (CNI CONVENTIONS; measure
 | a plugin with the capability `ips`    | `runtimeConfig.ips`                                             |
 | the IPAM plugin host-local or static  | `args.cni.ips`: both read it                                    |
 | no IPAM plugin, or dhcp               | a `static` IPAM part that takes its place                       |
-| any other IPAM plugin                 | `args.cni.ips` and `CNI_ARGS IP=`: which it reads is its own    |
+| any other IPAM plugin                 | `args.cni.ips` and `CNI_ARGS IP=`: the plugin reads either      |
 
-Exactly one of them each time: host-local adds up what it is told in several ways, and asks for all of it. Whether it
-helped is told by what the plugins made, in `plan`.
+Only one of them is used each time, because host-local combines the addresses from all of them and requests each. `plan`
+checks whether the plugins assigned what was requested.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ _USUAL_PREFIXES: Final = {4: 24, 6: 64}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addressing:
-    """How wishes are told.
+    """How requested values are passed to the plugins.
 
     Attributes:
         configuration: The list, changed where the plugins' own configuration has to tell.
@@ -58,7 +58,7 @@ def plan_addresses(
     *,
     internal: bool,
 ) -> Addressing:
-    """Return how the plugins of a list are told which addresses to give.
+    """Return how the requested addresses are passed to the plugins of a list.
 
     Args:
         network: The list.
@@ -87,7 +87,7 @@ def plan_addresses(
 
 
 def static_addresses(network: NetworkConfigurationList) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses that a list gives whoever comes, without reserving them: those of `static`."""
+    """Return the addresses that a list assigns to every container without reserving them: those of `static`."""
     return parse_addresses(
         str(given.get("address"))
         for plugin in network.plugins
@@ -106,7 +106,7 @@ def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address
 
 
 def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
-    """Return how the plugins are told a MAC; None if none of them listens: Docker gives it to the link all the same."""
+    """Return how a MAC is passed to the plugins; None if none of them accepts it: then Docker sets it on the link."""
     if any("mac" in plugin.capabilities for plugin in network.plugins):
         return Addressing(configuration=network, capability_args={"mac": mac})
     if any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins):
@@ -129,7 +129,7 @@ def _with_args(
 
 
 def with_labels(network: NetworkConfigurationList, labels: Sequence[tuple[str, str]]) -> NetworkConfigurationList:
-    """Return the list with more in `args.cni.labels` of its plugins; a label of the same key gives way."""
+    """Return the list with more in `args.cni.labels` of its plugins; a label with the same key is replaced."""
     told = [{"key": key, "value": value} for key, value in labels]
     given = dict(labels)
     for index, plugin in enumerate(network.plugins):

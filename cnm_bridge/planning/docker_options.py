@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker's own options, `com.docker.network.*`: honoured here, left to Docker, or refused; pure.
 
-None is dropped without a word: docs/configuration.md has the table. The names are those of moby
+None is silently dropped: docs/configuration.md has the table. The names are those of moby
 `daemon/libnetwork/netlabel/labels.go`.
 """
 
@@ -95,7 +95,7 @@ def refuse_docker_option(option: str) -> None:
 
 
 def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return an endpoint's options without those of Docker's that nobody here has heard of, and the names of these.
+    """Return an endpoint's options without Docker's options that this version does not know, and the latter's names.
 
     Docker sends what it has to say among the user's options. What a newer engine says must not keep containers from
     starting, so these are for the log.

@@ -118,10 +118,10 @@ def explain(
 
 
 def preview_sandbox(plan: Plan) -> tuple[str, ...]:
-    """Return, in words, what Docker cannot be told, as far as the list shows it; a plugin may do more when it runs."""
+    """Describe what Join cannot pass to Docker, as far as the list shows it; a plugin may do more when it runs."""
     found: list[str] = []
     for plugin in plan.configuration.plugins:
-        with suppress(JsonError):  # what is malformed there is the plugin's to refuse, or to let pass
+        with suppress(JsonError):  # whether to refuse malformed values is up to the plugin
             found += _foresee_plugin(plugin)
     if plan.sysctls:
         found.append(f"sysctls of the endpoint's options: {', '.join(map(str, plan.sysctls))}")

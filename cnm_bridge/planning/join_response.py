@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What Docker is told of a link, so that the sandbox becomes what the plugins made of the staging namespace; pure.
+"""The answers about a link, with which Docker makes the sandbox like the plugins' staging namespace; pure.
 
 A link that moves keeps its MAC and MTU and loses addresses and routes. libnetwork programs in the sandbox: one address
 of each family (the kernel adds the route of its prefix), connected routes, routes with a next hop, and of one endpoint
@@ -215,7 +215,7 @@ def comes_by_itself(route: Route, snapshot: Snapshot) -> bool:
     if route.destination == IPV6_LINK_LOCAL:
         return True
     if any(address.network == route.destination for address in _first_of_each_family(snapshot)):
-        return False  # an address of the same prefix is told
+        return False  # Docker receives an address with the same prefix
     return any(comes_with(route, address) for address in further_addresses(snapshot))
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The planner: from a network, an endpoint's wishes and a list to what the plugins are given; pure.
+"""The planner: derives the plugins' input from a network, an endpoint's requested values and a list; pure.
 
 CreateEndpoint does what it says, CreateNetwork sees by it what cannot work, and `cni-bridge explain` shows it.
 """
@@ -42,7 +42,7 @@ class Plan:
         capability_args: Values by capability.
         addresses: The addresses that the container is to have.
         requested: What Docker chose itself.
-        mac_told: Whether the plugins were told the MAC that Docker chose.
+        mac_told: Whether the plugins receive the MAC that Docker chose.
         ifname_prefix: The beginning of the link's name in the container.
         sysctls: Settings of the link in the container, over those of the plugins.
     """
@@ -148,7 +148,7 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
         if not any(address == (one if _has_prefix(address) else one.ip) for one in given):
             raise Refused(
                 f"the plugins of CNI configuration {name} did not give {address}, they gave {told}; its IPAM "
-                "plugin must be one that takes wishes, such as host-local or static, and have the address in its subnet"
+                "plugin must accept requested addresses, as host-local and static do, and have it in its subnet"
             )
     chosen = choose_interface(snapshot, RequestedInterface())
     for wanted, made in (
@@ -162,7 +162,7 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
             )
     mac = plan.requested.mac
     if mac and snapshot.link.mac != mac.lower() and (plan.mac_told or chosen.mac is None):
-        reason = "was told, and ignored it" if plan.mac_told else "makes links whose MAC cannot be set"
+        reason = "ignored the requested MAC" if plan.mac_told else "makes links whose MAC cannot be set"
         raise Refused(f"CNI configuration {name} {reason}: the link has MAC {snapshot.link.mac}, not {mac}")
 
 

@@ -25,8 +25,8 @@ _KNOWN: Final = frozenset(
         *("portmap", "ptp", "sbr", "tap", "tuning", "vlan"),
     }
 )
-"""Plugins of which is known what they change in the container's namespace: no packet filter, and no settings but these
-and those that `tuning` is told."""
+"""Plugins whose changes in the container's namespace are known: no packet filter, and no settings except these and
+those in the configuration of `tuning`."""
 
 _KNOWN_IPAM: Final = frozenset({None, "dhcp", "host-local", "static"})
 """IPAM plugins of which is known that they change nothing there."""
@@ -92,7 +92,7 @@ def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable)
 
 
 def _tuned(plugin: PluginConfiguration, ifname: str) -> Iterator[str]:
-    """Yield the settings that `tuning` is told to change, as paths; what makes no sense the plugin complains about."""
+    """Yield the settings in the configuration of `tuning`, as paths; the plugin itself reports invalid ones."""
     if plugin.type != "tuning":
         return
     for path in ("sysctl",), ("args", "cni", "sysctl"):

@@ -19,8 +19,8 @@ _HOST_LOCAL: Final = "host-local"
 def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> None:
     """Refuse pools that the list's IPAM plugin does not have.
 
-    What can be known: the ranges of `host-local`, and that `static` leaves the choice to whoever asks. Others are told
-    the address, and what they make of it is looked at.
+    Only two plugins can be checked: `host-local` by its ranges, and `static`, which accepts any address. Others receive
+    the address, and their result is checked.
 
     Raises:
         Refused: A pool, or its gateway, is not the list's.

@@ -107,8 +107,8 @@ def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[I
     """Refuse to publish at an address of the host what has no address of its family inside: no rule leads there.
 
     Args:
-        requests: What is to be published.
-        addresses: The container's, as the plugins that publish are told.
+        requests: The ports to publish.
+        addresses: The container's addresses, as the publishing plugins receive them.
 
     Raises:
         Refused: The first such address; or there are none inside at all.

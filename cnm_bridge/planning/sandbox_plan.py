@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a sandbox is to have besides what Docker was told: the planner of `settle`, pure.
+"""Plans what a sandbox needs beyond what Docker sets up; the planner of `settle`, pure.
 
 libnetwork adds addresses and routes exclusively: what is there before it fails the start of the container. So nothing
 here makes a route that libnetwork could make later, for this endpoint or for another network of the container: no
@@ -96,7 +96,7 @@ def _wants_ipv6(snapshot: Snapshot) -> bool:
 
 
 def _switched_on(snapshot: Snapshot) -> tuple[Sysctl, ...]:
-    """Return the setting that lets a link have IPv6, where Docker switches it off: it is told no address of that."""
+    """Return the setting that enables IPv6 on a link; Docker disables it on a link without an IPv6 address."""
     name = f"net/ipv6/conf/{snapshot.link.name}/disable_ipv6"
     if any(address.version == _IPV6 for address in told_addresses(snapshot)):
         return ()
@@ -147,7 +147,7 @@ def _as_programmed(route: Route) -> Route:
 
 
 def _as_implied(route: Route, snapshot: Snapshot) -> Route | None:
-    """Return a route to the prefix of an address that is told as the kernel makes it; None for any other route."""
+    """Return the route that the kernel creates for the prefix of a reported address; None for any other route."""
     if route.table != MAIN_TABLE or route.type != UNICAST or route.gateway is not None:
         return None
     for address in told_addresses(snapshot):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Endpoints that Docker has and we have no record of: their containers run, and their tear down is owed one day."""
+"""Adopts endpoints that Docker has and we have no record of: their containers run, and will need a teardown."""
 
 from collections.abc import Sequence
 from ipaddress import ip_interface
@@ -32,7 +32,7 @@ from state import (
 __all__ = ["AdoptEndpoint", "adopted_endpoint"]
 
 _ANY_PORT: Final[JsonObject] = {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
-"""For DEL only: `portmap` looks for what it published, by container ID, only if it is told of any port at all."""
+"""For DEL only: `portmap` deletes its rules, by container ID, only if it receives at least one port."""
 
 log = structlog.get_logger()
 

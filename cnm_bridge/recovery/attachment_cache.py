@@ -18,9 +18,9 @@ __all__ = ["EndpointCache"]
 class EndpointCache:
     """An `AttachmentReader` over a `Store`.
 
-    Endpoints of every phase are in it: an ADD may have run since PENDING, and in DELETING a DEL is owed. Whether one is
-    still wanted is not told here. A store from which damage was set aside is not `whole` until somebody has removed
-    that.
+    It contains endpoints of every phase: since PENDING an ADD may have run, and in DELETING a DEL is pending. It does
+    not know whether an endpoint is still wanted. A store from which damage was set aside is not `whole` until the
+    operator has removed the copies.
     """
 
     def __init__(self, store: Store) -> None:

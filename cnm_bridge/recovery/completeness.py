@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Whether each endpoint that is in use has a record: without that nothing may be taken for nobody's."""
+"""Checks that every endpoint in use has a record: otherwise nothing may be treated as unowned."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ __all__ = ["InventoryCheck"]
 
 
 class InventoryCheck:
-    """Holds what the engine and the kernel have against the records.
+    """Compares the endpoints of the engine and the kernel with the records.
 
     Args:
         store: The records.

@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which records Docker has forgotten, and which networks and endpoints of Docker's have no record; pure.
 
-dockerd tells nobody about endpoints that it lost in a crash, and ignores what DeleteEndpoint answers. So its lists are
-held against ours. What is in the making is in neither, or only in one, for a moment; that is why a judgement counts
-only when two looks, some seconds apart, agree in it (`reconcile.py`).
+dockerd does not report endpoints that it lost in a crash, and ignores the answer to DeleteEndpoint. So its lists are
+compared with ours. What is being created is briefly in neither list or only in one, so a difference counts only if two
+looks, some seconds apart, agree on it (`reconciler.py`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -22,7 +22,7 @@ __all__ = ["RemoveLeftovers"]
 log = structlog.get_logger()
 
 _UNKNOWN: Final = NetworkId("0" * 64)
-"""The Docker network of such an endpoint; nobody asks for it any more."""
+"""The Docker network of such an endpoint; it is not used any more."""
 
 
 class RemoveLeftovers:

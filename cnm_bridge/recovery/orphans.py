@@ -94,7 +94,7 @@ class OrphanAudit:
 
     @property
     def orphans(self) -> tuple[Orphan, ...]:
-        """What the last two looks found that may be somebody else's; what only one saw may have been in the making."""
+        """What the last two looks both found and that may belong to another program."""
         return self._orphans
 
     @property
@@ -237,7 +237,7 @@ def _noted_elsewhere() -> frozenset[str]:
     """Return the names of files in which other runtimes have noted what they have attached."""
     found: set[str] = set()
     for directory in _LIBCNI_RESULTS:
-        with suppress(OSError):  # nobody has ever noted anything there
+        with suppress(OSError):  # the directory may not exist
             found.update(file.name for file in directory.iterdir())
     return frozenset(found)
 

@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Has plugins clean up what belongs to no endpoint (CNI SPEC "Garbage collection"); only if the operator wants it.
 
-It is no substitute for tear down: an endpoint that is owed one is valid until it is done. It is for what no record
-tells of any more. Plugins cannot know whose an address is, so the names of the networks must be the daemon's alone;
+It does not replace the teardown: an endpoint whose teardown is pending is valid until that completes. GC is for what no
+record knows any more. Plugins cannot know whose an address is, so the names of the networks must be the daemon's alone;
 see docs/decisions/0008-plugin-gc-is-asked-for.md.
 """
 

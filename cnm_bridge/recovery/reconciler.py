@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Holds the records against the engine and the kernel, and makes them agree.
+"""Compares the records with the engine and the kernel, and makes them agree.
 
 Whenever the engine comes up, and again from time to time. What Docker and the kernel have lost is torn down; what
 Docker has and we have lost is rebuilt. Everything is looked at twice, and only what was so both times is acted on: a
@@ -156,7 +156,7 @@ class Reconciler:
                     log.exception("reconcile.bug")
 
     async def add_dead(self) -> int:
-        """Owe the tear downs of what the kernel has lost, at the daemon's start; return how many.
+        """Request the teardown of what the kernel has lost, at the daemon's start; return how many.
 
         Nothing of ours is under way then, so that one look is enough.
         """

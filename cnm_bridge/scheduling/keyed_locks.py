@@ -15,9 +15,9 @@ K = TypeVar("K", bound=Hashable)
 class KeyedLocks(Generic[K]):
     """Serialises the steps of one thing, never those of two.
 
-    Lock contract: a holder takes no second key, so that no two can wait for one another. One exception: who makes an
-    endpoint may wait for tear downs, and give others up (`contention.py`). A tear down waits for no endpoint, and none
-    is owed while somebody makes it, so that no circle comes of that.
+    Lock contract: a holder takes no second key, so there is no deadlock. One exception: the creation of an endpoint may
+    wait for teardowns and request others (`contention.py`). That cannot deadlock either, because a teardown waits for
+    no endpoint and none is pending for an endpoint that is being created.
     """
 
     def __init__(self) -> None:

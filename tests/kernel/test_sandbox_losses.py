@@ -43,7 +43,7 @@ REFUSED = {
     "ip -6 rule del priority 32766": "the removal of rule 32766 to table 254",
     "ip neighbour add 10.1.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud noarp": "neighbour 10.1.0.9 without ARP",
     "ip neighbour add fd00::9 lladdr 02:00:00:00:00:09 dev eth0 router": "neighbour fd00::9 with flags",
-    "ip neighbour add 10.1.0.9 dev eth0 managed": "neighbour 10.1.0.9 that the kernel looks after",
+    "ip neighbour add 10.1.0.9 dev eth0 managed": "neighbour 10.1.0.9 that the kernel manages",
     "ip token set ::5 dev eth0": "an IPv6 token",
     "ip maddr add 33:33:00:00:00:55 dev eth0": "multicast addresses",
     "tc qdisc add dev eth0 root stab overhead 9 tbf rate 1mbit burst 10kb latency 70ms": "a size table",

@@ -77,7 +77,7 @@ def _uncarriable(netlink: Netlink, link: Link, reply_limit_s: float) -> Iterator
             yield "a qdisc of lo"
     for address in find_addresses(netlink, link):
         if address.is_leased:
-            yield f"address {address.address} with a lifetime, which nobody would renew"
+            yield f"address {address.address} with a lifetime, which would expire in the sandbox"
     for route in find_routes_elsewhere(netlink, link):
         yield f"{route}, which does not lead through {link.state.name}"
     for rule in find_removed_rules(netlink):

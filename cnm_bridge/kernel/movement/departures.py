@@ -89,10 +89,10 @@ class Departures:
             except BlockingIOError:
                 return
             except OSError as exc:
-                if exc.errno != ENOBUFS:  # who waits is told
+                if exc.errno != ENOBUFS:  # the waiters receive the error
                     self._fail(exc)
                     return
-                self._tell(None, has_left=False)  # so much at once that the kernel could not keep it: look again
+                self._tell(None, has_left=False)  # messages were lost: the waiters must look again
                 continue
             self._take(data)
 
@@ -106,12 +106,12 @@ class Departures:
             start += (length + 3) & ~3
 
     def _tell(self, name: str | None, *, has_left: bool) -> None:
-        """Wake those who wait for a link, all of them for None; told that it has not left, they look again."""
-        for told, waited_for in self._waiting.items():
-            if name in {None, waited_for} and not told.done():
-                told.set_result(has_left)
+        """Wake those who wait for a link, or all waiters if the name is None; with False they look again."""
+        for waiter, waited_for in self._waiting.items():
+            if name in {None, waited_for} and not waiter.done():
+                waiter.set_result(has_left)
 
     def _fail(self, error: OSError) -> None:
-        for told in self._waiting:
-            if not told.done():
-                told.set_exception(error)
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(error)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The journey of a link: out of its staging namespace for Docker, and back into it for CNI DEL.
+"""Moves a link out of its staging namespace for Docker, and back into it for CNI DEL.
 
-Runs whole in one throw-away thread, which begins in the host namespace. Nothing is remembered from one to the next:
-where a link is, the kernel tells. It is known by an alternative name, which stays with it wherever Docker moves it and
-whatever Docker calls it; a link that has neither that name nor, in the host namespace, our own, is never touched.
+Each call runs completely in one short-lived thread, which starts in the host namespace. No state is kept between calls:
+the kernel knows where the link is. The link is identified by an alternative name, which it keeps when Docker moves or
+renames it. A link that has neither that name nor, in the host namespace, our own name is never touched.
 """
 
 from collections.abc import Iterator
@@ -178,17 +178,17 @@ class LinkMover:
             enter(staging_fd, host=self.host)
 
     def _fetch_from_processes(self, staging: Netlink, staging_fd: int) -> bool:
-        """Do the same from whichever namespace a process keeps alive, and return to staging.
+        """Fetch the link from any namespace that a process keeps alive, and return to staging.
 
-        A dockerd that was killed may have lost a container that runs on, and its sandbox is mounted nowhere any more.
-        Its link must not stay where it is: its address is about to be another's.
+        A dockerd that was killed may have lost a container that is still running and whose sandbox is no longer
+        mounted. Its link must be removed from there, because another endpoint may receive its address next.
         """
         inhabited = process_namespaces(besides=frozenset({self.host, namespace_id(staging_fd)}))
         return any(self._fetch_inside(fd, staging, staging_fd) for _, fd in inhabited)
 
     @contextmanager
     def _at_home(self) -> Iterator[int]:
-        """Open the host namespace, in which every thread begins."""
+        """Open the host namespace, in which every thread starts."""
         with current_namespace() as fd:
             if namespace_id(fd) != self.host:
                 raise NamespaceRefused("begin in", "namespace", "it is not the host's")
@@ -196,7 +196,7 @@ class LinkMover:
 
     @contextmanager
     def _in_staging(self) -> Iterator[tuple[Netlink, int]]:
-        """Move the thread into staging; gives a conversation with it and its descriptor."""
+        """Move the thread into staging; yield a netlink socket there and the namespace's descriptor."""
         with open_namespace(self.path) as fd:
             enter(fd, host=self.host)
             with self._netlink() as netlink:

@@ -117,7 +117,7 @@ def altnames_mounted(besides: Path, *, host: NamespaceId, reply_limit_s: float) 
 
 
 def mounted_namespaces() -> tuple[Path, ...]:
-    """Give the paths where network namespaces are mounted, wherever Docker, or whoever, has its own."""
+    """Return the paths where network namespaces are mounted, by Docker or any other program."""
     with attempt("read", str(_MOUNTS)):
         lines = _MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
     found = (match["path"] for line in lines if (match := _NAMESPACE.match(line)))
@@ -132,16 +132,16 @@ def _altnames_in(path: Path, *, host: NamespaceId, reply_limit_s: float) -> froz
 
 
 def list_namespaces(directory: Path) -> tuple[Path, ...]:
-    """Give what is in a directory of namespaces; nothing if there is none."""
+    """Return the content of a directory of namespaces; empty if it does not exist."""
     with attempt("list", str(directory)):
         return tuple(sorted(directory.iterdir())) if directory.is_dir() else ()
 
 
 def gone_sandboxes(paths: Iterable[str]) -> frozenset[str]:
-    """Tell which sandboxes Docker has removed, as far as that can be seen.
+    """Return the sandboxes that Docker has removed, as far as that is visible.
 
-    Docker makes a file for each and mounts the namespace there. Where the directory itself is not to be seen, as from a
-    container that does not share it, nothing can be told. Where only the mount is not to be seen, the file still is.
+    Docker creates a file for each sandbox and mounts the namespace on it. If the directory is not visible, as in a
+    container that does not share it, none is returned. If only the mount is not visible, the file still is.
     """
     by_directory: dict[str, set[str]] = {}
     for path in paths:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Network namespaces: make one, mount it at a path, enter it, remove it.
+"""Network namespaces: create, mount at a path, enter, remove.
 
-`enter` and `ensure_namespace` change the namespace of the calling thread for good: they belong into a throw-away thread
-(`threads.py`). Python 3.11 has neither `os.unshare` nor `os.setns`, hence the C library; what pyroute2 offers instead
-forks, and creates a namespace where it was asked to open one.
+`enter` and `ensure_namespace` permanently change the namespace of the calling thread, so call them in a short-lived
+thread (`threads.py`). Python 3.11 has neither `os.unshare` nor `os.setns`, so this module uses the C library.
+pyroute2's functions fork, and create a namespace when they should only open one.
 """
 
 import ctypes
@@ -133,9 +133,9 @@ def ensure_namespace(path: Path, *, host: NamespaceId) -> None:
 
 
 def remove_namespace(path: Path) -> None:
-    """Unmount what is at `path` and remove the file; nothing there is fine.
+    """Unmount the namespace at `path` and remove the file; it need not exist.
 
-    The kernel destroys the namespace, and the virtual links in it, once nobody uses it any more; nobody waits for that.
+    The kernel destroys the namespace and its virtual links asynchronously, once it is unused.
     """
     with attempt("remove namespace", str(path)):
         try:

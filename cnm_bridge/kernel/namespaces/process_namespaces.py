@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Network namespaces in which processes live, also those that are mounted nowhere any more."""
+"""Network namespaces of running processes, including those that are no longer mounted."""
 
 import os
 from collections.abc import Iterator

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Throw-away threads: where all work in another namespace happens.
+"""Short-lived threads for work in another namespace.
 
-A thread that has entered a namespace never comes home: it does one piece of work, whole, and ends. A pool would hand
-its namespace on to the next piece of work.
+A thread that has entered a namespace never returns to its own: it does one piece of work completely, and ends. In a
+pool, the next piece of work would inherit its namespace.
 """
 
 import asyncio

@@ -38,7 +38,7 @@ __all__ = [
     "rename_link",
 ]
 
-_EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: half of a link's message, and nobody reads it
+_EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: half of a link's message, and unused
 _IFF_UP: Final = 0x1
 _IFF_NOARP: Final = 0x80
 _ARPHRD_ETHER: Final = 1
@@ -110,10 +110,10 @@ def move_link(netlink: Netlink, link: Link, namespace_fd: int, name: str | None 
     """Move a link into an open namespace, where it is down and has no addresses or routes.
 
     Args:
-        netlink: A conversation with the namespace that the link is in.
-        link: What to move; its index may become another one.
-        namespace_fd: Where to.
-        name: What to call it there. The kernel moves first and renames then: others may see the old name there.
+        netlink: A netlink socket in the namespace that the link is in.
+        link: The link; its index may change.
+        namespace_fd: The target namespace.
+        name: Its name there. The kernel moves it before it renames it: the old name may be visible there for a moment.
     """
     names: Wanted = () if name is None else (("IFLA_IFNAME", name),)
     netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_NET_NS_FD", namespace_fd), *names))

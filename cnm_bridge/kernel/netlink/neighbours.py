@@ -51,7 +51,7 @@ def find_peculiar_neighbours(netlink: Netlink, link: Link) -> Iterator[str]:
         if _is_made_noarp(message, link):
             yield f"neighbour {address} without ARP"
         if message.number("NDA_FLAGS_EXT"):
-            yield f"neighbour {address} that the kernel looks after"
+            yield f"neighbour {address} that the kernel manages"
 
 
 def _is_made_noarp(message: Message, link: Link) -> bool:

@@ -22,7 +22,7 @@ __all__ = ["find_qdisc", "has_qdisc", "set_qdisc"]
 
 _ROOT: Final = 0xFFFFFFFF  # TC_H_ROOT
 _ALONE: Final = frozenset({"bfifo", "codel", "fq", "fq_codel", "pfifo", "tbf"})
-"""Kinds that are whole by themselves, without classes, and that the kernel takes as it tells them."""
+"""Kinds without classes, which the kernel accepts in the form in which it reports them."""
 _FILTERED: Final = frozenset({"fq_codel"})
 """Those of them that can have filters all the same."""
 _UNDERSTOOD: Final = {
@@ -32,10 +32,10 @@ _UNDERSTOOD: Final = {
 
 
 def find_qdisc(netlink: Netlink, index: int) -> Qdisc | None:
-    """Give the root qdisc of the link of that index, None where nobody has set one.
+    """Return the root qdisc of the link with that index, None if it is the kernel's default.
 
     Raises:
-        NotCarriable: There are several, or one that is not whole by itself.
+        NotCarriable: There are several, or it has classes.
     """
     found = None
     for message in _set_by_somebody(netlink, index):

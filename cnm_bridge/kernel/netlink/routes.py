@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _LOCAL_TABLE: Final = 255
-_HEARD: Final = {1, 9}  # RTPROT_REDIRECT, RTPROT_RA: routers told the kernel, and will tell it in the sandbox
+_HEARD: Final = {1, 9}  # RTPROT_REDIRECT, RTPROT_RA: learnt from routers, which will announce them in the sandbox too
 _RTNH_F_ONLINK: Final = 4
 _DEFAULTS: Final[dict[int, str]] = {AF_INET: "0.0.0.0", AF_INET6: "::"}  # noqa: S104 - a destination, nothing listens there
 _CACHE: Final = struct.Struct("=IIi")  # the beginning of rta_cacheinfo: the third word is what is left of a lifetime

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""rtnetlink: a conversation with the kernel about the links, addresses and routes of one namespace.
+"""A netlink socket: requests to the kernel about the links, addresses and routes of one namespace.
 
-pyroute2 knows the protocol: its constants and tables are used, its sockets are not. They bring an event loop each, and
-one that is used from another thread opens a second socket in whatever namespace that thread is in; a plain socket
-belongs to the namespace it was made in.
+We use pyroute2's constants and tables, but not its sockets. Each of those brings an event loop, and if it is used from
+another thread it opens a second socket in the namespace of that thread. A plain socket belongs to the namespace in
+which it was created.
 
 Needs Linux 5.5 (alternative names of links).
 """
@@ -43,11 +43,11 @@ _RECEIVE_BYTES: Final = 65536  # the kernel fills dump buffers up to 32 KiB
 
 
 class Netlink:
-    """A conversation with the namespace that its thread is in when it is made; no other thread may use it.
+    """A netlink socket in the namespace of the thread that creates it; no other thread may use it.
 
     Args:
-        reply_limit_s: How long the kernel may let a reply wait, in seconds. It answers at once when it has the routing
-            lock: what passes the limit is a reply that was lost.
+        reply_limit_s: How long to wait for a reply, in seconds. The kernel answers as soon as it has the routing lock,
+            so a reply that takes longer was lost.
     """
 
     def __init__(self, *, reply_limit_s: float) -> None:

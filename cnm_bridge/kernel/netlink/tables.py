@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Routing tables of a sandbox: which number a table of a staging namespace gets there. Pure.
+"""Numbers of routing tables in a sandbox: which number a table of a staging namespace gets there; pure.
 
-In a staging namespace every number is free: `sbr`, for one, takes the first from 100 on, and so would have the same
-table for two networks of one container. Where a route of the other network is in the way, the table gets the next
-number that nobody uses, as it would have if the plugins had run in the container.
+In a staging namespace every number is free. `sbr` takes the first one from 100 on, so two networks of one container
+would use the same table. If a route of the other network conflicts, the table gets the next unused number, as it would
+if the plugins had run in the container.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

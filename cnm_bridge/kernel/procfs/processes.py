@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Processes, told apart from others that have had the same number."""
+"""Start times of processes, which distinguish processes that have had the same ID."""
 
 from pathlib import Path
 from typing import Final
@@ -12,14 +12,14 @@ _START: Final = 22 - 4
 
 
 def find_start(pid: int, processes: Path) -> int | None:
-    """Return when a process has started, in clock ticks since boot; None where there is no such process.
+    """Return when a process started, in clock ticks since boot; None if it does not exist.
 
     Args:
-        pid: Its number.
+        pid: Its process ID.
         processes: A directory like `/proc`.
 
     Raises:
-        OSError: It is not to be seen.
+        OSError: It cannot be read.
     """
     try:
         text = (processes / str(pid) / "stat").read_text("utf-8", errors="replace")

@@ -43,13 +43,13 @@ _NOT_CARRIED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is looked at in a staging namespace beyond links, addresses, routes, rules, neighbours and qdiscs.
+    """What is captured in a staging namespace besides links, addresses, routes, rules, neighbours and qdiscs.
 
     Attributes:
-        settings: Names of settings, None for all that there are.
-        stated: Names of settings that plugins are told to set: they are carried also where they are as they were, for
-            Docker has other values for some.
-        thorough: Whether all is looked for that cannot be carried, such as packet filter rules.
+        settings: Names of settings to compare, None for all.
+        stated: Names of settings that the configuration makes plugins set. They are carried even if unchanged, because
+            Docker sets other values for some of them.
+        thorough: Whether to look for everything that cannot be carried, such as packet filter rules.
     """
 
     settings: tuple[str, ...] | None = ()
@@ -122,10 +122,11 @@ def take_baseline(observation: Observation, ifname: str) -> Baseline:
 
 
 def changed_settings(baseline: Baseline) -> tuple[Sysctl, ...]:
-    """Give the settings that are not what they were, in the order in which they are to be set.
+    """Return the settings that have changed, in the order in which they must be set.
 
-    One that did not exist before, as those of a module that was loaded meanwhile, is not among them. One of a link that
-    setting that of all links would change is, as well as those that plugins were told to set whatever they were.
+    A setting that did not exist before, for example of a module that was loaded meanwhile, is not included. The setting
+    of a link is included if setting the one of all links would change it. So are all settings that the configuration
+    makes plugins set, changed or not.
     """
     observation = baseline.observation
     names = _all_names() if observation.settings is None else observation.settings

@@ -122,8 +122,8 @@ class Address:
         peer: The other end of a point-to-point address, to which the prefix then belongs; None for an ordinary one.
         scope: Where it is valid, e.g. `SCOPE_GLOBAL`.
         flags: The kernel's IFA_F_ flags.
-        broadcast: What reaches all on the link; in IPv4 only, and None where nobody has set it.
-        metric: That of its prefix's route, None for the kernel's own.
+        broadcast: The broadcast address; IPv4 only, None if it is not set.
+        metric: The metric of its prefix's route, None for the kernel's default.
         label: What follows the link's name in its label, e.g. `:1`; None where nothing does.
     """
 

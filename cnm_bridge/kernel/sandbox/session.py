@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A link in a sandbox: waits until libnetwork has placed it there, and settles it.
+"""Waits until libnetwork has placed a link in its sandbox, and applies the sandbox plan.
 
-Runs whole in one throw-away thread, which begins in the host namespace.
+Each call runs completely in one short-lived thread, which starts in the host namespace.
 """
 
 import select

@@ -3,7 +3,7 @@
 """What plugins make for a container and call by a hash: iptables chains, and the links that `bandwidth` limits by.
 
 Their names are hashes of network and container ID (plugins `meta/bandwidth`, getIfbDeviceName; `pkg/utils`,
-MustFormatHashWithPrefix and MustFormatChainNameWithPrefix): whose one is can be told only by those who know both. Pure.
+MustFormatHashWithPrefix and MustFormatChainNameWithPrefix); the owner can be found only from both. Pure.
 """
 
 import re

@@ -14,7 +14,7 @@ __all__ = ["find_reservations"]
 
 
 def find_reservations(directory: Path, network: str) -> tuple[PluginArtifact, ...]:
-    """Return the reservations of a network; what cannot be read is nobody's.
+    """Return the reservations of a network; unreadable ones have no owner.
 
     Args:
         directory: host-local's data directory, `/var/lib/cni/networks` unless the configuration has `dataDir`.
