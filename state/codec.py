@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Records to stored values and back, and both to the documents of an export; pure.
+"""Converts between records, stored values, and the documents of an export; pure.
 
-A document fits `spec/state/network.json` or `spec/state/endpoint.json`; both are closed: a key that this version does
-not know means damage, not tolerance. What comes from outside is held against its schema (`value_of`). That costs a
-millisecond, so what this version wrote itself is read without: the checksum of a stored value tells that it is that.
+A document matches `spec/state/network.json` or `spec/state/endpoint.json`. Both schemas are closed: an unknown key
+means damage. Documents from outside are validated (`value_of`), which takes a millisecond each. A stored value that
+this version wrote is not validated again, because its checksum proves that it is unchanged.
 """
 
 from collections.abc import Mapping
@@ -63,20 +63,20 @@ _RESULT: Final = 4
 _SNAPSHOT: Final = 5
 _LINES: Final = {"network": 2, "endpoint": 6}
 _NO_RECORD: Final = (LookupError, TypeError, ValueError)
-"""What reading a record raises where there is none; an address that is none is a ValueError, as is a JsonError."""
+"""What reading an invalid record raises; an invalid address is a ValueError, and so is a JsonError."""
 _CONFIGURATIONS: Final = 1024
 """How many different network configuration lists are held once, however many endpoints were made with them."""
 
 
 def value_of(key: str, document: JsonValue) -> bytes:
-    """Return the stored value of a record that comes as one document, held against all that it must be.
+    """Return the stored value of a record's document, after validating it.
 
     Args:
-        key: Where it is to be stored: `network/<id>` or `endpoint/<id>`.
-        document: As in `spec/state`.
+        key: Its key: `network/<id>` or `endpoint/<id>`.
+        document: A document that should match its schema in `spec/state`.
 
     Raises:
-        RecordDamaged: It does not fit its schema, cannot be read, or is the record of another key.
+        RecordDamaged: It violates its schema, cannot be read, or belongs to another key.
     """
     try:
         return value_of_stored(key, load_validator(f"state/{key.partition('/')[0]}")(document))
@@ -85,13 +85,13 @@ def value_of(key: str, document: JsonValue) -> bytes:
 
 
 def value_of_stored(key: str, document: JsonObject) -> bytes:
-    """Return the same of a document that an earlier version has stored, without its schema: that takes a millisecond.
+    """Return the stored value of a document that an earlier version stored, without validating it.
 
-    An upgrade does this with all records before the first call is answered. That version held against the schema what
-    it stored, and LevelDB's checksums tell that it is still that.
+    An upgrade converts all records before it answers the first call, and validation would take a millisecond each. The
+    earlier version validated the document when it stored it, and LevelDB's checksums prove that it is unchanged.
 
     Raises:
-        RecordDamaged: It cannot be read, or is the record of another key.
+        RecordDamaged: It cannot be read, or belongs to another key.
     """
     is_endpoint = key.startswith("endpoint/")
     try:
@@ -110,10 +110,10 @@ def value_of_stored(key: str, document: JsonObject) -> bytes:
 
 
 def document_of(key: str, value: bytes) -> JsonObject:
-    """Return the document that a value was stored for: the inverse of `value_of`.
+    """Return the document of a stored value: the inverse of `value_of`.
 
     Raises:
-        RecordDamaged: The value is none.
+        RecordDamaged: The value is damaged.
     """
     kind = key.partition("/")[0]
     check_lines(key, value, _LINES[kind])
@@ -158,7 +158,7 @@ def parse_network(key: str, value: bytes) -> NetworkRecord:
     """Return the network record stored under `key`.
 
     Raises:
-        RecordDamaged: The value is no network record.
+        RecordDamaged: The value is not a network record.
     """
     check_lines(key, value, _LINES["network"])
     try:
@@ -219,7 +219,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
     """Return the endpoint record stored under `key`.
 
     Raises:
-        RecordDamaged: The value is no endpoint record.
+        RecordDamaged: The value is not an endpoint record.
     """
     check_lines(key, value, _LINES["endpoint"])
     try:
@@ -267,7 +267,7 @@ def as_stored(record: EndpointRecord, value: bytes) -> EndpointRecord:
 
 
 def _own_id(key: str, found: str) -> str:
-    """Return a record's ID, which must be that of its key."""
+    """Return a record's ID; it must match its key."""
     if key.partition("/")[2] != found:
         raise JsonError(f"it is the record of {found}")
     return found

@@ -48,10 +48,10 @@ class Stored(Protocol[Value_co]):
 
 
 class Later(Generic[Value]):
-    """A field of a record (a descriptor): is given a value, or its text, and gives the value.
+    """A field of a record (a descriptor): set to a value or to its stored text, it returns the value.
 
     Args:
-        kind: The type of the values, which tells them from their text.
+        kind: The type of the values, which distinguishes them from stored text.
     """
 
     def __init__(self, kind: type[Value]) -> None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is stored of networks and endpoints.
+"""The records of networks and endpoints.
 
-Records are plain values. Foreign documents (a network configuration list, a CNI result) are kept whole, as they were
-read; `state` knows neither CNI nor netlink and does not look into them. They may be shared between records: nobody
-changes one.
+Records are plain values. Foreign documents (a network configuration list, a CNI result) are stored unchanged; `state`
+knows neither CNI nor netlink and does not interpret them. Records may share a document, so documents never change.
 """
 
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ __all__ = [
 NetworkId = NewType("NetworkId", str)
 EndpointId = NewType("EndpointId", str)
 AttachmentId = NewType("AttachmentId", str)
-"""CNI's container ID of an attachment, and what its names derive from. Hexadecimal, 12 to 64 digits."""
+"""CNI's container ID of an attachment; its names derive from it. Hexadecimal, 12 to 64 digits."""
 
 
 class AttachMode(StrEnum):
@@ -44,11 +43,11 @@ class AttachMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRecord:
-    """A pool of Docker's own IPAM.
+    """An address pool of Docker's IPAM.
 
     Attributes:
-        subnet: Where it takes addresses from.
-        gateway: The address that it set aside for the gateway, None if it did not.
+        subnet: The subnet that it assigns addresses from.
+        gateway: The address that it reserved for the gateway, None if it reserved none.
     """
 
     subnet: IPv4Network | IPv6Network
@@ -61,11 +60,11 @@ class NetworkRecord:
 
     Attributes:
         id: Docker's network ID.
-        configuration: The list's name as given with `-o cni.network`, None if the network's own name decides.
-        name: The Docker network's name, None as long as the engine has not told it.
-        internal: Made with `--internal`: no gateway, no default route.
-        options: Everything the user gave with `-o`.
-        pools: What Docker's IPAM driver chose; none where it leaves addresses to the plugins.
+        configuration: The list's name from `-o cni.network`, None if the list has the network's name.
+        name: The Docker network's name, None until it is known from the engine.
+        internal: Created with `--internal`: no gateway, no default route.
+        options: All options that the user gave with `-o`.
+        pools: The pools of Docker's IPAM driver; empty if addresses are left to the plugins.
     """
 
     id: NetworkId
@@ -78,7 +77,7 @@ class NetworkRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedInterface:
-    """What Docker chose before it called CreateEndpoint; None where it left the choice to the driver."""
+    """The values that Docker chose before CreateEndpoint; None leaves the choice to the driver."""
 
     address: IPv4Interface | None = None
     address_ipv6: IPv6Interface | None = None
@@ -117,10 +116,10 @@ class AttachmentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """A process, told apart from others that have its number later.
+    """A process; the start time distinguishes it from later ones with the same ID.
 
     Attributes:
-        pid: Its number.
+        pid: Its process ID.
         started: When it started, in clock ticks since boot (proc(5)).
     """
 
@@ -135,21 +134,22 @@ class EndpointRecord:
     Attributes:
         id: Docker's endpoint ID.
         network_id: The Docker network.
-        phase: How far it has come.
-        boot_id: The kernel's boot ID under which the plugins ran.
-        internal: The network was internal when the endpoint was made.
-        requested: What Docker had chosen already.
-        attachment: What was, or is to be, attached.
-        added_plugins: How many plugins have come to the end of their ADD.
-        deleted: The indexes of the plugins in the list whose DEL has completed; they do not run again.
-        result: The last one's CNI result, None before the first.
-        snapshot: What the plugins left in the staging namespace (`state/snapshot`), None before ADD has ended; where it
-            told no address, what the tear down found: the link and its addresses alone.
-        sandbox_key: Path of the sandbox's namespace, None unless joined once.
-        addresses: All addresses that plugins may have made something for, without prefixes: by these it is looked up.
-        ifname_prefix: The beginning of the link's name in the sandbox.
-        caller: The process that asked for the endpoint, and for its join if there was one: the engine. None where that
-            could not be seen, or these were two.
+        phase: Its phase.
+        boot_id: The kernel's boot ID when the plugins ran.
+        internal: Whether the network was internal when the endpoint was created.
+        requested: The values that Docker chose.
+        attachment: The parameters of the attachment.
+        added_plugins: How many plugins have completed ADD.
+        deleted: Indexes of the plugins in the list whose DEL has completed; they do not run again.
+        result: The CNI result of the last plugin that completed ADD, None if there is none.
+        snapshot: The state of the staging namespace after ADD (`state/snapshot`), None before. If the result has no
+            address, it is what the teardown found: the link and its addresses only.
+        sandbox_key: Path of the sandbox's namespace, None if it was never joined.
+        addresses: All addresses that plugins may have created rules for, without prefixes; the record is indexed by
+            them.
+        ifname_prefix: The prefix of the link's name in the sandbox.
+        caller: The process that requested the endpoint and its join: the engine. None if that is unknown, or if they
+            were two different processes.
     """
 
     id: EndpointId

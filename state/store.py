@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Networks and endpoints that outlive the daemon, the engine and the machine.
+"""The store of networks and endpoints; it survives restarts of the daemon, the engine and the host.
 
 | key             | value                                           |
 | --------------- | ----------------------------------------------- |
@@ -37,13 +37,13 @@ _ENDPOINTS: Final = "endpoint/"
 
 
 class Store:
-    """Typed records over one `Database`.
+    """Typed records in a `Database`.
 
-    What a method stored is on the disk when it returns; when it raises, nothing has changed. The caller serialises the
-    steps of one endpoint (one lock per endpoint); different endpoints do not disturb one another.
+    A change is on disk when its method returns; if the method raises, nothing has changed. The caller serializes the
+    steps of one endpoint with a lock; different endpoints are independent.
 
-    Records are parsed once, when the store is opened or when they are stored, and kept: reading costs nothing, and two
-    reads give the same object until the record changes.
+    Records are parsed once, when the store is opened or when they are stored. Reads are free and return the same object
+    until the record changes.
 
     Attributes:
         findings: The damage that was met when it was opened, and what was done about it.
@@ -66,9 +66,9 @@ class Store:
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """Open the store in `directory`, making it if it does not exist; what an earlier version wrote is migrated.
+        """Open the store in `directory`, or create it; records of an earlier version are migrated.
 
-        What is damaged is set aside, and what is good is kept; `findings` says what was found.
+        Damaged parts are set aside, and intact records are kept; `findings` describes the damage.
 
         Raises:
             StateLocked: Another process has it.
@@ -90,20 +90,20 @@ class Store:
         return store
 
     def close(self) -> None:
-        """Wait for writes under way and give the directory free."""
+        """Wait for pending writes and release the directory."""
         self._db.close()
 
     def damaged_copies(self) -> tuple[Path, ...]:
-        """Return what has ever been set aside as damaged, and is still there: containers may run that it tells of."""
+        """Return the copies of damaged files that still exist; they may mention running containers."""
         return find_copies(self._db.path)
 
     def engine_identity(self) -> str | None:
-        """Return the ID of the engine that has known our networks, None if none has yet."""
+        """Return the ID of the engine that our networks belong to, None if it is not known yet."""
         value = self._db.get(_ENGINE_KEY)
         return None if value is None else value.decode("utf-8", "replace")
 
     async def put_engine_identity(self, identity: str) -> None:
-        """Store the ID of the engine that knows our networks."""
+        """Store the ID of the engine that our networks belong to."""
         await self._db.write({_ENGINE_KEY: identity.encode()})
 
     def export_document(self) -> JsonObject:
@@ -111,14 +111,14 @@ class Store:
         return render_export(self._db.scan(""), SCHEMA_VERSION)
 
     def import_document(self, document: JsonValue, *, replace: bool = False) -> None:
-        """Take a document of `export_document` for the state, all or nothing; blocks until it is on the disk.
+        """Load a document of `export_document` atomically; blocks until it is on disk.
 
         Args:
-            document: Of this schema version, or of an older one.
-            replace: Forget what is there now, without any DEL.
+            document: A document of this or an older schema version.
+            replace: Replace the existing state, without any DEL.
 
         Raises:
-            ImportRefused: It is no such document, or there is a state already.
+            ImportRefused: It is not such a document, or the state is not empty.
             StateUnusable: It cannot be written.
         """
         entries = parse_export(document, SCHEMA_VERSION)
@@ -226,12 +226,12 @@ class Store:
         await self._db.write({f"{_ENDPOINTS}{record.id}": value}, on_written=kept)
 
     async def _write(self, key: str, value: bytes | None) -> None:
-        """Write a record, or remove it, and have it in memory then, also if the caller is cancelled meanwhile."""
+        """Write or remove a record, then update the copy in memory, even if the caller is cancelled."""
         kept = self._read(key, value)
         await self._db.write({key: value}, on_written=kept)
 
     def _load(self) -> None:
-        """Parse what the database holds; what is damaged is set aside."""
+        """Parse the content of the database; set damaged records aside."""
         self._networks.clear()
         for endpoint_id in tuple(self._endpoints):
             self._forget_endpoint(endpoint_id)
@@ -245,7 +245,7 @@ class Store:
         self.findings = (*self.findings, *set_aside(self._db, damaged))
 
     def _read(self, key: str, value: bytes | None) -> Callable[[], None]:
-        """Parse a value of the database; return what takes the record over into memory.
+        """Parse a value of the database; return a function that puts the record into memory.
 
         Raises:
             RecordDamaged: It is no record.
@@ -292,10 +292,11 @@ def _refuse_newer(directory: Path, entries: Mapping[str, bytes]) -> None:
 
 
 def _migrate(db: Database) -> str | None:
-    """Make all that an earlier version stored this one's, at once; what is damaged stays, to be set aside.
+    """Migrate all records of an earlier version in one write; damaged ones stay, and are set aside later.
 
     Returns:
-        Why it could not be written; then it is this version's in memory, and on the disk with the next record.
+        Why the write failed, None on success. After a failure the migrated records are in memory, and are written
+        together with the next record.
     """
     version = _schema_version(dict(db.scan(_SCHEMA_KEY)))
     if version is None or version == SCHEMA_VERSION:

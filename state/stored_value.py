@@ -11,9 +11,8 @@
 5 {"link":{…},…}                  the snapshot, or null
 ```
 
-A network has two lines. Whoever writes checks what is written; the checksum tells a reader that it
-reads just that. So a start need not parse what it does not need: of ten thousand endpoints the documents alone would
-take a second.
+A network has two lines. The writer validates the content, and the checksum proves to a reader that
+it is unchanged. A start therefore need not parse the documents, which would take a second for ten thousand endpoints.
 """
 
 import zlib

@@ -31,7 +31,6 @@ PREFERRED: Final = {
     r"(come|came|comes|coming) to (its|their|an|the) end": "completed",
     r"another's": "belongs to another endpoint",
     r"throw-?away": "short-lived",
-    r"(is|are) there (already|any more)": "exists",
     r"who (is|are) to have": "… that needs",
     r"whoever": "the caller, or the one that is meant",
     r"whosoever": "the caller, or the one that is meant",
