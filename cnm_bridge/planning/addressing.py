@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""How a wish for addresses, or for a MAC, reaches the plugins of a list; pure.
+"""Passes requested addresses and a requested MAC to the plugins of a list; pure.
 
-There are several ways, none of which all plugins know (CNI CONVENTIONS; measured with plugins 1.1.1 and 1.9.1):
+There are several ways, none of which all plugins support (CNI CONVENTIONS; measured with plugins 1.1.1 and 1.9.1):
 
 | the list has                          | the addresses go to                                             |
 | ------------------------------------- | --------------------------------------------------------------- |
@@ -41,9 +41,9 @@ class Addressing:
     """How requested values are passed to the plugins.
 
     Attributes:
-        configuration: The list, changed where the plugins' own configuration has to tell.
-        args: CNI_ARGS for it.
-        capability_args: Values by capability.
+        configuration: The list, changed if a value must be in a plugin's configuration.
+        args: Additional CNI_ARGS.
+        capability_args: Additional capability arguments, by capability.
     """
 
     configuration: NetworkConfigurationList
@@ -63,11 +63,11 @@ def plan_addresses(
     Args:
         network: The list.
         wanted: The addresses.
-        pools: Docker's own, which know gateways where the list has no IPAM plugin.
-        internal: Without default routes.
+        pools: Docker's pools, which have the gateways if the list has no IPAM plugin.
+        internal: Whether the network is internal: then there are no default routes.
 
     Raises:
-        Refused: An address needs the length of its prefix.
+        Refused: An address needs a prefix length.
     """
     if not wanted:
         return Addressing(configuration=network)
@@ -80,10 +80,10 @@ def plan_addresses(
         return Addressing(configuration=network, capability_args={"ips": texts})
     if ipam_type in _GIVE_WAY:
         return Addressing(configuration=_with_static(network, index, wanted, pools, internal=internal))
-    told = _with_args(network, {"ips": texts}, only=index)
+    extended = _with_args(network, {"ips": texts}, only=index)
     if ipam_type in _READ_ARGS:
-        return Addressing(configuration=told)
-    return Addressing(configuration=told, args=(("IP", str(wanted[0]).partition("/")[0]),))
+        return Addressing(configuration=extended)
+    return Addressing(configuration=extended, args=(("IP", str(wanted[0]).partition("/")[0]),))
 
 
 def static_addresses(network: NetworkConfigurationList) -> frozenset[IPv4Address | IPv6Address]:
@@ -97,7 +97,7 @@ def static_addresses(network: NetworkConfigurationList) -> frozenset[IPv4Address
 
 
 def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address]:
-    """Return the addresses that texts have, with a prefix or without; what is none the plugins complain about."""
+    """Return the addresses in texts, with or without a prefix; the plugins themselves report invalid ones."""
     found = set()
     for text in texts:
         with suppress(ValueError):
@@ -115,7 +115,7 @@ def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
 
 
 def _with_args(
-    network: NetworkConfigurationList, told: JsonObject, *, only: int | None = None
+    network: NetworkConfigurationList, values: JsonObject, *, only: int | None = None
 ) -> NetworkConfigurationList:
     """Return the list with more in `args.cni` of its plugins, or of the one at index `only`."""
     documents = []
@@ -123,19 +123,19 @@ def _with_args(
         document = dict(plugin.document)
         if only is None or index == only:
             args = find_object(document, "args") or {}
-            document["args"] = {**args, "cni": {**(find_object(args, "cni") or {}), **told}}
+            document["args"] = {**args, "cni": {**(find_object(args, "cni") or {}), **values}}
         documents.append(document)
     return _with_plugins(network, documents)
 
 
 def with_labels(network: NetworkConfigurationList, labels: Sequence[tuple[str, str]]) -> NetworkConfigurationList:
     """Return the list with more in `args.cni.labels` of its plugins; a label with the same key is replaced."""
-    told = [{"key": key, "value": value} for key, value in labels]
+    values = [{"key": key, "value": value} for key, value in labels]
     given = dict(labels)
     for index, plugin in enumerate(network.plugins):
         args = find_object(find_object(plugin.document, "args") or {}, "cni") or {}
         own = [label for label in get_objects(args, "labels") if label.get("key") not in given]
-        network = _with_args(network, {"labels": [*own, *told]}, only=index)
+        network = _with_args(network, {"labels": [*own, *values]}, only=index)
     return network
 
 
@@ -147,7 +147,7 @@ def _with_static(
     *,
     internal: bool,
 ) -> NetworkConfigurationList:
-    """Return the list with `static` for an IPAM plugin; its routes and name servers stay."""
+    """Return the list with `static` as its IPAM plugin; its routes and name servers are kept."""
     documents: list[JsonObject] = [plugin.document for plugin in network.plugins]
     ipam = dict(find_object(documents[index], "ipam") or {})
     gateways = {pool.subnet.version: pool.gateway for pool in pools if pool.gateway is not None}

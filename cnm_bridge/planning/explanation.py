@@ -78,7 +78,7 @@ class Explanation:
         if self.plan.addresses:
             lines.append(f"addresses      {', '.join(map(str, self.plan.addresses))}; others are refused")
         if self.plan.requested.mac:
-            by = "by the plugins" if self.plan.mac_told else "by Docker: no plugin of the list takes one"
+            by = "by the plugins" if self.plan.passes_mac else "by Docker: no plugin of the list takes one"
             lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
         lines += [f"warning        {warning}" for warning in self.warnings]
         for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):

@@ -6,8 +6,8 @@ A link that moves keeps its MAC and MTU and loses addresses and routes. libnetwo
 of each family (the kernel adds the route of its prefix), connected routes, routes with a next hop, and of one endpoint
 of the sandbox the default routes, in this order (moby `osl/interface_linux.go`, `osl/route_linux.go`).
 
-It all comes from the snapshot, not from the plugins' result: `ptp`, for one, reports an address with a prefix, and then
-removes the prefix's route from the kernel.
+The answers come from the snapshot, not from the plugins' result: `ptp`, for example, reports an address with a prefix
+and then removes the prefix's route from the kernel.
 """
 
 from collections.abc import Iterable
@@ -72,10 +72,10 @@ _WITHOUT_OWN_MAC: Final = frozenset({"ipvlan"})
 
 
 def choose_interface(snapshot: Snapshot, requested: RequestedInterface) -> ChosenInterface:
-    """Return what CreateEndpoint answers: the plugins' choice where Docker has made none.
+    """Return the answer to CreateEndpoint: the plugins' values for those that Docker has not chosen.
 
-    An IPv6 address is always answered if there is one: since 26.0.2 libnetwork switches IPv6 off on any interface for
-    which it knows none.
+    It always has an IPv6 address if there is one: since 26.0.2 libnetwork disables IPv6 on an interface without a known
+    IPv6 address.
     """
     link = snapshot.link
     settable = not link.noarp and link.kind not in _WITHOUT_OWN_MAC
@@ -87,13 +87,13 @@ def choose_interface(snapshot: Snapshot, requested: RequestedInterface) -> Chose
 
 
 def describe_join(snapshot: Snapshot, link: str, *, prefix: str, internal: bool) -> Joined:
-    """Return what Join answers.
+    """Return the answer to Join.
 
     Args:
-        snapshot: What the plugins made.
+        snapshot: The state that the plugins created.
         link: Name of the link in the host namespace.
-        prefix: The beginning of its name in the sandbox.
-        internal: The network has no gateway: default routes are left out.
+        prefix: The prefix of its name in the sandbox.
+        internal: Whether the network is internal: then default routes are left out.
     """
     implied = _implied(snapshot)
     routes = chosen_routes(snapshot, internal=internal)
@@ -115,7 +115,7 @@ def describe_join(snapshot: Snapshot, link: str, *, prefix: str, internal: bool)
 
 
 def given_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
-    """Return the addresses that plugins gave, in their order, but those that are deprecated after the others."""
+    """Return the addresses that plugins assigned, in order, with deprecated ones last."""
     given = [a for a in snapshot.addresses if a.scope != SCOPE_LINK and a.is_permanent]
     # The kernel lists IPv4 addresses as they were added, and IPv6 addresses the other way round.
     ipv4 = [a for a in given if isinstance(a.address, IPv4Interface)]
@@ -124,9 +124,9 @@ def given_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
 
 
 def with_addresses(record: EndpointRecord) -> EndpointRecord:
-    """Return a record that tells all addresses for which its plugins may have made something, of whatever link.
+    """Return a record with all addresses for which its plugins may have created something, on any link.
 
-    To be called whenever result or snapshot have changed: `Store.endpoints_with_address` finds the endpoint by these.
+    Call it whenever result or snapshot have changed: `Store.endpoints_with_address` finds the endpoint by them.
     """
     endpoint = Endpoint(record)
     reported = endpoint.result.ips if endpoint.result else ()
@@ -135,16 +135,16 @@ def with_addresses(record: EndpointRecord) -> EndpointRecord:
 
 
 def known_addresses(endpoint: Endpoint) -> tuple[IpInterface, ...]:
-    """Return what the plugins gave: as the kernel had it, or, before that was looked at, as they reported it."""
+    """Return the addresses that the plugins assigned: from the snapshot, or from the result if there is no snapshot."""
     if endpoint.snapshot is not None:
         return given_addresses(endpoint.snapshot)
     return endpoint.result.addresses_of(endpoint.record.attachment.ifname) if endpoint.result else ()
 
 
 def _address(snapshot: Snapshot, family: type[A]) -> A | None:
-    """Return the first address of a family, as it is to be in the sandbox.
+    """Return the first address of a family, as the sandbox must have it.
 
-    Where the plugins removed the route of its prefix, the prefix becomes that of a single host: else the kernel would
+    If the plugins removed the route of its prefix, the prefix becomes that of a single host; otherwise the kernel would
     add that route again.
     """
     address = next((a for a in given_addresses(snapshot) if isinstance(a, family)), None)
@@ -155,18 +155,18 @@ def _address(snapshot: Snapshot, family: type[A]) -> A | None:
 
 
 def told_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
-    """Return the addresses that CreateEndpoint tells, one of each family at most."""
+    """Return the addresses in the answer to CreateEndpoint, at most one per family."""
     chosen = (_address(snapshot, IPv4Interface), _address(snapshot, IPv6Interface))
     return tuple(address for address in chosen if address is not None)
 
 
 def _implied(snapshot: Snapshot) -> tuple[IpNetwork, ...]:
-    """Return the networks whose routes the kernel makes by itself, with the addresses."""
+    """Return the networks whose routes the kernel adds with the addresses."""
     return tuple(address.network for address in told_addresses(snapshot))
 
 
 def _expressible(snapshot: Snapshot) -> tuple[Route, ...]:
-    """Return the routes that libnetwork could program; what comes along with an address the kernel makes."""
+    """Return the routes that libnetwork can program, without those that the kernel adds with an address."""
     return tuple(
         route
         for route in snapshot.routes
@@ -178,11 +178,11 @@ def _expressible(snapshot: Snapshot) -> tuple[Route, ...]:
 
 
 def chosen_routes(snapshot: Snapshot, *, internal: bool) -> tuple[Route, ...]:
-    """Return the routes that Join tells of, default routes included: to each destination the preferred one.
+    """Return the routes in the answer to Join, including default routes: the preferred one to each destination.
 
-    libnetwork adds each route exclusively: a second one to a destination, also to one that an address brings along,
-    fails the start of the container. So does a next hop that is not reached; for that of a default route Join tells of
-    a way, the others are left to be settled.
+    libnetwork adds each route exclusively: a second one to a destination, including that of an address's prefix, makes
+    the start of the container fail. So does a next hop that is not reachable. For the next hop of a default route Join
+    adds a route; other such routes are left to settle.
     """
     taken = {*_implied(snapshot), *(DEFAULT_ROUTES if internal else ())}
     best: dict[IpNetwork, Route] = {}
@@ -204,12 +204,12 @@ def _metric(route: Route) -> int:
 
 
 def _is_reached(hop: IpAddress, networks: Iterable[IpNetwork]) -> bool:
-    """Tell whether a next hop is on one of the networks that are directly reached."""
+    """Return whether a next hop is on a directly connected network."""
     return any(hop in network for network in networks if network.prefixlen)
 
 
 def comes_by_itself(route: Route, snapshot: Snapshot) -> bool:
-    """Tell whether the kernel makes a route along with an address that Docker is not told of."""
+    """Return whether the kernel adds a route with an address that Docker does not receive."""
     if route.table != MAIN_TABLE or route.gateway is not None:
         return False
     if route.destination == IPV6_LINK_LOCAL:
@@ -220,7 +220,7 @@ def comes_by_itself(route: Route, snapshot: Snapshot) -> bool:
 
 
 def comes_with(route: Route, address: Address) -> bool:
-    """Tell whether a route is as the kernel makes that of an address's prefix; somebody may have changed it since."""
+    """Return whether a route equals the one that the kernel adds for an address's prefix; it may have been changed."""
     metric = address.metric or (0 if isinstance(route.destination, IPv4Network) else _IPV6_PREFIX_METRIC)
     return (route.destination, route.protocol, route.metric) == (prefix_of(address), BY_KERNEL, metric) and (
         route.mtu is None and route.advmss is None
@@ -228,12 +228,12 @@ def comes_with(route: Route, address: Address) -> bool:
 
 
 def further_addresses(snapshot: Snapshot) -> tuple[Address, ...]:
-    """Return the addresses that plugins gave and Docker is not told of, in the order to add them."""
-    told = {address.ip for address in _first_of_each_family(snapshot)}
+    """Return the addresses that plugins assigned and Docker does not receive, in the order to add them."""
+    sent = {address.ip for address in _first_of_each_family(snapshot)}
     given = [
         address
         for address in snapshot.addresses
-        if address.is_permanent and address.address.ip not in told and not _is_automatic(address, snapshot)
+        if address.is_permanent and address.address.ip not in sent and not _is_automatic(address, snapshot)
     ]
     # the kernel lists IPv6 addresses the latest first
     ipv6 = [address for address in given if isinstance(address.address, IPv6Interface)]
@@ -248,14 +248,14 @@ def _first_of_each_family(snapshot: Snapshot) -> tuple[IpInterface, ...]:
 
 
 def prefix_of(address: Address) -> IpNetwork:
-    """Return the network whose route comes along with an address: that of the peer, where there is one."""
+    """Return the network whose route the kernel adds with an address: the peer's, if there is one."""
     if address.peer is None:
         return address.address.network
     return ip_interface((address.peer, address.address.network.prefixlen)).network
 
 
 def _is_automatic(address: Address, snapshot: Snapshot) -> bool:
-    """Tell whether an address is the link-local one that the kernel makes of the MAC."""
+    """Return whether an address is the link-local one that the kernel derives from the MAC."""
     if address.address.network != IPV6_LINK_LOCAL:
         return False
     if snapshot.link.mac is None:

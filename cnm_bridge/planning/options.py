@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a user can give with `docker network create -o` and with `driver-opt`: the same, and the latter wins; pure."""
+"""The options of `docker network create -o` and of `driver-opt`, which are the same; the latter override; pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -67,15 +67,15 @@ _PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the options of a network, or of an endpoint and its network, ask for.
+    """The parsed options of a network, or of an endpoint and its network.
 
     Attributes:
         configuration: Name of the network configuration list, None if it was not given.
-        ips: The addresses that the container is to have.
+        ips: The addresses that the container must have.
         args: CNI_ARGS.
-        labels: What goes to `args.cni.labels`.
-        capabilities: Values by capability, `bandwidth` among them.
-        ifname_prefix: The beginning of the link's name in the container.
+        labels: The values for `args.cni.labels`.
+        capabilities: Capability arguments, by capability, including `bandwidth`.
+        ifname_prefix: The prefix of the link's name in the container.
         sysctls: Settings of the link in the container.
     """
 
@@ -89,13 +89,13 @@ class Options:
 
 
 def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> dict[str, str]:
-    """Return a network's options with an endpoint's over them.
+    """Return a network's options, overridden by an endpoint's.
 
-    `docker run --network name=N,driver-opt=…` makes lower case of all it is given: an endpoint's option stands for its
-    network's that is the same but for that.
+    `docker run --network name=N,driver-opt=…` converts options to lower case, so an endpoint's option overrides the
+    network's option that differs only in case.
 
     Raises:
-        BadOption: One is given twice.
+        BadOption: An option is given twice.
     """
     defaults, own = _with_known_spelling(network), _with_known_spelling(endpoint)
     spelt = {name.lower(): name for name in defaults}
@@ -103,10 +103,10 @@ def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> di
 
 
 def parse_options(options: Mapping[str, str]) -> Options:
-    """Return what options ask for.
+    """Parse options.
 
     Raises:
-        BadOption: One is unknown, or its value cannot be.
+        BadOption: An option is unknown, or its value is invalid.
     """
     options = _with_known_spelling(options)
     _refuse_unknown(options)
@@ -126,7 +126,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
 
 
 def _with_known_spelling(options: Mapping[str, str]) -> dict[str, str]:
-    """Return options with the arguments that plugins are known to read under the names that they know."""
+    """Return options with the known arguments of plugins in their original spelling."""
     found: dict[str, str] = {}
     for option, value in options.items():
         key = option.removeprefix(_ARGS)
@@ -147,7 +147,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 def _family(options: Mapping[str, str], family: str) -> Iterator[tuple[str, str, str]]:
-    """Give the options of a family: the whole name, the user's part of it, the value."""
+    """Yield the options of a family: the whole name, the user's part of it, the value."""
     for option, value in sorted(options.items()):
         if option.startswith(family):
             yield option, option.removeprefix(family), value
@@ -178,7 +178,7 @@ def _without_prefix(address: WantedAddress) -> WantedAddress:
 
 
 def _why_of_no_link(address: WantedAddress) -> str | None:
-    """Tell why a link cannot have an address; None if it can."""
+    """Return why a link cannot have an address; None if it can."""
     alone = _without_prefix(address)
     if isinstance(alone, IPv6Address):
         if alone.scope_id is not None:
@@ -197,7 +197,7 @@ def _why_of_no_link(address: WantedAddress) -> str | None:
 
 
 def _ends(network: IPv4Network) -> tuple[IPv4Address, ...]:
-    """Return the addresses that no host can have; there are none in the smallest networks (RFC 3021)."""
+    """Return the addresses that no host can have; the smallest networks have none (RFC 3021)."""
     return (network.network_address, network.broadcast_address) if network.prefixlen < _SMALLEST else ()
 
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The planner: derives the plugins' input from a network, an endpoint's requested values and a list; pure.
 
-CreateEndpoint does what it says, CreateNetwork sees by it what cannot work, and `cni-bridge explain` shows it.
+CreateEndpoint executes the plan, CreateNetwork uses it to refuse what cannot work, and `cni-bridge explain` shows it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,17 +34,17 @@ _WHO_HELPS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the plugins are given, and what they are expected to make of it.
+    """The plugins' input, and the result that they are expected to produce.
 
     Attributes:
-        configuration: The list, with what only its own text can tell.
+        configuration: The list, with the values that must be in a plugin's configuration.
         args: CNI_ARGS, in order.
-        capability_args: Values by capability.
-        addresses: The addresses that the container is to have.
-        requested: What Docker chose itself.
-        mac_told: Whether the plugins receive the MAC that Docker chose.
-        ifname_prefix: The beginning of the link's name in the container.
-        sysctls: Settings of the link in the container, over those of the plugins.
+        capability_args: Capability arguments, by capability.
+        addresses: The addresses that the container must have.
+        requested: The values that Docker chose.
+        passes_mac: Whether the plugins receive the MAC that Docker chose.
+        ifname_prefix: The prefix of the link's name in the container.
+        sysctls: Settings of the link in the container, which override those of the plugins.
     """
 
     configuration: NetworkConfigurationList
@@ -52,15 +52,15 @@ class Plan:
     capability_args: JsonObject = field(default_factory=dict, hash=False)
     addresses: tuple[WantedAddress, ...] = ()
     requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
-    mac_told: bool = False
+    passes_mac: bool = False
     ifname_prefix: str = "eth"
     sysctls: tuple[LinkSetting, ...] = ()
 
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
-        """The addresses that are chosen before an IPAM plugin is asked, which may be another endpoint's yet."""
-        told = (text for key, value in self.args if key == "IP" for text in value.split(","))
-        return static_addresses(self.configuration).union(map(_ip, self.addresses), parse_addresses(told))
+        """The addresses that are known before an IPAM plugin runs; another endpoint may still have them."""
+        requested = (text for key, value in self.args if key == "IP" for text in value.split(","))
+        return static_addresses(self.configuration).union(map(_ip, self.addresses), parse_addresses(requested))
 
 
 def plan_attachment(
@@ -71,18 +71,17 @@ def plan_attachment(
     *,
     internal: bool,
 ) -> Plan:
-    """Return what the plugins of a list are given for an endpoint.
+    """Return the plan for an endpoint.
 
     Args:
-        network: The list, as it is on the disk.
-        options: Those of the network, and those of the endpoint over them.
-        requested: What Docker chose already; nothing for a network that has no endpoint yet.
-        pools: Those of Docker's own IPAM.
-        internal: The network is to have no gateway.
+        network: The list on disk.
+        options: The network's options, overridden by the endpoint's.
+        requested: The values that Docker chose; empty for a network without endpoints.
+        pools: The pools of Docker's IPAM.
+        internal: Whether the network is internal: then it has no gateway.
 
     Raises:
-        Refused: The list cannot do what is asked for; the text says which plugin can. Or it is not what its own plugins
-            could read.
+        Refused: The list cannot do what is requested, and the text says which plugin can; or the list is malformed.
     """
     try:
         return _plan(network, options, requested, pools, internal=internal)
@@ -106,13 +105,13 @@ def _plan(
     capabilities = _spell_capabilities(configuration, options.capabilities)
     args = {**dict(options.args), **dict(addressing.args)}
     capability_args = {**capabilities, **addressing.capability_args}
-    told = None
+    mac_plan = None
     if requested.mac:
         _refuse_group(requested.mac)
-        told = plan_mac(configuration, requested.mac)
-        if told is not None:
-            args |= dict(told.args)
-            capability_args |= told.capability_args
+        mac_plan = plan_mac(configuration, requested.mac)
+        if mac_plan is not None:
+            args |= dict(mac_plan.args)
+            capability_args |= mac_plan.capability_args
     if options.labels:
         configuration = with_labels(configuration, options.labels)
     return Plan(
@@ -122,32 +121,32 @@ def _plan(
         capability_args=capability_args,
         addresses=wanted,
         requested=requested,
-        mac_told=told is not None,
+        passes_mac=mac_plan is not None,
         ifname_prefix=options.ifname_prefix,
         sysctls=options.sysctls,
     )
 
 
 def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
-    """Return what the plugins made with the settings that the endpoint's options ask for over theirs."""
+    """Return the plugins' snapshot with the settings of the endpoint's options, which override theirs."""
     settings = {sysctl.name: sysctl.value for sysctl in snapshot.sysctls}
     settings |= {wanted.path(snapshot.link.name): wanted.value for wanted in plan.sysctls}
     return replace(snapshot, sysctls=tuple(Sysctl(name=name, value=value) for name, value in settings.items()))
 
 
 def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
-    """Refuse what plugins made without regard to what was asked for.
+    """Refuse a result in which plugins ignored a requested value.
 
     Raises:
-        Refused: An address or the MAC is another one; or Docker would configure an address otherwise than the plugins.
+        Refused: An address or the MAC differs; or Docker would configure an address differently from the plugins.
     """
     name = plan.configuration.name
     given = given_addresses(snapshot)
-    told = ", ".join(map(str, given)) or "none"
+    reported = ", ".join(map(str, given)) or "none"
     for address in plan.addresses:
         if not any(address == (one if _has_prefix(address) else one.ip) for one in given):
             raise Refused(
-                f"the plugins of CNI configuration {name} did not give {address}, they gave {told}; its IPAM "
+                f"the plugins of CNI configuration {name} did not give {address}, they gave {reported}; its IPAM "
                 "plugin must accept requested addresses, as host-local and static do, and have it in its subnet"
             )
     chosen = choose_interface(snapshot, RequestedInterface())
@@ -161,8 +160,8 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
                 "Docker would not know; make the network with --ipam-driver null (or, from Engine 28 on, --ipv4=false)"
             )
     mac = plan.requested.mac
-    if mac and snapshot.link.mac != mac.lower() and (plan.mac_told or chosen.mac is None):
-        reason = "ignored the requested MAC" if plan.mac_told else "makes links whose MAC cannot be set"
+    if mac and snapshot.link.mac != mac.lower() and (plan.passes_mac or chosen.mac is None):
+        reason = "ignored the requested MAC" if plan.passes_mac else "makes links whose MAC cannot be set"
         raise Refused(f"CNI configuration {name} {reason}: the link has MAC {snapshot.link.mac}, not {mac}")
 
 
@@ -175,7 +174,7 @@ def _has_prefix(address: WantedAddress) -> bool:
 
 
 def _merge(requested: RequestedInterface, ips: Sequence[WantedAddress]) -> tuple[WantedAddress, ...]:
-    """Return all addresses that are wanted, Docker's first."""
+    """Return all requested addresses, Docker's first."""
     chosen = [address for address in (requested.address, requested.address_ipv6) if address is not None]
     for address in ips:
         for own in chosen:
@@ -189,7 +188,7 @@ def _merge(requested: RequestedInterface, ips: Sequence[WantedAddress]) -> tuple
 
 
 def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -> JsonObject:
-    """Return what is wanted under the names that the plugins declare; Docker's command line knows lower case only.
+    """Return the requested capabilities under the names that plugins declare; Docker's command line lowers their case.
 
     Raises:
         Refused: No plugin declares a name.

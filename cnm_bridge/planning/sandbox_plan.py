@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plans what a sandbox needs beyond what Docker sets up; the planner of `settle`, pure.
 
-libnetwork adds addresses and routes exclusively: what is there before it fails the start of the container. So nothing
-here makes a route that libnetwork could make later, for this endpoint or for another network of the container: no
-default route of its metric in the main table.
+libnetwork adds addresses and routes exclusively: an existing one makes the start of the container fail. So the plan has
+no route that libnetwork could add later, for this endpoint or another network of the container: no default route with
+libnetwork's metric in the main table.
 """
 
 from dataclasses import replace
@@ -50,11 +50,11 @@ _SECONDARY: Final = 0x01  # IFA_F_SECONDARY: an address of a prefix that another
 
 
 def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
-    """Return what libnetwork will not bring into the sandbox.
+    """Return what libnetwork will not set up in the sandbox.
 
     Args:
-        snapshot: What the plugins made.
-        internal: The network has no gateway: default routes are left out, in every table.
+        snapshot: The state that the plugins created.
+        internal: Whether the network is internal: then default routes are left out, in every table.
     """
     chosen = chosen_routes(snapshot, internal=internal)
     replaced, further, fallbacks = [], [], []
@@ -86,7 +86,7 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
 
 
 def _wants_ipv6(snapshot: Snapshot) -> bool:
-    """Tell whether plugins made anything of IPv6 beyond what the kernel does by itself."""
+    """Return whether plugins configured any IPv6 beyond what the kernel does by itself."""
     return (
         any(address.version == _IPV6 for address in given_addresses(snapshot))
         or any(address.address.version == _IPV6 for address in further_addresses(snapshot))
@@ -110,29 +110,29 @@ def _is_ipv6(route: Route) -> bool:
 
 
 def _is_link_local(route: Route) -> bool:
-    """Tell whether a route, in whichever table, is like the one that every link with IPv6 has; `sbr` copies it."""
+    """Return whether a route is like the one that every link with IPv6 has, in any table; `sbr` copies it."""
     return route.destination == IPV6_LINK_LOCAL and route.gateway is None
 
 
 def describe_placement(snapshot: Snapshot, *, internal: bool, is_gateway: bool) -> Placement:
-    """Return what the sandbox has when libnetwork is done with the link.
+    """Return what the sandbox has once libnetwork has placed the link.
 
     Args:
-        snapshot: What the plugins made.
-        internal: The network has no gateway.
-        is_gateway: Docker chose the endpoint to be its container's way out.
+        snapshot: The state that the plugins created.
+        internal: Whether the network is internal.
+        is_gateway: Whether Docker chose the endpoint as the container's gateway endpoint.
     """
-    told = describe_join(snapshot, "", prefix="", internal=internal)
-    gateways = (told.gateway, told.gateway_ipv6) if is_gateway and told.gateway else ()
+    joined = describe_join(snapshot, "", prefix="", internal=internal)
+    gateways = (joined.gateway, joined.gateway_ipv6) if is_gateway and joined.gateway else ()
     defaults = (DEFAULT_IPV4 if isinstance(hop, IPv4Address) else DEFAULT_IPV6 for hop in gateways if hop)
     return Placement(
         addresses=told_addresses(snapshot),
-        destinations=(*(route.destination for route in told.routes), *defaults),
+        destinations=(*(route.destination for route in joined.routes), *defaults),
     )
 
 
 def _as_programmed(route: Route) -> Route:
-    """Return a route that Join tells of as libnetwork makes it."""
+    """Return a route of the Join answer as libnetwork adds it."""
     is_ipv6 = isinstance(route.destination, IPv6Network)
     return replace(
         route,
@@ -167,14 +167,14 @@ def _as_implied(route: Route, snapshot: Snapshot) -> Route | None:
 
 
 def _is_left_out(route: Route, snapshot: Snapshot) -> bool:
-    """Tell whether libnetwork may leave a default route out: before Engine 28 that of an endpoint without IPv4."""
+    """Return whether libnetwork may omit a default route: before Engine 28, that of an endpoint without IPv4."""
     return isinstance(route.destination, IPv6Network) and all(
         isinstance(address, IPv6Interface) for address in told_addresses(snapshot)
     )
 
 
 def _may_collide(route: Route) -> bool:
-    """Tell whether a route would be in the way of a default route that libnetwork makes later."""
+    """Return whether a route would conflict with a default route that libnetwork adds later."""
     return (
         route.table == MAIN_TABLE
         and route.destination in DEFAULT_ROUTES
@@ -188,7 +188,7 @@ def _beside(route: Route) -> Route:
 
 
 def _settled(address: Address, snapshot: Snapshot) -> Address:
-    """Return an address as it is to be added: without the route of its prefix where the plugins left none."""
+    """Return an address to add; without the route of its prefix if the plugins left none."""
     has_route = any(comes_with(route, address) for route in snapshot.routes)
     bare = has_route or address.flags & _SECONDARY
     return address if bare else replace(address, flags=address.flags | NO_PREFIX_ROUTE)

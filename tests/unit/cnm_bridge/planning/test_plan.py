@@ -188,7 +188,7 @@ def test_a_mac(plugin: JsonObject, args: tuple[tuple[str, str], ...], capability
     """It is told by capability, else as an argument to those that read it, else nobody is told."""
     planned = plan(plugin, requested=RequestedInterface(mac=MAC))
     assert (planned.args, planned.capability_args) == (args, capability_args)
-    assert planned.mac_told is bool(args or capability_args)
+    assert planned.passes_mac is bool(args or capability_args)
 
 
 def test_a_groups_mac() -> None:
