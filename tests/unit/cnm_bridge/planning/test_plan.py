@@ -276,14 +276,14 @@ def test_what_docker_would_not_know() -> None:
 @pytest.mark.parametrize(
     ("plugin", "kind", "said"),
     [
-        ({"type": "bridge"}, "veth", "ignored it"),
-        ({"type": "x", "capabilities": {"mac": True}}, "veth", "ignored it"),
+        ({"type": "bridge"}, "veth", "ignored the requested MAC"),
+        ({"type": "x", "capabilities": {"mac": True}}, "veth", "ignored the requested MAC"),
         ({"type": "ipvlan"}, "ipvlan", "cannot be set"),
         ({"type": "ptp"}, "veth", None),
     ],
 )
 def test_a_mac_that_was_ignored(plugin: JsonObject, kind: str, said: str | None) -> None:
-    """Who was told must have done it; who was not leaves it to Docker, if the link takes it."""
+    """A plugin that receives the MAC must set it; otherwise Docker sets it, if the link allows that."""
     planned = plan(plugin, requested=RequestedInterface(mac=MAC))
     refuse_ignored(planned, snapshot(mac=MAC, kind=kind))
     if said is None:
