@@ -67,7 +67,7 @@ def test_a_plugin_that_ignores_the_mac(scene: Scene) -> None:
     scene.plugin("bridge", 'unset CNI_ARGS; sed \'s/"runtimeConfig"/"ignored"/\' | exec /usr/lib/cni/bridge')
     network = scene.network(scene.configure(with_capability(subnet)))
     before = scene.lab.state()
-    assert "ignored it" in scene.run_refusal(network, "--mac-address", MAC)
+    assert "ignored the requested MAC" in scene.run_refusal(network, "--mac-address", MAC)
     assert scene.lab.wait_clean(before) == ""
 
 
