@@ -56,7 +56,7 @@ class Status:
         self._unpublished = unpublished
 
     async def to_json(self) -> JsonObject:
-        """Give the document that the module shows.
+        """Return the document that the module shows.
 
         Raises:
             StateError: The records cannot be read.

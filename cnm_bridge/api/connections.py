@@ -77,7 +77,7 @@ class Connections:
         self._none_waiting.set()
 
     def guarded(self, make_protocol: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Give what makes the same protocols, watched from here."""
+        """Return what makes the same protocols, watched from here."""
         return lambda: _Guarded(make_protocol(), self)
 
     def arrived(self, transport: asyncio.BaseTransport | None) -> None:

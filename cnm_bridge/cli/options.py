@@ -199,7 +199,7 @@ DIRECTORIES: Final = tuple(
 
 
 def with_settings(*settings: Setting) -> Callable[[F], F]:
-    """Give a command some of the settings as options, and `--config`."""
+    """Add some of the settings as options to a command, and `--config`."""
 
     def decorate(function: F) -> F:
         for setting in reversed(settings):

@@ -87,7 +87,7 @@ class Engine:
         return None if network is None else network.name
 
     async def is_only_network(self, network_id: str, endpoint_id: str) -> bool:
-        """Tell whether the container with an endpoint on a network has no other one; False if that is not certain.
+        """Return whether the container with an endpoint on a network has no other one; False if that is not certain.
 
         The engine answers both questions without a lock, so that a call may ask them.
         """

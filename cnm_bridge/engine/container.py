@@ -21,12 +21,12 @@ __all__ = ["has_name", "has_other_network"]
 
 
 def has_name(container: JsonObject, name: str) -> bool:
-    """Tell whether a container is called `name`."""
+    """Return whether a container is called `name`."""
     return f"/{name}" in get_strings(container, "Names")
 
 
 def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
-    """Tell whether a container has a network besides `network`.
+    """Return whether a container has a network besides `network`.
 
     Raises:
         ValueError: The document does not tell: a `JsonError` where a key is missing or of another type.

@@ -102,7 +102,7 @@ class Kernel:
             return take_baseline(observation, ifname)
 
     def is_namespace(self, path: Path) -> bool:
-        """Tell whether a network namespace is mounted at `path`; at once."""
+        """Return whether a network namespace is mounted at `path`; at once."""
         return is_namespace(path)
 
     async def remove_staging(self, path: Path) -> None:
@@ -240,7 +240,7 @@ class Kernel:
         return await self._run(partial(self._mover(path, ifname, altname).back, host_name, sandbox, addresses))
 
     async def look_at_staged(self, path: Path, ifname: str) -> Snapshot:
-        """Give what a link has that is in its staging namespace: its state and its addresses, and no more.
+        """Return what a link has that is in its staging namespace: its state and its addresses, and no more.
 
         Args:
             path: The staging namespace.
@@ -253,7 +253,7 @@ class Kernel:
         return await self._run(self._mover(path, ifname, altname="").look)
 
     async def host_links(self) -> tuple[Link, ...]:
-        """Give all links of the host namespace.
+        """Return all links of the host namespace.
 
         Raises:
             KernelError: The kernel refused.
@@ -291,7 +291,7 @@ class Kernel:
         self._sees_processes = False
 
     async def altnames_in_use(self, staging: Path) -> frozenset[str]:
-        """Give the alternative names of all links in namespaces in which processes live, but the host's.
+        """Return the alternative names of all links in namespaces in which processes live, but the host's.
 
         Where it is not to be seen in which they live: of all links that `altnames_mounted` gives.
 
@@ -312,7 +312,7 @@ class Kernel:
         return found if self._sees_processes else found | await self.altnames_mounted(staging)
 
     async def altnames_mounted(self, staging: Path) -> frozenset[str]:
-        """Give the alternative names of all links in mounted namespaces, but the host's and those of staging.
+        """Return the alternative names of all links in mounted namespaces, but the host's and those of staging.
 
         Args:
             staging: The directory of the staging namespaces.
@@ -337,7 +337,7 @@ class Kernel:
         return await self._run(look)
 
     def find_start(self, pid: int) -> int | None:
-        """Return when a process has started, in clock ticks since boot, None where there is none; at once.
+        """Return when a process has started, in clock ticks since boot, None if there is none; at once.
 
         Raises:
             KernelError: It is not to be seen.
@@ -350,7 +350,7 @@ class Kernel:
         return await self._run(partial(gone_sandboxes, paths))
 
     async def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
-        """Give the paths in a directory where namespaces are mounted, or were: everything there.
+        """Return the paths in a directory where namespaces are mounted, or were: everything there.
 
         Raises:
             KernelError: The directory cannot be read.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What would be done for an endpoint, told before it is done; pure."""
+"""Explains what would be done for an endpoint, without doing it; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -55,7 +55,7 @@ def refuse_unsuitable(network: NetworkConfigurationList) -> None:
 
 
 def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observation:
-    """Return what is to be looked at beside links, addresses, routes and the like: all, where a plugin is not known."""
+    """Return what to capture besides links, addresses, routes and the like: everything, if a plugin is unknown."""
     tuned = tuple(sorted({setting for plugin in network.plugins for setting in _tuned(plugin, ifname)}))
     if not all(plugin.type in _KNOWN and plugin.ipam_type in _KNOWN_IPAM for plugin in network.plugins):
         return Observation(settings=None, stated=tuned, thorough=True)
@@ -63,7 +63,7 @@ def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observ
 
 
 def has_device(record: EndpointRecord) -> bool:
-    """Tell whether the link of an endpoint is the host's own, which its plugins give back."""
+    """Return whether the link of an endpoint is the host's own, which its plugins give back."""
     endpoint = Endpoint(record)
     if any(plugin.type == "host-device" for plugin in endpoint.network.plugins):
         return True

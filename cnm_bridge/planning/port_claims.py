@@ -26,7 +26,7 @@ class PortClaims:
         return self._by_endpoint.get(endpoint_id, {}).keys()
 
     def add(self, endpoint_id: EndpointId, mapping: PortMapping) -> None:
-        """Give an endpoint a port; it may have it already."""
+        """Assign a port to an endpoint, which may have it already."""
         own = self._by_endpoint.setdefault(endpoint_id, {})
         if mapping not in own:
             own[mapping] = None

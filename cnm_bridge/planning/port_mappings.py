@@ -70,7 +70,7 @@ class PortMapping:
         )
 
     def to_json(self) -> JsonObject:
-        """Give the capability's form."""
+        """Return the capability's form."""
         return {
             "hostPort": self.host_port,
             "containerPort": self.container_port,
@@ -83,13 +83,13 @@ class PortMapping:
         return f"{place_of(self.host_ip, self.host_port)}->{self.container_port}/{self.protocol}"
 
     def overlaps(self, other: "PortMapping") -> bool:
-        """Tell whether a packet could be for both."""
+        """Return whether a packet could be for both."""
         return (self.protocol, self.host_port) == (other.protocol, other.host_port) and _meet(
             self.host_ip, other.host_ip
         )
 
     def may_serve(self, request: PortRequest) -> bool:
-        """Tell whether it is on one of the ports that a request names."""
+        """Return whether it is on one of the ports that a request names."""
         return (
             self.protocol == PROTOCOLS.get(request.protocol)
             and request.host_port <= self.host_port <= request.host_port_end
@@ -129,14 +129,14 @@ def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[I
 
 
 def _meet(one: IPv4Address | IPv6Address | None, other: IPv4Address | IPv6Address | None) -> bool:
-    """Tell whether two sets of addresses have one in common: one address, all of a family, or all (None)."""
+    """Return whether two sets of addresses have one in common: one address, all of a family, or all (None)."""
     if one is None or other is None:
         return True
     return one.version == other.version and (one == other or one.is_unspecified or other.is_unspecified)
 
 
 def place_of(host_ip: IPv4Address | IPv6Address | None, port: int) -> str:
-    """Give a port of the host as Docker writes it, e.g. `127.0.0.1:8080`."""
+    """Return a port of the host as Docker writes it, e.g. `127.0.0.1:8080`."""
     if host_ip is None:
         return str(port)
     return f"{host_ip}:{port}" if isinstance(host_ip, IPv4Address) else f"[{host_ip}]:{port}"

@@ -37,7 +37,7 @@ class EngineView:
 
 
 def knows_any(view: EngineView, networks: Iterable[NetworkRecord]) -> bool:
-    """Tell whether the engine knows one of our networks: then it is the one whose driver we are."""
+    """Return whether the engine knows one of our networks: then it is the one whose driver we are."""
     return any(view.networks.get(network.id) is not None for network in networks)
 
 

@@ -243,7 +243,7 @@ def _noted_elsewhere() -> frozenset[str]:
 
 
 def _is_noted(trace: PluginArtifact, files: Sequence[str]) -> bool:
-    """Tell whether another runtime has noted the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
+    """Return whether another runtime has noted the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
     prefix = f"{trace.network}-{trace.container_id}-"
     place = bisect_left(files, prefix)
     return place < len(files) and files[place].startswith(prefix)

@@ -34,7 +34,7 @@ class IdleGate(Generic[K]):
         self._put_off: dict[K, asyncio.Event] = {}
 
     def __contains__(self, key: K) -> bool:
-        """Tell whether something was put off and is not forgotten, though it may have begun."""
+        """Return whether something was put off and is not forgotten, though it may have begun."""
         return key in self._put_off
 
     def add(self, key: K) -> None:

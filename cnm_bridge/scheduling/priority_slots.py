@@ -67,7 +67,7 @@ class PrioritySlots(Generic[K]):
                 self._preferred.discard(key)
 
     def _give(self) -> None:
-        """Give the turns that are free to the first that wait."""
+        """Grant free turns to the first waiters."""
         while self._waiting:
             key, turn = next(iter(self._waiting.items()))
             if self._free:

@@ -100,11 +100,11 @@ class RetryQueue(Generic[K]):
         return {key: progress.attempts for key, progress in self._progress.items()}
 
     def is_under_way(self, key: K) -> bool:
-        """Tell whether it is to be done for a key, and is not done."""
+        """Return whether it is to be done for a key, and is not done."""
         return key in self._progress
 
     def is_untried(self, key: K) -> bool:
-        """Tell whether a key is under way and no attempt of it has ended."""
+        """Return whether a key is under way and no attempt of it has ended."""
         return key in self._progress and not self._progress[key].attempts
 
     def want(self, key: K) -> None:

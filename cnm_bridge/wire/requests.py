@@ -69,7 +69,7 @@ class CreateNetwork:
     """A network to be made.
 
     Attributes:
-        network_id: Docker's ID. Its name is not told.
+        network_id: Docker's ID. The request does not have the name.
         options: What the user gave with `-o`.
         internal: Made with `--internal`.
         ipv4: Whether Docker gives it IPv4 addresses; None of engines before 28, which do not say.
@@ -210,7 +210,7 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
 
 
 def _is_given(key: str, value: JsonValue) -> bool:
-    """Tell whether the user gave an option of Docker's with `driver-opt`: these are texts."""
+    """Return whether the user gave an option of Docker's with `driver-opt`: these are texts."""
     return isinstance(value, str) and key not in _TOLD
 
 

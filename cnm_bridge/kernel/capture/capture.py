@@ -17,7 +17,7 @@ __all__ = ["capture"]
 
 
 def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: float) -> Snapshot:
-    """Give the snapshot of a link in the conversation's namespace, which is the calling thread's.
+    """Return the snapshot of a link in the conversation's namespace, which is the calling thread's.
 
     Raises:
         OSError: The kernel refused.

@@ -43,12 +43,12 @@ def find_firewall(*, reply_limit_s: float) -> str | None:
 
 
 def has_ipsec(*, reply_limit_s: float) -> bool:
-    """Tell whether packets are encrypted or have to be here, by policies or states."""
+    """Return whether packets are encrypted or have to be here, by policies or states."""
     return any(_has_any(NETLINK_XFRM, question, b"", reply_limit_s) for question in (_GET_POLICY, _GET_STATE))
 
 
 def _has_any(protocol: int, question: int, body: bytes, reply_limit_s: float) -> bool:
-    """Tell whether a dump has anything in it; a kernel that does not know the question has not."""
+    """Return whether a dump has anything in it; a kernel that does not know the question has not."""
     try:
         conversation = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
     except OSError as exc:

@@ -50,14 +50,14 @@ class Departures:
         """
         has_left = False
         while not has_left:
-            told: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-            self._waiting[told] = name
+            departure: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self._waiting[departure] = name
             try:
                 self._open()
                 # in a thread: the kernel may be busy with other links, and the event loop must not wait for that
-                has_left = not await self._look(name) or await told
+                has_left = not await self._look(name) or await departure
             finally:
-                del self._waiting[told]
+                del self._waiting[departure]
                 if not self._waiting:
                     self._close()
 

@@ -39,7 +39,7 @@ _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 
 def list_host_links(*, reply_limit_s: float) -> tuple[Link, ...]:
-    """Give all links of the namespace that the calling thread is in."""
+    """Return all links of the namespace that the calling thread is in."""
     with attempt("list", "links"), Netlink(reply_limit_s=reply_limit_s) as netlink:
         return list_links(netlink)
 
@@ -60,7 +60,7 @@ def delete_host_link(link: Link, altname: str, *, reply_limit_s: float) -> None:
 
 
 def find_without_link(sandboxes: Mapping[str, str], *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
-    """Give the alternative names of the links that are not in their sandboxes; moves the calling thread there.
+    """Return the alternative names of the links that are not in their sandboxes; moves the calling thread there.
 
     Args:
         sandboxes: By alternative names, the paths of the sandboxes; one that is gone is left out.
@@ -87,7 +87,7 @@ def _has_link(sandbox: Path, altname: str, host: NamespaceId, reply_limit_s: flo
 def altnames_in_use(
     staging: Path, *, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES
 ) -> frozenset[str]:
-    """Give the alternative names of all links in namespaces in which processes live, but the host's.
+    """Return the alternative names of all links in namespaces in which processes live, but the host's.
 
     A container's do as long as it runs. They are found by its processes, wherever Docker has mounted its sandbox, and
     whether that can be seen or not. Where the kernel does not let us look at each process, any of the mounted
@@ -104,7 +104,7 @@ def altnames_in_use(
 
 
 def altnames_mounted(besides: Path, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
-    """Give the alternative names of all links in mounted namespaces, but the host's and those below `besides`.
+    """Return the alternative names of all links in mounted namespaces, but the host's and those below `besides`.
 
     Moves the calling thread there.
     """

@@ -56,7 +56,7 @@ class NamespaceId:
 
 
 def namespace_id(fd: int) -> NamespaceId:
-    """Give the identity of an open namespace."""
+    """Return the identity of an open namespace."""
     found = os.fstat(fd)
     return NamespaceId(device=found.st_dev, inode=found.st_ino)
 
@@ -88,7 +88,7 @@ def open_namespace(path: Path) -> Iterator[int]:
 
 
 def is_namespace(path: Path) -> bool:
-    """Tell whether a live network namespace is mounted at `path`; costs three system calls."""
+    """Return whether a live network namespace is mounted at `path`; costs three system calls."""
     fd = _find_namespace(path)
     if fd is None:
         return False

@@ -59,7 +59,7 @@ def process_namespaces(
 
 
 def altnames_inside(fd: int, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
-    """Give the alternative names of all links of an open namespace; moves the calling thread there."""
+    """Return the alternative names of all links of an open namespace; moves the calling thread there."""
     enter(fd, host=host)
     with Netlink(reply_limit_s=reply_limit_s) as netlink:
         return frozenset(altname for link in list_links(netlink) for altname in link.altnames)
@@ -78,7 +78,7 @@ class ProcessNamespaces:
     altnames: frozenset[str]
 
     def includes(self, sandbox: Path) -> bool:
-        """Tell whether the namespace mounted at a path is one of them."""
+        """Return whether the namespace mounted at a path is one of them."""
         try:
             found = sandbox.stat()
         except FileNotFoundError:

@@ -30,7 +30,7 @@ _FOR_EVER: Final = 0xFFFFFFFF
 
 
 def find_addresses(netlink: Netlink, link: Link) -> tuple[Address, ...]:
-    """Give the addresses of a link in the kernel's order."""
+    """Return the addresses of a link in the kernel's order."""
     return tuple(parse_address(message, link) for message in netlink.dump(RTM_GETADDR, {"index": link.index}))
 
 
@@ -89,7 +89,7 @@ def parse_address(message: Message, link: Link) -> Address:
     address = message.address("IFA_ADDRESS")
     local = message.address("IFA_LOCAL") or address
     if local is None:
-        raise OSError(EPROTO, "the kernel told of an address without telling it")
+        raise OSError(EPROTO, "the kernel reported an address without its value")
     return Address(
         address=ip_interface((local, message.field("prefixlen"))),
         peer=None if address == local else address,

@@ -73,28 +73,28 @@ class Link:
 
 
 def get_link(netlink: Netlink, name: str) -> Link:
-    """Give the link called `name`; ENODEV where there is none."""
+    """Return the link called `name`; ENODEV if there is none."""
     return _get(netlink, ("IFLA_IFNAME", name))
 
 
 def find_link(netlink: Netlink, name: str) -> Link | None:
-    """Give the link called `name`, None where there is none."""
+    """Return the link called `name`, None if there is none."""
     return _find(netlink, ("IFLA_IFNAME", name))
 
 
 def find_link_by_altname(netlink: Netlink, altname: str) -> Link | None:
-    """Give the link that has `altname` among its alternative names, None where there is none."""
+    """Return the link that has `altname` among its alternative names, None if there is none."""
     link = _find(netlink, ("IFLA_ALT_IFNAME", altname))
     return link if link is not None and altname in link.altnames else None  # the kernel looks at ordinary names too
 
 
 def list_links(netlink: Netlink) -> tuple[Link, ...]:
-    """Give all links."""
+    """Return all links."""
     return tuple(parse_link(message) for message in netlink.dump(RTM_GETLINK, {}, (_EXT_MASK,)))
 
 
 def has_token(netlink: Netlink, link: Link) -> bool:
-    """Tell whether somebody has said how the addresses end that are made of what routers announce (`ip token`)."""
+    """Return whether somebody has said how the addresses end that are made of what routers announce (`ip token`)."""
     (message,) = netlink.request(RTM_GETLINK, {"index": link.index})
     ipv6 = Attributes(_AddressFamilies, message.find("IFLA_AF_SPEC") or b"").nested("AF_INET6")
     return ipv6 is not None and any(ipv6.find("IFLA_INET6_TOKEN") or b"")
@@ -120,7 +120,7 @@ def move_link(netlink: Netlink, link: Link, namespace_fd: int, name: str | None 
 
 
 def add_altname(netlink: Netlink, link: Link, altname: str) -> None:
-    """Give a link an alternative name, of at most 127 bytes."""
+    """Add an alternative name of at most 127 bytes to a link."""
     flags = NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND
     netlink.request(RTM_NEWLINKPROP, {"index": link.index}, _altname(altname), flags=flags)
 

@@ -48,41 +48,41 @@ class Attributes:
         return self.values(name) != ()
 
     def names(self) -> set[str]:
-        """Give the names of the attributes that are there; of one that pyroute2 does not know, its number."""
+        """Return the names of the attributes that are there; of one that pyroute2 does not know, its number."""
         known = {number: name for name, (number, _) in _table(self._kind).items()}
         return {known.get(number, str(number)) for number in self._values}
 
     def values(self, name: str) -> tuple[bytes, ...]:
-        """Give the bytes of an attribute that may come several times."""
+        """Return the bytes of an attribute that may come several times."""
         number, _ = _table(self._kind)[name]
         return tuple(self._values.get(number, ()))
 
     def find(self, name: str) -> bytes | None:
-        """Give the bytes of an attribute, None where it is absent."""
+        """Return the bytes of an attribute, None where it is absent."""
         return next(iter(self.values(name)), None)
 
     def number(self, name: str) -> int | None:
-        """Give an unsigned number, None where it is absent."""
+        """Return an unsigned number, None where it is absent."""
         value = self.find(name)
         return None if value is None else int.from_bytes(value, sys.byteorder)
 
     def text(self, name: str) -> str | None:
-        """Give a text, None where it is absent."""
+        """Return a text, None where it is absent."""
         return next(iter(self.texts(name)), None)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """Give the texts of an attribute that may come several times."""
+        """Return the texts of an attribute that may come several times."""
         return tuple(value.rstrip(b"\0").decode() for value in self.values(name))
 
     def address(self, name: str) -> IPv4Address | IPv6Address | None:
-        """Give an IP address, None where it is absent; one that has its family in front, as RTA_VIA, too."""
+        """Return an IP address, None where it is absent; one that has its family in front, as RTA_VIA, too."""
         value = self.find(name)
         if value is None:
             return None
         return ip_address(value[2:] if len(value) in _VIA else value)
 
     def nested(self, name: str) -> "Attributes | None":
-        """Give the attributes inside an attribute, None where it is absent."""
+        """Return the attributes inside an attribute, None where it is absent."""
         value = self.find(name)
         return None if value is None else Attributes(getattr(self._kind, _table(self._kind)[name][1]), value)
 
@@ -104,12 +104,12 @@ class Message(Attributes):
         self._fields: Mapping[str, int] = dict(zip(names, layout.unpack_from(data), strict=True))
 
     def field(self, name: str) -> int:
-        """Give a field of the fixed part."""
+        """Return a field of the fixed part."""
         return self._fields[name]
 
 
 def render_message(kind: type, fields: Mapping[str, int], wanted: Wanted) -> bytes:
-    """Give a message without the netlink header.
+    """Return a message without the netlink header.
 
     Args:
         kind: pyroute2's class of it.
@@ -139,14 +139,14 @@ def _render(kind: type, wanted: Wanted) -> bytes:
 
 @cache
 def _layout(kind: Any) -> tuple[struct.Struct, tuple[str, ...]]:  # noqa: ANN401 - pyroute2 has no types
-    """Give the layout of a message's fixed part and the names of its fields."""
+    """Return the layout of a message's fixed part and the names of its fields."""
     layout = struct.Struct("=" + "".join(code for _, code in kind.fields))
     return layout, tuple(name for name, code in kind.fields if not code.endswith("x"))  # x: a byte of padding
 
 
 @cache
 def _table(kind: Any) -> dict[str, tuple[int, str]]:  # noqa: ANN401
-    """Give the number and the type of each attribute by its name."""
+    """Return the number and the type of each attribute by its name."""
     table = {}
     for position, entry in enumerate(kind.nla_map):
         *number, name, type_name = entry  # the number is there where it is not the position

@@ -28,7 +28,7 @@ _GROUP: Final = 1  # in the first byte of an Ethernet address
 
 
 def find_neighbours(netlink: Netlink, link: Link) -> tuple[Neighbour, ...]:
-    """Give the permanent neighbours of a link, then what it answers for as a proxy."""
+    """Return the permanent neighbours of a link, then what it answers for as a proxy."""
     of_link = (("NDA_IFINDEX", link.index),)
     return tuple(
         _parse(message, proxy=bool(flags))
@@ -55,7 +55,7 @@ def find_peculiar_neighbours(netlink: Netlink, link: Link) -> Iterator[str]:
 
 
 def _is_made_noarp(message: Message, link: Link) -> bool:
-    """Tell whether somebody has said that an address is not to be asked for: of groups the kernel says so itself."""
+    """Return whether somebody has said that an address is not to be asked for: of groups the kernel says so itself."""
     mac, address = message.find("NDA_LLADDR"), message.address("NDA_DST")
     if not message.field("state") & _NOARP or link.state.noarp or address is None:
         return False
@@ -78,5 +78,5 @@ def set_neighbour(netlink: Netlink, link: Link, neighbour: Neighbour) -> None:
 def _parse(message: Message, *, proxy: bool) -> Neighbour:
     address, mac = message.address("NDA_DST"), message.find("NDA_LLADDR")
     if address is None:
-        raise OSError(EPROTO, "the kernel told of a neighbour without its address")
+        raise OSError(EPROTO, "the kernel reported a neighbour without its address")
     return Neighbour(address=address, mac=mac.hex(":") if mac and not proxy else None, proxy=proxy)

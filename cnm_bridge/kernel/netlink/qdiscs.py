@@ -51,7 +51,7 @@ def find_qdisc(netlink: Netlink, index: int) -> Qdisc | None:
 
 
 def has_qdisc(netlink: Netlink, index: int, qdisc: Qdisc) -> bool:
-    """Tell whether this is the root qdisc of the link of that index."""
+    """Return whether this is the root qdisc of the link of that index."""
     return any(
         message.field("parent") == _ROOT and _parse(message) == qdisc for message in _set_by_somebody(netlink, index)
     )

@@ -57,7 +57,7 @@ _METRICS: Final = {"RTAX_MTU", "RTAX_ADVMSS"}
 
 
 def find_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
-    """Give the routes through a link, IPv4 first, without those that the kernel makes by itself.
+    """Return the routes through a link, IPv4 first, without those that the kernel makes by itself.
 
     Those are the routes of the table `local` to the link's addresses, and what routers have told; the routes of
     addresses' prefixes are given.
@@ -69,7 +69,7 @@ def find_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
 
 
 def find_plain_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
-    """Give the same without those that a `Route` has no place for: in a sandbox, others may make what they want."""
+    """Return the same without those that a `Route` has no place for: in a sandbox, others may make what they want."""
     return tuple(parse_route(message) for message in _made(netlink, link) if not _what_is_beyond(message))
 
 
@@ -86,7 +86,7 @@ def find_routes_elsewhere(netlink: Netlink, link: Link) -> tuple[str, ...]:
 
 
 def find_places(netlink: Netlink, link: Link) -> Places:
-    """Give the places that routes have which do not lead through a link."""
+    """Return the places that routes have which do not lead through a link."""
     places: dict[int, set[tuple[IpNetwork, int]]] = {}
     for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}):
         if message.field("family") in _DEFAULTS and message.number("RTA_OIF") != link.index:
@@ -106,7 +106,7 @@ def _made(netlink: Netlink, link: Link) -> Iterator[Message]:
 
 
 def has_default(netlink: Netlink, destination: IpNetwork) -> bool:
-    """Tell whether the main table has a default route of the destination's family, through whichever link."""
+    """Return whether the main table has a default route of the destination's family, through whichever link."""
     family = _family(destination)
     messages = netlink.dump(RTM_GETROUTE, {"family": family}, (("RTA_TABLE", MAIN_TABLE),))
     return any(message.field("dst_len") == 0 and message.field("family") == family for message in messages)

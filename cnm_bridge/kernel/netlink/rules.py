@@ -44,7 +44,7 @@ _SUPPRESSES_NOTHING: Final = b"\xff" * 4
 
 
 def find_rules(netlink: Netlink) -> tuple[Rule, ...]:
-    """Give the IP rules that the kernel did not make itself, IPv4 first, those asked first before others."""
+    """Return the IP rules that the kernel did not make itself, IPv4 first, those asked first before others."""
     return tuple(
         Rule(priority=_priority(message), table=_table(message), message=_lasting(message))
         for message in _ip_rules(netlink)
@@ -70,12 +70,12 @@ def add_rule(netlink: Netlink, rule: Rule) -> None:
 
 
 def remove_rule(netlink: Netlink, rule: Rule) -> None:
-    """Remove a rule; ENOENT where there is none like it."""
+    """Remove a rule; ENOENT if there is none like it."""
     netlink.request_raw(RTM_DELRULE, _complete(rule))
 
 
 def in_sandbox(rule: Rule, old: str, new: str, tables: Mapping[int, int]) -> Rule:
-    """Give the rule as it is where the link that was called `old` is called `new`, and tables have other numbers."""
+    """Return the rule as it is where the link that was called `old` is called `new`, and tables have other numbers."""
     table = tables.get(rule.table, rule.table)
     if old == new and table == rule.table:
         return rule
@@ -101,7 +101,7 @@ def _render(number: int, value: bytes) -> bytes:
 
 
 def _complete(rule: Rule) -> bytes:
-    """Give a rule's message with its priority: the kernel does not tell one of 0, and without any chooses another."""
+    """Return a rule's message with its priority: the kernel does not tell one of 0, and without any chooses another."""
     return rule.message if rule.priority else rule.message + _render(_FRA_PRIORITY, bytes(4))
 
 
@@ -116,7 +116,7 @@ def _ip_rules(netlink: Netlink) -> tuple[Message, ...]:
 
 
 def _is_kernels_own(message: Message) -> bool:
-    """Tell whether a rule is one that every namespace has; one with a selector is not, whatever its priority."""
+    """Return whether a rule is one that every namespace has; one with a selector is not, whatever its priority."""
     return (
         _identity(message) in _KERNELS_OWN
         and message.names() <= _OF_ANY_RULE

@@ -46,11 +46,11 @@ def choose_tables(wanted: Iterable[Route], present: Iterable[Route], others: Pla
 
 
 def _has_room(number: int, routes: Sequence[Route], others: Places) -> bool:
-    """Tell whether no other link's route is in the way."""
+    """Return whether no other link's route is in the way."""
     taken = others.get(number, frozenset())
     return all((route.destination, route.metric) not in taken for route in routes)
 
 
 def _is_place(number: int, routes: Sequence[Route], there: frozenset[Route]) -> bool:
-    """Tell whether any of the routes is in this table already."""
+    """Return whether any of the routes is in this table already."""
     return any(replace(route, table=number) in there for route in routes)

@@ -73,7 +73,7 @@ class Baseline:
 
 
 def has_ipv6() -> bool:
-    """Tell whether the kernel has IPv6 at all (it has not with `ipv6.disable=1`)."""
+    """Return whether the kernel has IPv6 at all (it has not with `ipv6.disable=1`)."""
     return os.access(_IPV6, os.F_OK)
 
 
@@ -96,7 +96,7 @@ def write_setting(name: str, value: str) -> None:
 
 
 def read_setting(name: str) -> str | None:
-    """Give the value of a setting, None where there is none or it cannot be read."""
+    """Return the value of a setting, None if there is none or it cannot be read."""
     try:
         fd = os.open(f"{_ROOT}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -110,7 +110,7 @@ def read_setting(name: str) -> str | None:
 
 
 def name_for_link(name: str, old: str, new: str) -> str:
-    """Give the name that a setting of the link `old` has for `new`; any other stays as it is."""
+    """Return the name that a setting of the link `old` has for `new`; any other stays as it is."""
     found = _OF_A_LINK.match(name)
     return f"{found[1]}/{new}/{name[found.end() :]}" if found and found[2] == old else name
 
@@ -150,14 +150,14 @@ def _order(name: str) -> tuple[bool, bool, bool, str]:
 
 
 def _of_link(name: str, ifname: str) -> str:
-    """Give the name of a link's own setting for that of all links, else the name itself."""
+    """Return the name of a link's own setting for that of all links, else the name itself."""
     if name == _FORWARDING:
         return f"net/ipv4/conf/{ifname}/forwarding"
     return name_for_link(name, "all", ifname)
 
 
 def _origin(name: str, ifname: str) -> str:
-    """Give the name of the setting whose value a setting of a new link has."""
+    """Return the name of the setting whose value a setting of a new link has."""
     # only the machine's first namespace shows the defaults of neighbours; `lo` has them as well
     return name_for_link(name, ifname, "lo" if "/neigh/" in name else "default")
 

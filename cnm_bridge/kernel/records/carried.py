@@ -33,7 +33,7 @@ class Rule:
         return f"rule {self.priority} to table {self.table}"
 
     def to_json(self) -> JsonObject:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"priority": self.priority, "table": self.table, "message": self.message.hex()}
 
     @classmethod
@@ -64,7 +64,7 @@ class Neighbour:
         return f"neighbour {self.address}" + (" proxy" if self.proxy else "")
 
     def to_json(self) -> JsonObject:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"address": str(self.address), "mac": self.mac, "proxy": self.proxy}
 
     @classmethod
@@ -93,7 +93,7 @@ class Sysctl:
         return f"sysctl {self.name.replace('/', '.')}"
 
     def to_json(self) -> JsonObject:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"name": self.name, "value": self.value}
 
     @classmethod
@@ -120,7 +120,7 @@ class Qdisc:
         return f"qdisc {self.kind}"
 
     def to_json(self) -> JsonObject:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"kind": self.kind, "handle": self.handle, "options": self.options.hex()}
 
     @classmethod

@@ -52,7 +52,7 @@ class SandboxPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether libnetwork does all that is needed."""
+        """Return whether libnetwork does all that is needed."""
         return not self.parts
 
     @property

@@ -98,7 +98,7 @@ class LinkState:
     noarp: bool
 
     def to_json(self) -> JsonObject:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {"name": self.name, "kind": self.kind, "mac": self.mac, "mtu": self.mtu, "noarp": self.noarp}
 
     @classmethod
@@ -152,7 +152,7 @@ class Address:
         return bool(self.flags & _DEPRECATED)
 
     def to_json(self) -> JsonObject:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {
             "address": str(self.address),
             "peer": _text(self.peer),
@@ -212,7 +212,7 @@ class Route:
         return f"{self.destination}{via}, metric {self.metric}, table {self.table}"
 
     def to_json(self) -> JsonObject:
-        """Give the JSON form."""
+        """Return the JSON form."""
         return {
             "destination": str(self.destination),
             "gateway": _text(self.gateway),
@@ -268,7 +268,7 @@ class Snapshot:
     qdisc: Qdisc | None = None
 
     def to_json(self) -> JsonObject:
-        """Give the JSON form that the module shows."""
+        """Return the JSON form that the module shows."""
         return {
             "link": self.link.to_json(),
             "addresses": [address.to_json() for address in self.addresses],

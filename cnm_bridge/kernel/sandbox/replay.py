@@ -47,7 +47,7 @@ class _Step(NamedTuple):
 
 
 def is_placed(netlink: Netlink, link: Link, placement: Placement) -> bool:
-    """Tell whether libnetwork is done with a link."""
+    """Return whether libnetwork is done with a link."""
     if not link.is_up:
         return False
     addresses = {address.address for address in find_addresses(netlink, link)}
@@ -94,7 +94,7 @@ def withdraw(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[s
 
 
 def _in_sandbox(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> SandboxPlan:
-    """Give the settlement with the names and numbers that things have in the sandbox."""
+    """Return the settlement with the names and numbers that things have in the sandbox."""
     routes, rules = sandbox_plan.routes, sandbox_plan.rules
     tables: dict[int, int] = {}
     if any(route.table != MAIN_TABLE for route in routes):

@@ -41,12 +41,12 @@ def hashed_names(network: str, container_id: str) -> frozenset[str]:
 
 
 def is_ifb_name(name: str) -> bool:
-    """Tell whether a link's name is one that `bandwidth` gives."""
+    """Return whether a link's name is one that `bandwidth` gives."""
     return _IFB.fullmatch(name) is not None
 
 
 def is_chain_name(name: str) -> bool:
-    """Tell whether the name of a chain is one that is given to a container's."""
+    """Return whether the name of a chain is one that is given to a container's."""
     return _CHAIN.fullmatch(name) is not None
 
 
