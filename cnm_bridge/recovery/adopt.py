@@ -38,14 +38,14 @@ log = structlog.get_logger()
 
 
 class AdoptEndpoint:
-    """Makes a record of an endpoint from what the engine tells of it and from the configuration as it is now.
+    """Creates a record of an endpoint from the engine's data and the current configuration.
 
-    It is enough for a DEL that finds reservations, masquerading and firewall rules: they are known by the
-    endpoint's ID, and by the addresses that Docker still has.
+    It is sufficient for a DEL that finds reservations, masquerading and firewall rules by the endpoint's ID and by the
+    addresses that Docker still has.
 
     Args:
         store: The records.
-        networks: Tells what a network is bound to.
+        networks: Knows the configuration of a network.
         lost: Asks the engine for networks.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
@@ -72,7 +72,7 @@ class AdoptEndpoint:
     async def find(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
         """Ask the engine for an endpoint whose network is unknown as well, and store a record if Docker has it.
 
-        What stands against it is logged: the caller goes on without the record.
+        Errors are logged, and the caller continues without the record.
         """
         if self._store.find_network(network_id) is not None:
             return

@@ -44,7 +44,7 @@ def knows_any(view: EngineView, networks: Iterable[NetworkRecord]) -> bool:
 def forgotten_endpoints(view: EngineView, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
     """Return the endpoints that Docker does not have any more.
 
-    Of networks that a swarm manager tells about, nothing is concluded: their endpoints need not be listed here.
+    Networks that are known only from a swarm manager are skipped: their endpoints need not be listed on this host.
     """
     return tuple(
         record

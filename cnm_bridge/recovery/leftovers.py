@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Removes what is left of an endpoint of ours whose record was lost."""
+"""Removes the remains of an endpoint of ours whose record was lost."""
 
 from pathlib import Path
 from typing import Final
@@ -26,13 +26,13 @@ _UNKNOWN: Final = NetworkId("0" * 64)
 
 
 class RemoveLeftovers:
-    """Removes remains, plugins' traces included.
+    """Removes the remains of endpoints, including the plugins' artifacts.
 
     Args:
         store: The records.
-        networks: Finds the configuration that traces tell of.
+        networks: Finds the configuration of the artifacts' network.
         kernel: Links and namespaces.
-        teardowns: Tears down what a record can be made of.
+        teardowns: Tears down what can get a record.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
         boot_id: The kernel's boot ID.
@@ -60,8 +60,8 @@ class RemoveLeftovers:
     async def __call__(self, leftovers: Leftovers) -> None:
         """Remove what is left of an endpoint, unless its link is in a sandbox.
 
-        Where traces tell the CNI network, the endpoint becomes a record again, to be torn down: plugins find what they
-        made by its ID and its addresses. What fails is logged; the next round finds it again.
+        If the plugins' artifacts show the CNI network, the endpoint gets a record again and is torn down: plugins find
+        their work by its ID and its addresses. Errors are logged; the next round finds the remains again.
         """
         attachment_id = leftovers.attachment_id
         endpoint_id = EndpointId(attachment_id)

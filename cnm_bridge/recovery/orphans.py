@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds what belongs to no record: staging namespaces, links, reservations, rules and chains, what limits bandwidth.
+"""Finds what has no record: staging namespaces, links, reservations, rules, chains, and bandwidth limits.
 
-A staging namespace and a link with an alternative name of ours are ours by their names: all that was made for the same
-container ID is torn down with them. A reservation or a rule tells a container ID and nothing else; another runtime may
-have made it, on a CNI network of the same name. It is reported, and left to the operator.
+A staging namespace, or a link with an alternative name of ours, is ours by its name; everything else with the same
+container ID is torn down with it. A reservation or a rule contains only a container ID, and another runtime may have
+created it on a CNI network of the same name. It is reported and left to the operator.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ _LIBCNI_RESULTS: Final = (Path("/var/lib/cni/results"), Path("/var/lib/cni/cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """Something that belongs to no record, and may be somebody else's.
+    """An object without a record, which may belong to another program.
 
     Attributes:
-        network: The CNI network's name, `?` where that is not to be seen.
-        container_id: The container ID that it was made for, `?` where that is not to be seen.
-        what: How an operator finds it.
+        network: The CNI network's name, `?` if unknown.
+        container_id: The container ID that it was created for, `?` if unknown.
+        what: A description by which an operator finds it.
     """
 
     network: str
@@ -61,13 +61,13 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
-    """What is left of an endpoint of ours whose record was lost.
+    """The remains of an endpoint of ours whose record was lost.
 
     Attributes:
-        attachment_id: The ID by which all of it is known.
-        staging: Its staging namespace is there.
+        attachment_id: The ID that all of it has.
+        staging: Whether its staging namespace exists.
         link: Its link in the host namespace, None if there is none.
-        artifacts: What plugins made for it.
+        artifacts: The objects that plugins created for it.
     """
 
     attachment_id: AttachmentId
@@ -77,12 +77,12 @@ class Leftovers:
 
 
 class OrphanAudit:
-    """Looks for what belongs to no record.
+    """Looks for objects without a record.
 
     Args:
         store: The records.
         kernel: Links and staging namespaces.
-        run_dir: Below it are the staging namespaces.
+        run_dir: The parent directory of the staging namespaces.
     """
 
     def __init__(self, store: Store, kernel: Kernel, run_dir: Path) -> None:
@@ -147,15 +147,15 @@ class OrphanAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sight:
-    """What one look has seen.
+    """The observations of one look.
 
     Attributes:
         names: The names of the CNI networks in use.
-        records: The endpoints that had a record before or after all else was looked at; some are there twice.
-        noted: The names of files in which other runtimes have noted their attachments.
+        records: The endpoints that had a record before or after the look; may have duplicates.
+        noted: The names of other runtimes' cache files.
         links: The links of the host namespace.
         staging: The staging namespaces.
-        artifacts: What tells a container ID.
+        artifacts: The plugins' objects that contain a container ID.
         empty_chains: The chains without rules.
     """
 
@@ -169,7 +169,7 @@ class _Sight:
 
 
 def _judge(sight: _Sight) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
-    """Return what is ours without a record, and what may be somebody else's; pure."""
+    """Return the remains of our endpoints, and the objects that may belong to another program; pure."""
     known = {record.attachment_id: cni_network_name(record) for record in sight.records}
     links = _by_attachment(sight.links)
     staging = {AttachmentId(path.name) for path in sight.staging if is_attachment_id(path.name)}
@@ -234,7 +234,7 @@ def _limiting(links: Iterable[Link]) -> frozenset[str]:
 
 
 def _noted_elsewhere() -> frozenset[str]:
-    """Return the names of files in which other runtimes have noted what they have attached."""
+    """Return the names of other runtimes' cache files."""
     found: set[str] = set()
     for directory in _LIBCNI_RESULTS:
         with suppress(OSError):  # the directory may not exist
@@ -243,7 +243,7 @@ def _noted_elsewhere() -> frozenset[str]:
 
 
 def _is_noted(trace: PluginArtifact, files: Sequence[str]) -> bool:
-    """Return whether another runtime has noted the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
+    """Return whether another runtime has cached the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
     prefix = f"{trace.network}-{trace.container_id}-"
     place = bisect_left(files, prefix)
     return place < len(files) and files[place].startswith(prefix)

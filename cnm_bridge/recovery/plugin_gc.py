@@ -3,7 +3,7 @@
 """Has plugins clean up what belongs to no endpoint (CNI SPEC "Garbage collection"); only if the operator wants it.
 
 It does not replace the teardown: an endpoint whose teardown is pending is valid until that completes. GC is for what no
-record knows any more. Plugins cannot know whose an address is, so the names of the networks must be the daemon's alone;
+record knows any more. Plugins cannot know the owner of an address, so only the daemon may use these network names;
 see docs/decisions/0008-plugin-gc-is-asked-for.md.
 """
 
@@ -28,12 +28,12 @@ _SOON_S: Final = 10.0
 
 
 class PluginGc:
-    """Collects it.
+    """Runs GC.
 
     Args:
         runtime: Runs the plugins; the one that adds and deletes.
         own: The daemon's endpoints.
-        others: The caches of other runtimes on this host, as far as they can be read: what they hold is valid too.
+        others: The readable caches of other runtimes on this host: their attachments are valid too.
     """
 
     def __init__(self, runtime: Runtime, own: AttachmentReader, others: Sequence[AttachmentReader]) -> None:
@@ -72,9 +72,9 @@ class PluginGc:
 
         Args:
             find_configurations: Gives the lists that networks are bound to.
-            find_gap: Gives the reason if it is not certain that each endpoint in use is among the daemon's, else
-                None. In doubt nothing is collected: the container of an endpoint whose record was lost would lose its
-                address. Containers that come and go may be the reason, so it is asked again before long.
+            find_gap: Returns the reason if it is not certain that every endpoint in use has a record, else None. In
+                doubt GC does not run, because the container of an endpoint without a record would lose its address.
+                Starting or stopping containers may be the reason, so it is called again soon.
             every_s: How often, in seconds.
         """
         said: str | None = None

@@ -2,12 +2,12 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Compares the records with the engine and the kernel, and makes them agree.
 
-Whenever the engine comes up, and again from time to time. What Docker and the kernel have lost is torn down; what
-Docker has and we have lost is rebuilt. Everything is looked at twice, and only what was so both times is acted on: a
-CreateEndpoint whose answer is on its way is in no list of Docker's yet, and a DeleteEndpoint may be on its way to us.
+It runs whenever the engine comes up, and periodically. What Docker and the kernel have lost is torn down; what Docker
+has and we have lost is rebuilt. It looks twice and acts only on what both looks found: an endpoint whose CreateEndpoint
+has not been answered yet is in no list of Docker's, and a DeleteEndpoint may be on its way to us.
 
-Only the engine that calls us may judge. `--docker-host` may lead elsewhere, by mistake, and that engine knows none of
-our networks. So an engine counts only after it has known a network that we were asked to make; its identity is stored.
+Only the engine that calls us counts. `--docker-host` may point elsewhere by mistake, and that engine knows none of our
+networks. So an engine is trusted only once it has known a network that we were asked to create; its ID is stored.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ _NOT_OURS: Final = "what Docker has lost is not found; see that --docker-host is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What was found in one look. Records are kept whole: one that has changed since is not meant any more."""
+    """The findings of one look. Records are compared by identity: one that has changed since does not count."""
 
     forgotten: Mapping[EndpointId, tuple[EndpointRecord, str]] = field(default_factory=dict)
     networks: frozenset[NetworkId] = frozenset()
@@ -81,16 +81,16 @@ class Reconciler:
         store: The records.
         engine: Docker's own lists.
         liveness: Finds the endpoints that are dead.
-        in_use: Tells what is in use, whatever the engine says.
+        in_use: Finds what is in use, whatever the engine reports.
         networks: Forgets networks.
         teardowns: Tears endpoints down.
-        lost: Makes records of networks that Docker has and we have not.
-        adopt: Does the same for endpoints.
-        audit: Finds what belongs to no record.
-        remove: Removes of that what is ours.
+        lost: Creates records of networks that Docker has and we have not.
+        adopt: Creates records of such endpoints.
+        audit: Finds objects without a record.
+        remove: Removes those that are ours.
         driver: The name of this driver in Docker.
-        interval_s: How long it rests between two rounds.
-        grace_s: How long it waits between two looks of one round.
+        interval_s: The pause between two rounds, in seconds.
+        grace_s: The pause between the two looks of a round, in seconds.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Reconciler:
     async def add_dead(self) -> int:
         """Request the teardown of what the kernel has lost, at the daemon's start; return how many.
 
-        Nothing of ours is under way then, so that one look is enough.
+        No calls run at that time, so one look is enough.
         """
         try:
             dead = await self._liveness.find_dead(self._store.endpoints())
@@ -238,7 +238,7 @@ class Reconciler:
     ) -> EngineView | None:
         """Ask the engine for our networks; None if it is not the one that calls us, as far as is known.
 
-        A network that Docker has removed may have had an endpoint that Docker had lost.
+        A network that Docker has removed may have had an endpoint that Docker lost.
         """
         identity = await self._engine.identity()
         is_ours = identity == self._store.engine_identity()
