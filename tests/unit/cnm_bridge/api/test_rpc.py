@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession, ClientTimeout, UnixConnector, web
+from aiohttp import ClientSession, UnixConnector, web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient
 
@@ -180,9 +180,17 @@ async def test_a_client_that_goes_away_stops_nothing(tmp_path: Path) -> None:
         _served(tmp_path / "s", answer, calls),
         ClientSession(connector=UnixConnector(f"{tmp_path}/s")) as session,
     ):
-        with pytest.raises(TimeoutError):
-            await session.post("http://x/NetworkDriver.Test", json=BODY, timeout=ClientTimeout(total=0.2))
-        assert begun.is_set()
+
+        async def post() -> None:
+            async with session.post("http://x/NetworkDriver.Test", json=BODY):
+                pytest.fail("it is answered")
+
+        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+            calling = tasks.create_task(post())
+            await begun.wait()
+            calling.cancel()
+        async with session.get("http://x/") as other:  # by its answer the end of the connection before was seen
+            assert other.status == 404
         assert calls.all == (f"NetworkDriver.Test {NETWORK}",)
         assert calls.quiet_s(ENDPOINT) == 0
         go_on.set()
