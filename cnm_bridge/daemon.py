@@ -72,7 +72,7 @@ _RUNNING: Final = "plugins"
 
 
 def run(settings: Settings, sock: socket.socket, source: SettingsSource) -> None:
-    """Run the daemon until it is told to stop; see `serve`.
+    """Run the daemon until a signal stops it; see `serve`.
 
     Raises:
         Refused: It cannot start; the text says why.
@@ -89,7 +89,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
 
     SIGHUP reads the settings from their source again; see `cnm_bridge.reloading`.
 
-    What an earlier life left half done is undone before the first call is answered, as far as that is done in
+    What the previous run left half done is undone before the first call is answered, as far as that completes within
     `recovery_timeout_s`; a plugin that hangs must not keep all other networks down.
 
     Raises:
@@ -114,7 +114,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
         if os.geteuid() != 0:
             log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
         unfinished = await daemon.teardowns.add_unfinished() + await daemon.reconcile.add_dead()
-        settle_memory()  # after a reboot each of thousands of tear downs has objects of its own too
+        settle_memory()  # after a reboot each of thousands of teardowns has objects of its own too
         async with asyncio.TaskGroup() as tasks:
             runs = (
                 daemon.name_resolver.run(),

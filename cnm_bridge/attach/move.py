@@ -37,7 +37,7 @@ class MoveAttacher:
     Args:
         runtime: Runs the plugins.
         kernel: Moves the links.
-        sandbox_sync: Brings into sandboxes what Docker cannot be told.
+        sandbox_sync: Adds to sandboxes what Join cannot express.
         detacher: Undoes it.
     """
 

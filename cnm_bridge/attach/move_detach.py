@@ -53,7 +53,7 @@ class MoveDetacher:
         if addresses is None:
             staged = await self._kernel.look_at_staged(endpoint.staging, endpoint.record.attachment.ifname)
             addresses = given_addresses(staged)
-            if addresses:  # the first DEL may delete the link and die, and nobody else knows them
+            if addresses:  # the first DEL may delete the link and die; then they are known nowhere else
                 endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=staged.to_json())))
                 await progress.save(endpoint.record)
         await self._delete_all(endpoint, addresses, progress)
@@ -107,7 +107,7 @@ class MoveDetacher:
     ) -> None:
         """Undo the masquerading of each address by itself, and then the rest.
 
-        A plugin that was killed between two addresses fails for ever at the first, which is done, and never comes to
+        A plugin that was killed between two addresses fails each time at the first, which is done, and never reaches
         the second.
 
         Args:

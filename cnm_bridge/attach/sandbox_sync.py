@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Settling: what the plugins made and Docker could not be told is brought into the sandbox after libnetwork's work.
+"""Syncs the sandbox: adds what the plugins made and Join cannot express, after libnetwork has done its part.
 
-When that is over depends on the engine. From 28 on, and for `docker network connect` everywhere, the sandbox exists at
-Join, and the engine asks EndpointOperInfo (and tells ProgramExternalConnectivity) once the link is placed. Before 28 a
-container that starts has its sandbox only later, and nobody tells: then the link is watched as it leaves the host
-namespace, and the sandbox until libnetwork is done there, which takes milliseconds.
+When libnetwork is done depends on the engine. From 28 on, and for `docker network connect` everywhere, the sandbox
+exists at Join, and the engine calls EndpointOperInfo (and ProgramExternalConnectivity) once the link is placed. Before
+28 the sandbox of a starting container is made later, and no call follows: then netlink is watched until the link leaves
+the host namespace, and the sandbox until libnetwork is done there, which takes milliseconds.
 """
 
 import asyncio

@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 class EngineProcess:
-    """Finds the process that makes a call, told apart from later ones of its number.
+    """Finds the process that makes a call; its start time distinguishes it from later ones of its number.
 
     Args:
         kernel: Knows when processes started.

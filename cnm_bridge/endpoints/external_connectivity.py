@@ -23,7 +23,7 @@ class ExternalConnectivity:
         store: The records.
         port_publisher: Publishes ports.
         unpublished: Decides about those that cannot be published.
-        sandbox_sync: Brings into sandboxes what Docker cannot be told.
+        sandbox_sync: Adds to sandboxes what Join cannot express.
         contention: Waits for endpoints that have the ports and are being torn down.
         locks: The locks of endpoints.
     """

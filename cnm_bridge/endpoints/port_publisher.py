@@ -42,7 +42,7 @@ class PortPublisher:
     have it. One endpoint at a time chooses: of two that want the same ports, one receives all of them.
 
     Args:
-        store: The records; the ports that an earlier life published are in them.
+        store: The records; they hold the ports that the previous run published.
         runtime: Runs the plugins.
         free: The ports of the host's programs.
         claims: The ports of endpoints; those of an endpoint go with its record.
@@ -83,7 +83,7 @@ class PortPublisher:
             CniError: A plugin failed. The new ports are not published; the earlier ones are the endpoint's still,
                 unless their DEL has completed.
             StateError: The record cannot be written; the earlier ports are published again.
-            Interrupted: `interrupt` was called; the tear down, or the next call, takes back what there is.
+            Interrupted: `interrupt` was called; the teardown, or the next call, removes what was published.
         """
         publishers = _publishers(record)
         if publishers is None:

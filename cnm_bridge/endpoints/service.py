@@ -40,7 +40,7 @@ class EndpointService:
         store: The records.
         creation: Makes endpoints.
         attachers: The attacher of each mode.
-        sandbox_sync: Brings into sandboxes what Docker cannot be told.
+        sandbox_sync: Adds to sandboxes what Join cannot express.
         teardowns: Tears endpoints down, in the background.
         adopt: Finds endpoints whose records were lost.
         port_publisher: Runs plugins that must not keep an endpoint that leaves.

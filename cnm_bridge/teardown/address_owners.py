@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which endpoint an address belongs to, where a plugin finds what it made by the address alone.
 
-The DEL of such a plugin removes what it finds, whoever it was made for. An address has a new owner while the former one
-is still being deleted if its DEL failed half way, if its record came back from a copy, or if nothing reserves addresses
-(`static`).
+The DEL of such a plugin removes what it finds, whichever endpoint it was made for. An address has a new owner while the
+former one is still being deleted if its DEL failed half way, if its record came back from a copy, or if no plugin
+reserves addresses (`static`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -69,10 +69,10 @@ class AddressOwners:
         Args:
             record: The endpoint that is deleted.
             plugin: The plugin's type.
-            leaving: Endpoints whose tear down has begun, whatever their records say: on a full disk they say less.
+            leaving: Endpoints whose teardown has begun, whatever their records say: on a full disk they say less.
 
         Raises:
-            AddressClaimed: Nobody has an address yet, but an endpoint that is being made may receive it.
+            AddressClaimed: No endpoint has the address yet, but one that is being created may receive it.
         """
         for other in self._store.endpoints_with_address(record.addresses):
             if other.id == record.id or other.id in leaving or other.phase is Phase.DELETING:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which tear downs run at this moment, and news of each that has ended, with success or without."""
+"""Which teardowns run at this moment, and news of each that has ended, with or without success."""
 
 import asyncio
 from collections.abc import Callable, Iterator

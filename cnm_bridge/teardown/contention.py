@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Resolves contention: a new endpoint needs what another one still has that is being deleted, or dead.
+"""Resolves contention: a new endpoint needs what an endpoint that is being deleted, or is dead, still holds.
 
-DeleteEndpoint is answered before its plugins have run (docs/decisions, 13). Most that comes next does not notice, for
-plugins are made for ADD and DEL of several containers at the same time. An endpoint that is to have a certain address
-waits for the one that has it; one that is refused something waits for those that are being deleted, and tries again.
-dockerd holds a lock of the network meanwhile, so that all this together has a limit.
+DeleteEndpoint is answered before its plugins have run (docs/decisions, 13). Most later calls do not notice, because
+plugins are made for ADD and DEL of several containers at the same time. A new endpoint that needs a certain address
+waits for the endpoint that holds it. One whose plugins refuse something waits for endpoints that are being deleted,
+and tries again. dockerd holds a lock of the network meanwhile, so all waits together have a limit.
 
-A dockerd that was killed starts again, forgets its former endpoints without telling us, and starts containers anew, all
-within a second. Reconcile comes later. Until then the dead have what the new endpoints need: their ports, static
-addresses, or the last addresses of a small subnet. Nothing of that is looked at before something was refused.
+A dockerd that was killed starts again, forgets its former endpoints silently, and starts containers anew, all within a
+second. Reconcile comes later. Until then dead endpoints hold what new ones need: ports, static addresses, or the last
+addresses of a small subnet. They are looked for only after something was refused.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _ELSEWHERE_LIMIT_S: Final = 1.0
 
 
 class ContentionResolver:
-    """Waits for tear downs that Docker was not kept waiting for, and begins those that nobody has asked for.
+    """Waits for pending teardowns, and begins those of dead endpoints.
 
     Args:
         store: The records.
@@ -82,11 +82,11 @@ class ContentionResolver:
                 dead = await self._find_dead(tuple(endpoints))
                 async with asyncio.TaskGroup() as tasks:  # the lock of one may be held for long
                     for record in dead.values():
-                        tasks.create_task(self._give_up(record))
+                        tasks.create_task(self._evict(record))
                 await self._teardowns.wait_left(dead)
         except TimeoutError:
             pass
-        except KernelError as exc:  # then whoever needs the room says what is missing
+        except KernelError as exc:  # then the plugin's refusal says what is missing
             log.warning("endpoint.room_unknown", error=str(exc))
             return False
         return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead)
@@ -95,7 +95,7 @@ class ContentionResolver:
         gone = await self._in_use.without_in_use(await self._liveness.find_dead(wanted))
         return {record.id: record for record in (*gone, *await self._liveness.find_abandoned(wanted))}
 
-    async def _give_up(self, record: EndpointRecord) -> None:
+    async def _evict(self, record: EndpointRecord) -> None:
         log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
         await self._teardowns.abandon(record)
 

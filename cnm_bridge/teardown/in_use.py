@@ -38,11 +38,11 @@ class InUseCheck:
     def __init__(self, kernel: Kernel, run_dir: Path) -> None:
         self._kernel = kernel
         self._staging = staging_directory(run_dir)
-        self._said: set[EndpointId] = set()
+        self._logged: set[EndpointId] = set()
 
     def forget(self, endpoint_id: EndpointId) -> None:
         """Forget what was logged of an endpoint that is gone."""
-        self._said.discard(endpoint_id)
+        self._logged.discard(endpoint_id)
 
     async def find_in_use(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
         """Return those of some endpoints whose link is in a namespace in which a process lives.
@@ -59,7 +59,7 @@ class InUseCheck:
     async def without_in_use(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return those of some endpoints that may be torn down: what cannot be known counts as in use.
 
-        An endpoint that is in use is said once.
+        An endpoint that is in use is logged once.
         """
         wanted = tuple(records)
         try:
@@ -67,8 +67,8 @@ class InUseCheck:
         except KernelError as exc:
             log.warning("endpoint.usage_unknown", endpoints=[record.id for record in wanted], error=str(exc))
             return ()
-        for endpoint_id in sorted(in_use - self._said):
+        for endpoint_id in sorted(in_use - self._logged):
             log.warning("endpoint.in_use", endpoint_id=endpoint_id, consequence=_IN_USE)
             await asyncio.sleep(0)
-        self._said |= in_use
+        self._logged |= in_use
         return tuple(record for record in wanted if record.id not in in_use)

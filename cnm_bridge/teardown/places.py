@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""How many tear downs run at once in the background, so that plugins that hang do not hold up the others.
+"""How many teardowns run at once in the background, so that plugins that hang do not hold up the others.
 
-What a call executes itself, such as the undo of a failed create, needs no place here: it has the runtime's own.
+What a call executes itself, such as the undo of a failed create, needs no place here: it uses the runtime's own.
 """
 
 import asyncio
@@ -18,17 +18,18 @@ __all__ = ["TeardownPlaces"]
 
 
 _TEARDOWNS: Final = 16
-"""At least so many at once, more than plugins. A thousand that begin together would keep calls waiting for seconds."""
+"""At least so many at once, more than plugins. A thousand that begin together would delay calls for seconds."""
 
 
 class TeardownPlaces:
-    """Places for tear downs, and for their plugins, which are fewer.
+    """Places for teardowns, and for their plugins, which are fewer.
 
-    There are as many more for the tear downs that a call waits for, which the others cannot take. A tear down of which
-    a plugin was killed because it hung will probably hang again: all of these together have half of the places.
+    There are as many more places for the teardowns that a call waits for; the others cannot take those. If a plugin of
+    a teardown was killed because it hung, it will probably hang again: all such teardowns together share half of the
+    places.
 
     Args:
-        plugins: How many plugins run at once, and how many more for tear downs that a call waits for.
+        plugins: How many plugins run at once, and how many more for teardowns that a call waits for.
     """
 
     def __init__(self, plugins: int) -> None:
@@ -41,7 +42,7 @@ class TeardownPlaces:
         self._for_hung = asyncio.Semaphore(max(1, plugins // 2))
 
     def prefer(self, endpoints: Iterable[EndpointId]) -> None:
-        """Let tear downs that run, or will be run, go before all others, but for those that hung before."""
+        """Let some teardowns go before all others, except those that hung before."""
         preferred = set(endpoints) - self._hung
         self._preferred |= preferred
         self._teardowns.prefer(preferred)
@@ -49,7 +50,7 @@ class TeardownPlaces:
 
     @asynccontextmanager
     async def teardown(self, endpoint_id: EndpointId) -> AsyncIterator[None]:
-        """Run the body, a tear down in the background, in a place."""
+        """Run the body, a teardown in the background, in a place."""
         try:
             async with (
                 self._for_hung if endpoint_id in self._hung else nullcontext(),
@@ -62,15 +63,15 @@ class TeardownPlaces:
             self._preferred.discard(endpoint_id)
 
     def find_plugin_place(self, endpoint_id: EndpointId) -> Callable[[], AbstractAsyncContextManager[None]] | None:
-        """Return what gives the place of a plugin; None for a tear down that a call carries out itself."""
+        """Return what takes the place of a plugin; None for a teardown that a call executes itself."""
         return partial(self._plugin, endpoint_id) if endpoint_id in self._in_background else None
 
     def has_hung(self, endpoint_id: EndpointId) -> None:
-        """Remember that a plugin of a tear down was killed because it hung."""
+        """Remember that a plugin of a teardown was killed because it hung."""
         self._hung.add(endpoint_id)
 
     def has_not_hung(self, endpoint_id: EndpointId) -> None:
-        """Forget that; also when the tear down has succeeded."""
+        """Forget that; also when the teardown has completed."""
         self._hung.discard(endpoint_id)
 
     def _plugin(self, endpoint_id: EndpointId) -> AbstractAsyncContextManager[None]:

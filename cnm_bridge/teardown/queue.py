@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Tear downs that are owed: due, or begun, and not done. Docker has forgotten such an endpoint; we have not."""
+"""Pending teardowns: requested, or begun, and not completed. Docker has forgotten such an endpoint; we have not."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,11 +35,11 @@ _UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTeardown:
-    """A tear down that is owed.
+    """A teardown that has not completed.
 
     Attributes:
         attempts: How often it has been tried in the background.
-        error: Why it was not done the last time, None before that.
+        error: Why the last attempt failed, None before the first has.
     """
 
     attempts: int
@@ -47,9 +47,10 @@ class PendingTeardown:
 
 
 class TeardownQueue:
-    """Tears down what is owed, until it is done.
+    """Repeats each pending teardown until it has completed.
 
-    What Docker has asked for gives way to its other calls, unless somebody waits for it; all else begins at once.
+    A teardown that Docker requested yields to Docker's other calls, unless a call waits for it. All others begin at
+    once.
 
     Args:
         store: The records.
@@ -96,7 +97,7 @@ class TeardownQueue:
 
     @property
     def all(self) -> Mapping[EndpointId, PendingTeardown]:
-        """What is owed now."""
+        """The pending teardowns."""
         return {
             endpoint_id: PendingTeardown(attempts=attempts, error=self._errors.get(endpoint_id))
             for endpoint_id, attempts in self._retries.attempts.items()
@@ -114,28 +115,28 @@ class TeardownQueue:
 
     @property
     def requested_ids(self) -> frozenset[EndpointId]:
-        """Those of them that Docker has asked for in this life, and was not kept waiting for."""
+        """Those of them that Docker requested in this run of the daemon, whose calls did not wait for them."""
         return frozenset(endpoint_id for endpoint_id in self.untried if endpoint_id in self._idle_gate)
 
     def add(self, endpoint_id: EndpointId) -> None:
-        """Owe the tear down of an endpoint; returns at once."""
+        """Add the teardown of an endpoint; returns at once."""
         self._retries.want(endpoint_id)
 
     def add_later(self, endpoint_id: EndpointId) -> None:
-        """Owe the tear down of one of very many endpoints, none of which is urgent unless somebody waits for it."""
+        """Add one of very many teardowns, none of which is urgent unless a call waits for it."""
         self._retries.want_later(endpoint_id)
 
     async def add_unfinished(self) -> int:
-        """Owe the tear downs of all that an earlier life of the daemon did not finish; return how many.
+        """Add the teardowns of all endpoints that the previous run of the daemon did not finish; return how many.
 
-        So too of all that is left of an earlier boot: links and namespaces are gone with it, reservations are not, and
-        Docker makes new endpoints for the containers that it starts again.
+        Endpoints of an earlier boot are among them: their links and namespaces are gone, their reservations are not,
+        and Docker makes new endpoints for the containers that it starts again.
 
-        A killed daemon leaves the plugins behind that it was waiting for; all of them are ended before. While one
-        cannot be ended, the tear down of its endpoint fails, and is repeated.
+        A killed daemon leaves its running plugins behind. All of them are killed first. As long as one cannot be
+        killed, the teardown of its endpoint fails and is repeated.
 
-        An endpoint that was not finished and that a container runs on was finished: its later record was lost. It is
-        joined from now on.
+        If a container runs on an unfinished endpoint, the endpoint was finished and its later record was lost. It is
+        stored as joined.
 
         Raises:
             StateError: That cannot be written.
@@ -168,37 +169,39 @@ class TeardownQueue:
         return in_use
 
     async def request(self, endpoint_id: EndpointId) -> None:
-        """Owe the tear down of an endpoint that Docker deletes; one that is unknown is gone already.
+        """Add the teardown of an endpoint that Docker deletes; one that is unknown is gone already.
 
-        When this returns, that is on disk. Nobody waits for its plugins; if they have failed they are asked again now.
+        When this returns, the request is on disk. The call does not wait for the plugins; if they have failed, they run
+        again now.
 
         Raises:
-            StateError: It is not on disk, e.g. for lack of space. It is torn down all the same, at once.
+            StateError: It is not on disk, e.g. because there is no space. The endpoint is torn down all the same, at
+                once.
         """
-        if endpoint_id in self._retries.attempts and self._is_given_up(endpoint_id):
+        if endpoint_id in self._retries.attempts and self._is_being_deleted(endpoint_id):
             self.add(endpoint_id)
             return
         async with self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is None:
                 return
-            await self._owe(record)
+            await self._begin(record)
             self._idle_gate.add(endpoint_id)
 
     async def abandon(self, record: EndpointRecord) -> None:
-        """Do the same with one that nobody will delete, unless it is not what it was when that was found.
+        """Do the same with an endpoint that Docker will not delete, unless its record has changed since that was found.
 
         It is torn down at once.
         """
         async with self._locks.hold(record.id):
             if self._store.find_endpoint(record.id) == record:
                 try:
-                    await self._owe(record)
+                    await self._begin(record)
                 except StateError as exc:
                     log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
 
     async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
-        """Wait until each tear down that is owed now, or those of some endpoints, has been tried once."""
+        """Wait until each pending teardown, or each of some endpoints, has been tried once."""
         if endpoints is None:
             wanted = self.untried
             self._idle_gate.hurry(wanted)
@@ -209,7 +212,7 @@ class TeardownQueue:
         await self._retries.wait_tried(wanted)
 
     async def wait_left(self, endpoints: Iterable[EndpointId], *, go_first: bool = True) -> None:
-        """Wait until some endpoints are gone, or at least not `leaving` any more: then their tear down has failed.
+        """Wait until some endpoints are gone, or not `leaving` any more: then their teardown has failed.
 
         They are torn down at once, and, with `go_first`, before all others.
         """
@@ -233,7 +236,7 @@ class TeardownQueue:
         """Tear an endpoint down now, under its lock, which the caller holds; what fails is repeated in the background.
 
         Raises:
-            CniError, KernelError, StateError: As the tear down.
+            CniError, KernelError, StateError: As the teardown.
         """
         try:
             with self._attempts.attempt(record.id):
@@ -247,8 +250,8 @@ class TeardownQueue:
         """Tear down for as long as it is not cancelled."""
         await self._retries.run()
 
-    async def _owe(self, record: EndpointRecord) -> None:
-        """Store that an endpoint is given up, under its lock, and have it torn down."""
+    async def _begin(self, record: EndpointRecord) -> None:
+        """Store that an endpoint is being deleted, and add its teardown. The caller holds its lock."""
         try:
             await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
         finally:  # a full disk must not keep the address and the link
@@ -266,7 +269,7 @@ class TeardownQueue:
         return due
 
     def _is_due(self, endpoint_id: EndpointId) -> bool:
-        """Tell whether an attempt in the background runs, or is the first and comes at once."""
+        """Return whether an attempt in the background runs, or is the first and comes at once."""
         return self._retries.is_under_way(endpoint_id) and self._is_leaving(endpoint_id)
 
     def _log_wait(self, endpoints: Iterable[EndpointId]) -> None:
@@ -278,7 +281,7 @@ class TeardownQueue:
     def _is_leaving(self, endpoint_id: EndpointId) -> bool:
         return endpoint_id in self._attempts.running or self._retries.is_untried(endpoint_id)
 
-    def _is_given_up(self, endpoint_id: EndpointId) -> bool:
+    def _is_being_deleted(self, endpoint_id: EndpointId) -> bool:
         record = self._store.find_endpoint(endpoint_id)
         return record is not None and record.phase is Phase.DELETING
 
@@ -299,7 +302,7 @@ class TeardownQueue:
             return True
 
     async def _try(self, record: EndpointRecord) -> bool:
-        """Tear down under the endpoint's lock; return whether that was done."""
+        """Tear down under the endpoint's lock; return whether that has completed."""
         try:
             with self._attempts.attempt(record.id):
                 await self._orphaned_plugins.refuse(record.attachment_id)
