@@ -275,7 +275,6 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         grace_s=settings.reconcile_grace_s,
     )
     contention = ContentionResolver(store, liveness, in_use, teardowns)
-    engine_process = EngineProcess(kernel)
     port_publisher = PortPublisher(store, runtime, HostPorts(), PortClaims())
     endpoints = EndpointService(
         store=store,
@@ -286,7 +285,6 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
             teardowns=teardowns,
             owners=owners,
             contention=contention,
-            engine_process=engine_process,
             run_dir=settings.run_dir,
             boot_id=boot_id,
         ),
@@ -295,7 +293,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         teardowns=teardowns,
         adopt=adopt,
         port_publisher=port_publisher,
-        engine_process=engine_process,
+        engine_process=EngineProcess(kernel),
         locks=endpoint_locks,
     )
     unpublished = Unpublished(store, asked_by_calls)

@@ -19,8 +19,6 @@ from typing import Final
 
 import structlog
 
-from cnm_bridge.model.caller import ENGINE_PID
-
 __all__ = ["Connections"]
 
 log = structlog.get_logger()
@@ -91,14 +89,14 @@ class Connections:
         """Wait until no connection is waited for; a request that has come is a call under way by then, or answered."""
         await self._none_waiting.wait()
 
-    def note_caller(self, transport: asyncio.BaseTransport | None) -> None:
-        """Take note of the process that makes a call, if it can be seen."""
+    def find_caller(self, transport: asyncio.BaseTransport | None) -> int:
+        """Return the PID of the process that makes a call, 0 if it cannot be seen; that is logged once."""
         pid = None if transport is None else _find_caller(transport)
-        ENGINE_PID.set(pid or 0)
         if pid == 0 and not self._has_said:
             self._has_said = True
             log.warning("caller.hidden", consequence=_HIDDEN)
             self._on_hidden()
+        return pid or 0
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
         """Wait for the request of a new connection."""

@@ -8,7 +8,7 @@ Source: moby `daemon/libnetwork/drivers/remote/driver.go`, `api/api.go`.
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from cnm_bridge.api.rpc import Method
+from cnm_bridge.api.rpc import Answer, Method
 from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
 from cnm_bridge.endpoints.service import EndpointService
 from cnm_bridge.networks.service import NetworkService
@@ -44,12 +44,10 @@ def network_driver(
 ) -> tuple[Method, ...]:
     """Return every NetworkDriver call, carried out by the objects that are given."""
 
-    def method(
-        name: str, schema: str | None, answer: Callable[[JsonObject], Awaitable[JsonObject]] | JsonObject
-    ) -> Method:
+    def method(name: str, schema: str | None, answer: Answer | JsonObject) -> Method:
         return Method(name=name, schema=schema, answer=answer)
 
-    async def oper_info(body: JsonObject) -> JsonObject:
+    async def oper_info(body: JsonObject, _: int) -> JsonObject:
         await endpoints.oper_info(parse_endpoint_reference(body))
         return _NOTHING_TO_SHOW
 
@@ -84,20 +82,18 @@ def network_driver(
 
 def _answered(
     parse: Callable[[JsonObject], Request],
-    call: Callable[[Request], Awaitable[Reply]],
+    call: Callable[[Request, int], Awaitable[Reply]],
     render: Callable[[Reply], JsonObject],
-) -> Callable[[JsonObject], Awaitable[JsonObject]]:
-    async def carry_out(request: Request) -> JsonObject:
-        return render(await call(request))
+) -> Answer:
+    async def carry_out(request: Request, caller_pid: int) -> JsonObject:
+        return render(await call(request, caller_pid))
 
-    return lambda body: carry_out(parse(body))
+    return lambda body, caller_pid: carry_out(parse(body), caller_pid)
 
 
-def _done(
-    parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]
-) -> Callable[[JsonObject], Awaitable[JsonObject]]:
+def _done(parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]) -> Answer:
     async def carry_out(request: Request) -> JsonObject:
         await call(request)
         return {}
 
-    return lambda body: carry_out(parse(body))
+    return lambda body, _: carry_out(parse(body))

@@ -31,7 +31,7 @@ from cnm_bridge.kernel import KernelError
 from spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
 from state import StateError
 
-__all__ = ["MAX_BODY_BYTES", "Method", "make_app"]
+__all__ = ["MAX_BODY_BYTES", "Answer", "Method", "make_app"]
 
 log = structlog.get_logger()
 
@@ -51,6 +51,10 @@ _ERROR_CHARACTERS: Final = 8192
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
 
 
+Answer = Callable[[JsonObject, int], Awaitable[JsonObject]]
+"""What carries a call out: it takes the body, and the PID of the process that calls, 0 if that cannot be seen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """One call of the plugin protocol.
@@ -59,13 +63,13 @@ class Method:
         name: Its path, e.g. `NetworkDriver.Join`.
         schema: What its body must fit, e.g. `cnm/Join`; None for a call that has no body.
         answer: Reads the body, maybe in another thread, and returns what carries the call out and gives the body of the
-            answer; or the answer, of a call that does nothing. Such a call never fails, whatever its body: an error
+            answer. Of a call that does nothing: the answer itself. Such a call never fails, whatever its body: an error
             would keep a container from starting.
     """
 
     name: str
     schema: str | None
-    answer: Callable[[JsonObject], Awaitable[JsonObject]] | JsonObject
+    answer: Answer | JsonObject
 
 
 def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: Connections) -> web.Application:
@@ -105,16 +109,16 @@ async def _answer(
     try:
         if validate is None:  # anybody may ask how things stand; that is no call of Docker's
             connections.arrived(request.transport)
-            return await method.answer({})
+            return await method.answer({}, 0)
         data = await _read(method, request)
         connections.arrived(request.transport)
         body = await _understand(method, validate, data, calls)
-        connections.note_caller(request.transport)
+        caller_pid = connections.find_caller(request.transport)
         ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
         known = {name: value for name, value in ids.items() if value}
         structlog.contextvars.bind_contextvars(**known)
         with calls.counted(" ".join((method.name, *known.values())), ids["endpoint_id"]):
-            return await (await _aside(data, partial(method.answer, body)))
+            return await (await _aside(data, partial(method.answer, body, caller_pid)))
     except _EXPECTED as exc:
         return {"Err": _shortened(str(exc))}
     except Exception:  # a bug must neither reach Docker as a traceback nor go unseen

@@ -12,7 +12,7 @@ __all__ = ["status_method"]
 def status_method(status: Status) -> Method:
     """Return the call, which has no body and changes nothing."""
 
-    async def answer(_: JsonObject) -> JsonObject:
+    async def answer(_: JsonObject, __: int) -> JsonObject:
         return await status.to_json()
 
     return Method(name="CniBridge.Status", schema=None, answer=answer)

@@ -12,7 +12,6 @@ import structlog
 
 from cni_invoker import CniError, PluginFailed
 from cnm_bridge.attach.protocol import Attachers
-from cnm_bridge.endpoints.engine_process import EngineProcess
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.model.naming import STAGING_IFNAME, staging_path
@@ -28,6 +27,7 @@ from state import (
     EndpointRecord,
     NetworkRecord,
     Phase,
+    ProcessRecord,
     StateError,
     Store,
 )
@@ -47,7 +47,6 @@ class EndpointCreation:
         teardowns: Undoes what fails.
         owners: Knows whose the addresses are.
         contention: Waits for endpoints that are being deleted, and evicts dead ones.
-        engine_process: Finds the process that asks.
         run_dir: Below it are the staging namespaces.
         boot_id: The kernel's boot ID.
     """
@@ -61,7 +60,6 @@ class EndpointCreation:
         teardowns: TeardownQueue,
         owners: AddressOwners,
         contention: ContentionResolver,
-        engine_process: EngineProcess,
         run_dir: Path,
         boot_id: str,
     ) -> None:
@@ -71,14 +69,17 @@ class EndpointCreation:
         self._teardowns = teardowns
         self._owners = owners
         self._contention = contention
-        self._engine_process = engine_process
         self._run_dir = run_dir
         self._boot_id = boot_id
 
-    async def __call__(self, request: CreateEndpoint) -> EndpointRecord:
+    async def __call__(self, request: CreateEndpoint, caller: ProcessRecord | None) -> EndpointRecord:
         """Make an endpoint that does not exist; return its record. The caller holds its lock.
 
         When it raises, nothing is left of the endpoint; if cleaning up failed as well, it goes on in the background.
+
+        Args:
+            request: What Docker asks for.
+            caller: The process that asks, None if it cannot be seen.
 
         Raises:
             BadOption, Refused: The request asks for what is not possible; nothing has been tried.
@@ -88,7 +89,7 @@ class EndpointCreation:
         """
         # Nothing is stored or done before the plan is made: a bad request changes nothing.
         network, plan = await self._networks.plan(request)
-        record = self._intend(request, network, plan)
+        record = self._intend(request, network, plan, caller)
         contention = self._contention.begin(plan.configuration.name)
         while True:
             await contention.wait_for_addresses(plan.fixed_addresses)
@@ -107,7 +108,9 @@ class EndpointCreation:
                     raise
                 raise Refused(f"{exc}; {leaving}") from exc
 
-    def _intend(self, request: CreateEndpoint, network: NetworkRecord, plan: Plan) -> EndpointRecord:
+    def _intend(
+        self, request: CreateEndpoint, network: NetworkRecord, plan: Plan, caller: ProcessRecord | None
+    ) -> EndpointRecord:
         """Return the record that is written before anything is done."""
         attachment_id = AttachmentId(request.endpoint_id)
         return EndpointRecord(
@@ -127,7 +130,7 @@ class EndpointCreation:
                 capability_args=plan.capability_args,
             ),
             ifname_prefix=plan.ifname_prefix,
-            caller=self._engine_process.find(),
+            caller=caller,
         )
 
     async def _prepare_or_undo(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:

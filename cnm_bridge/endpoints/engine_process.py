@@ -5,7 +5,6 @@
 import structlog
 
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.caller import ENGINE_PID
 from state import ProcessRecord
 
 __all__ = ["EngineProcess"]
@@ -23,12 +22,14 @@ class EngineProcess:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    def find(self) -> ProcessRecord | None:
-        """Return the process that makes the call; None if it cannot be seen, which is logged.
+    def find(self, pid: int) -> ProcessRecord | None:
+        """Return the process that makes a call; None if it cannot be seen, which is logged.
 
         Nothing is concluded from the end of a process that is not known.
+
+        Args:
+            pid: Its number, 0 if that cannot be seen.
         """
-        pid = ENGINE_PID.get()
         if pid == 0:  # logged where the connection was accepted
             return None
         try:

@@ -71,7 +71,7 @@ class EndpointService:
         self._engine_process = engine_process
         self._locks = locks
 
-    async def create(self, request: CreateEndpoint) -> ChosenInterface:
+    async def create(self, request: CreateEndpoint, caller_pid: int) -> ChosenInterface:
         """Attach an endpoint and answer what Docker did not choose itself.
 
         When it raises, nothing is left of the endpoint; if cleaning up failed as well, it goes on in the background.
@@ -85,12 +85,12 @@ class EndpointService:
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is None:
-                record = await self._creation(request)
+                record = await self._creation(request, self._engine_process.find(caller_pid))
             else:
                 _refuse_other(record, request)
             return self._attacher(record).create_reply(record)
 
-    async def join(self, request: Join) -> Joined:
+    async def join(self, request: Join, caller_pid: int) -> Joined:
         """Hand an endpoint over to a sandbox.
 
         Raises:
@@ -101,7 +101,7 @@ class EndpointService:
             if not record.phase.is_attached:
                 raise WrongPhase(record.id, record.phase, Phase.JOINED)
             # behind a proxy that forks for each connection no caller lives as long as the engine
-            caller = record.caller if record.caller == self._engine_process.find() else None
+            caller = record.caller if record.caller == self._engine_process.find(caller_pid) else None
             record = replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key, caller=caller)
             attacher = self._attacher(record)
             record = await attacher.attach(record, self._store.put_endpoint)

@@ -71,7 +71,7 @@ async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
     """Have a call of Docker's answered."""
     (answer,) = (found.answer for found in daemon.methods if found.name == f"NetworkDriver.{method}")
     assert callable(answer)
-    return await answer(body)
+    return await answer(body, 0)
 
 
 async def test_a_call_does_not_wait(tmp_path: Path) -> None:

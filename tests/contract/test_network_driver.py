@@ -77,4 +77,4 @@ async def test_calls_that_do_nothing_here(tmp_path: Path, call: str, body: JsonO
     """Calls about what is not there, and those that other drivers need, have their fixed answers."""
     with methods(tmp_path) as table:
         found = table[call].answer
-        assert (await found(body) if callable(found) else found) == answer
+        assert (await found(body, 0) if callable(found) else found) == answer

@@ -50,7 +50,7 @@ class Host:
         """Carry out one call and give its answer."""
         (found,) = (one for one in self.daemon.methods if one.name == f"NetworkDriver.{method}")
         assert callable(found.answer)
-        return await found.answer(body)
+        return await found.answer(body, 0)
 
     async def create(self, endpoint_id: str) -> str:
         """Make an endpoint on the pool's network; give its address."""

@@ -27,7 +27,7 @@ async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
     """Carry out one call as Docker makes it, and give its answer."""
     (found,) = (one for one in daemon.methods if one.name == f"NetworkDriver.{method}")
     assert callable(found.answer)
-    return await found.answer(body)
+    return await found.answer(body, 0)
 
 
 async def create(daemon: Daemon, endpoint_id: EndpointId) -> None:

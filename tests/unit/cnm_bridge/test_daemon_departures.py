@@ -71,7 +71,7 @@ async def test_a_plugin_that_hangs(tmp_path: Path, call: str, phase: Phase) -> N
     async def answer(name: str, body: JsonObject) -> JsonObject:
         method = methods[f"NetworkDriver.{name}"]
         assert callable(method)
-        return await method(body)
+        return await method(body, 0)
 
     async def leave() -> None:
         while ("publisher", "DEL") not in plugins.calls:  # noqa: ASYNC110  # another process writes it

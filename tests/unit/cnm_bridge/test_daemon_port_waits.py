@@ -49,7 +49,7 @@ async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.Mon
     assert callable(program.answer)
     options: JsonObject = {"com.docker.network.portmap": [{**PORT, "HostPort": 8080, "HostPortEnd": 8080}]}
     with pytest.raises(Refused, match=f"published for endpoint {OWNER}"):
-        await program.answer({**REFERENCE, "Options": options})
+        await program.answer({**REFERENCE, "Options": options}, 0)
     (limit_s,) = Recorded.limits
     assert limit_s <= 0
     store.close()

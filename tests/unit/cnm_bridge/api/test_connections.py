@@ -38,7 +38,7 @@ class Watched(Connections):
 async def calling(path: Path, calls: list[JsonObject]) -> AsyncIterator[socket.socket]:
     """Serve one method that writes down its calls; give a connection that is waited for."""
 
-    async def answer(body: JsonObject) -> JsonObject:
+    async def answer(body: JsonObject, _: int) -> JsonObject:
         calls.append(body)
         return {"Value": 1}
 

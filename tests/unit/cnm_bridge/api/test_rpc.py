@@ -3,6 +3,7 @@
 """Docker's plugin protocol: every answer is one that dockerd's client takes, and an error changes nothing."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,7 +25,7 @@ NETWORK, ENDPOINT = "a1" * 32, "b2" * 32
 BODY = {"NetworkID": NETWORK}
 
 Client = TestClient[web.Request, web.Application]
-Answer = Callable[[JsonObject], Awaitable[JsonObject]] | JsonObject
+Answer = Callable[[JsonObject, int], Awaitable[JsonObject]] | JsonObject
 
 
 class Recorder:
@@ -34,7 +35,7 @@ class Recorder:
         self.error = error
         self.bodies: list[JsonObject] = []
 
-    async def __call__(self, body: JsonObject) -> JsonObject:
+    async def __call__(self, body: JsonObject, _: int) -> JsonObject:
         """Answer `{"Value": 1}`, or fail."""
         self.bodies.append(body)
         if self.error:
@@ -105,9 +106,9 @@ async def test_ten_thousand_ports(aiohttp_client: AiohttpClient) -> None:
     recorder = Recorder()
     threads: list[int] = []
 
-    def answer(body: JsonObject) -> Awaitable[JsonObject]:
+    def answer(body: JsonObject, caller_pid: int) -> Awaitable[JsonObject]:
         threads.append(threading.get_ident())
-        return recorder(body)
+        return recorder(body, caller_pid)
 
     client = await serve(aiohttp_client, answer, schema="cnm/ProgramExternalConnectivity")
     ports: list[JsonValue] = [{"Proto": 6, "Port": port, "HostPort": port} for port in range(10000, 20001)]
@@ -165,12 +166,26 @@ async def test_a_call_that_does_nothing_never_fails(aiohttp_client: AiohttpClien
         assert await call(client, data=body) == {"Value": {}}
 
 
+async def test_a_call_knows_its_caller(tmp_path: Path) -> None:
+    """The kernel tells which process has connected."""
+
+    async def answer(_: JsonObject, caller_pid: int) -> JsonObject:
+        return {"Value": caller_pid}
+
+    async with (
+        _served(tmp_path / "s", answer, CallsUnderWay()),
+        ClientSession(connector=UnixConnector(f"{tmp_path}/s")) as session,
+        session.post("http://x/NetworkDriver.Test", json=BODY) as response,
+    ):
+        assert await response.json() == {"Value": os.getpid()}
+
+
 async def test_a_client_that_goes_away_stops_nothing(tmp_path: Path) -> None:
     """What has begun to change the world runs to its end, and is waited for."""
     begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     calls = CallsUnderWay()
 
-    async def answer(body: JsonObject) -> JsonObject:
+    async def answer(body: JsonObject, _: int) -> JsonObject:
         begun.set()
         await go_on.wait()
         ended.set()
@@ -204,7 +219,7 @@ async def test_what_a_call_is_about(aiohttp_client: AiohttpClient) -> None:
     """While it is under way Docker is quiet about all but one endpoint."""
     calls = CallsUnderWay()
 
-    async def answer(_: JsonObject) -> JsonObject:
+    async def answer(_: JsonObject, __: int) -> JsonObject:
         return {"all": list(calls.all), "quiet": [calls.quiet_s(endpoint) > 0 for endpoint in (ENDPOINT, NETWORK)]}
 
     method = Method(name="NetworkDriver.Test", schema="cnm/EndpointReference", answer=answer)
@@ -218,7 +233,7 @@ async def test_how_things_stand_is_no_call_of_dockers(aiohttp_client: AiohttpCli
     """Whoever watches the daemon keeps it from nothing that it does while Docker is quiet."""
     calls = CallsUnderWay()
 
-    async def answer(_: JsonObject) -> JsonObject:
+    async def answer(_: JsonObject, __: int) -> JsonObject:
         return {"calls": list(calls.all), "isQuiet": calls.quiet_s(ENDPOINT) > 0}
 
     app = make_app([Method(name="CniBridge.Status", schema=None, answer=answer)], calls, Connections())
