@@ -28,10 +28,10 @@ __all__ = ["SandboxSync"]
 log = structlog.get_logger()
 
 _AT_ONCE: Final = WATCHES_AT_ONCE // 2
-"""How many endpoints of the previous run are settled at once: a container that starts now has the other places."""
+"""How many endpoints of the previous run are synced at once: a container that starts now has the other places."""
 
 _PLACEMENT_LIMIT_S: Final = 10.0
-"""How long libnetwork may take from moving the link to its last route; then what there is gets settled."""
+"""How long libnetwork may take from moving the link to its last route; then what exists is synced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class SandboxSync:
     def join(self, record: EndpointRecord) -> None:
         """Settle an endpoint that is being joined as soon as it is placed; returns at once.
 
-        Nothing is watched where nothing is to be settled, or where the sandbox exists and the engine will call.
+        Nothing is watched where nothing is missing, or where the sandbox exists and the engine will call.
         """
         joined = _Joined.of(record)
         if joined is not None and not joined.sandbox_plan.is_empty:
@@ -114,8 +114,8 @@ class SandboxSync:
         if watch is not None:
             watch.cancel()
 
-    async def settle(self, endpoint_id: EndpointId) -> None:
-        """Settle an endpoint now, if it is joined, has something to be settled, and its link is in the sandbox.
+    async def sync(self, endpoint_id: EndpointId) -> None:
+        """Sync the sandbox of an endpoint now, if it is joined, needs something, and its link is in the sandbox.
 
         Raises:
             SandboxNotSynced: The kernel refused a part.
@@ -125,7 +125,7 @@ class SandboxSync:
             async with self._locks.hold(endpoint_id):
                 joined = _Joined.of(self._store.find_endpoint(endpoint_id))
                 if joined is not None:
-                    await self._settle(joined)
+                    await self._sync(joined)
 
     async def withdraw(self, record: EndpointRecord) -> None:
         """Take back what would outlast the link in the sandbox of an endpoint that is about to leave: its rules.
@@ -157,16 +157,16 @@ class SandboxSync:
             if other is not None and other.id != joined.id:
                 yield other
 
-    async def _settle(self, joined: _Joined) -> None:
+    async def _sync(self, joined: _Joined) -> None:
         # of two links at once, each would find the same routing table free
         async with self._sandboxes.hold(joined.sandbox):
-            done = await self._kernel.settle(
+            done = await self._kernel.sync_sandbox(
                 joined.sandbox, alternative_name(joined.attachment_id), joined.sandbox_plan
             )
         if done is None:
             return
         if done:
-            log.info("endpoint.settled", endpoint_id=joined.id, brought=done)
+            log.info("endpoint.synced", endpoint_id=joined.id, added=done)
         watch = self._watches.get(joined.id)
         if watch is not None and watch is not asyncio.current_task():
             watch.cancel()
@@ -189,7 +189,7 @@ class SandboxSync:
         try:
             at_home = {link.state.name for link in await self._kernel.host_links()}
         except KernelError as exc:
-            log.warning("settling.links_unknown", error=str(exc))
+            log.warning("sync.links_unknown", error=str(exc))
             at_home = set()
         slots = asyncio.Semaphore(_AT_ONCE)
         for endpoint_id in ids:
@@ -205,13 +205,13 @@ class SandboxSync:
                     self._watch(endpoint_id, watch)
 
     def _find_needy(self, endpoint_id: EndpointId) -> _Joined | None:
-        """Return an endpoint for which something is to be settled; one for which nothing is, is forgotten."""
+        """Return an endpoint whose sandbox needs something; one that needs nothing is forgotten."""
         try:
             joined = _Joined.of(self._store.find_endpoint(endpoint_id))
             if joined is not None and not joined.sandbox_plan.is_empty:
                 return joined
-        except Exception:  # a bug with one endpoint must not keep the others from being settled, nor go unseen
-            log.exception("settling.bug", endpoint_id=endpoint_id)
+        except Exception:  # a bug with one endpoint must not keep the others from being synced, nor go unseen
+            log.exception("sync.bug", endpoint_id=endpoint_id)
         self.forget(endpoint_id)
         return None
 
@@ -228,7 +228,7 @@ class SandboxSync:
             del self._watches[endpoint_id]
 
     async def _follow(self, endpoint_id: EndpointId, *, has_departed: bool) -> None:
-        """Wait until libnetwork has placed an endpoint's link in its sandbox, and settle it; errors are logged.
+        """Wait until libnetwork has placed an endpoint's link in its sandbox, and sync that; errors are logged.
 
         Args:
             endpoint_id: The endpoint.
@@ -248,8 +248,8 @@ class SandboxSync:
             placed = await self._kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
             if not placed and self._kernel.is_namespace(joined.sandbox):  # else the container is gone already
                 log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
-            await self.settle(endpoint_id)
+            await self.sync(endpoint_id)
         except KernelError as exc:
-            log.warning("endpoint.not_settled", endpoint_id=endpoint_id, error=str(exc))
+            log.warning("endpoint.not_synced", endpoint_id=endpoint_id, error=str(exc))
         except Exception:  # a bug in background work must neither end the daemon nor go unseen
-            log.exception("settling.bug", endpoint_id=endpoint_id)
+            log.exception("sync.bug", endpoint_id=endpoint_id)

@@ -142,7 +142,7 @@ class EndpointCreation:
             try:
                 await self._teardowns.undo(self._store.find_endpoint(record.id) or record)
             except (CniError, KernelError, StateError) as exc:  # the first error is what the user must see
-                log.warning("endpoint.tear_down_owed", error=str(exc))
+                log.warning("endpoint.teardown_pending", error=str(exc))
             raise
         log.info("endpoint.created", configuration=plan.configuration.name)
         return record

@@ -49,7 +49,7 @@ class ExternalConnectivity:
         """Let an endpoint be its container's way to the outside: its ports are published there.
 
         All else the plugins have done already. From Engine 28 on, and in a container that runs, its link is in the
-        sandbox now, and is settled.
+        sandbox now, which is synced.
 
         Raises:
             Refused: A port belongs to another endpoint; or the network cannot publish and is the container's only one.
@@ -58,7 +58,7 @@ class ExternalConnectivity:
             KernelError: The sandbox could not be made what the plugins made.
         """
         self._sandbox_sync.become_gateway(request.endpoint_id)
-        await self._sandbox_sync.settle(request.endpoint_id)
+        await self._sandbox_sync.sync(request.endpoint_id)
         if not request.ports:
             return
         loop = asyncio.get_running_loop()

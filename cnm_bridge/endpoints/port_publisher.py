@@ -241,7 +241,7 @@ class PortPublisher:
             await self._runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
             await self._store.put_endpoint(_with_ports(record, ()))
         except (CniError, StateError) as exc:  # the first error is what the user must see
-            log.warning("endpoint.ports_owed", error=str(exc))
+            log.warning("endpoint.ports_pending", error=str(exc))
 
 
 def _same_container(one: EndpointRecord, other: EndpointRecord | None) -> bool:

@@ -116,9 +116,9 @@ class EndpointService:
         The engine asks about endpoints several times while a container starts; before 28.1 an error is fatal to it.
         """
         try:
-            await self._sandbox_sync.settle(request.endpoint_id)
+            await self._sandbox_sync.sync(request.endpoint_id)
         except (KernelError, StateError) as exc:
-            log.warning("endpoint.not_settled", error=str(exc))
+            log.warning("endpoint.not_synced", error=str(exc))
 
     async def leave(self, request: EndpointReference) -> None:
         """Take an endpoint back from its sandbox; one that was not joined, or is not known, has left already.

@@ -174,7 +174,7 @@ class Kernel:
         finally:
             os.close(stop_fd)
 
-    async def settle(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
+    async def sync_sandbox(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
         """Bring into a sandbox what it lacks.
 
         Args:
@@ -189,15 +189,15 @@ class Kernel:
             SandboxNotSynced: Something could not be done; the rest is.
             KernelError: The namespace cannot be read.
         """
-        return await self._run(partial(self._session(sandbox, altname).settle, sandbox_plan))
+        return await self._run(partial(self._session(sandbox, altname).sync, sandbox_plan))
 
     async def withdraw(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
-        """Take away from a sandbox what `settle` brought and what would stay when the link goes: policy rules.
+        """Take away from a sandbox what `sync_sandbox` added and what would stay when the link goes: policy rules.
 
         Args:
             sandbox: The container's namespace; one that is gone is fine, as is one without the link.
             altname: What `take_out` marked the link with.
-            sandbox_plan: What `settle` was given; the rules that are to go.
+            sandbox_plan: What `sync_sandbox` received; the rules that are to go.
 
         Returns:
             Those that were there, in words.

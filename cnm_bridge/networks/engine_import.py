@@ -53,7 +53,7 @@ class EngineImport:
             network = await self._engine.find_network(network_id)
             identity = await self._engine.identity() if network is not None else None
         except EngineUnavailable as exc:
-            log.warning("network.not_rebuilt", network_id=network_id, error=str(exc))
+            log.warning("network.not_imported", network_id=network_id, error=str(exc))
             return None
         if identity is not None and identity != self._store.engine_identity():
             await self._store.put_engine_identity(identity)
@@ -73,7 +73,7 @@ class EngineImport:
         except BridgeError as exc:
             if self._refused.get(network_id) != str(exc):  # it is found again in each round
                 self._refused[network_id] = str(exc)
-                log.warning("network.not_rebuilt", network_id=network_id, error=str(exc))
+                log.warning("network.not_imported", network_id=network_id, error=str(exc))
             return None
         async with self._locks.hold(network_id):
             record = self._store.find_network(network_id)
@@ -87,7 +87,7 @@ class EngineImport:
                     pools=network.pools,
                 )
                 await self._store.put_network(record)
-                log.warning("network.rebuilt", network_id=network_id, name=network.name, configuration=configuration)
+                log.warning("network.imported", network_id=network_id, name=network.name, configuration=configuration)
             elif record.name is None:  # one that needs none to be bound is not asked for when it is made
                 record = replace(record, name=network.name)
                 await self._store.put_network(record)

@@ -182,7 +182,7 @@ def chosen_routes(snapshot: Snapshot, *, internal: bool) -> tuple[Route, ...]:
 
     libnetwork adds each route exclusively: a second one to a destination, including that of an address's prefix, makes
     the start of the container fail. So does a next hop that is not reachable. For the next hop of a default route Join
-    adds a route; other such routes are left to settle.
+    adds a route; other such routes are left to the sandbox sync.
     """
     taken = {*_implied(snapshot), *(DEFAULT_ROUTES if internal else ())}
     best: dict[IpNetwork, Route] = {}

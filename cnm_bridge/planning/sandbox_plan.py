@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plans what a sandbox needs beyond what Docker sets up; the planner of `settle`, pure.
+"""Plans what a sandbox needs beyond what Docker sets up; the planner of `SandboxSync`; pure.
 
 libnetwork adds addresses and routes exclusively: an existing one makes the start of the container fail. So the plan has
 no route that libnetwork could add later, for this endpoint or another network of the container: no default route with
@@ -74,7 +74,7 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
             further.append(route)
     return SandboxPlan(
         ifname=snapshot.link.name,
-        addresses=tuple(_settled(address, snapshot) for address in further_addresses(snapshot)),
+        addresses=tuple(_planned(address, snapshot) for address in further_addresses(snapshot)),
         routes=tuple(sorted(further, key=_has_gateway)),
         replaced=tuple(sorted(replaced, key=lambda pair: _has_gateway(pair.wanted))),
         fallbacks=tuple(fallbacks),
@@ -187,7 +187,7 @@ def _beside(route: Route) -> Route:
     return replace(route, metric=route.metric + 1) if _may_collide(route) else route
 
 
-def _settled(address: Address, snapshot: Snapshot) -> Address:
+def _planned(address: Address, snapshot: Snapshot) -> Address:
     """Return an address to add; without the route of its prefix if the plugins left none."""
     has_route = any(comes_with(route, address) for route in snapshot.routes)
     bare = has_route or address.flags & _SECONDARY

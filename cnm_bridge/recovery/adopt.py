@@ -82,7 +82,7 @@ class AdoptEndpoint:
             if network is not None and endpoint is not None:
                 await self(network, endpoint)
         except (BridgeError, CniError, StateError) as exc:
-            log.warning("endpoint.not_rebuilt", endpoint_id=endpoint_id, error=str(exc))
+            log.warning("endpoint.not_adopted", endpoint_id=endpoint_id, error=str(exc))
 
     async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         """Store a record of `endpoint`, joined; nothing if there is one by now.
@@ -110,7 +110,7 @@ class AdoptEndpoint:
                         boot_id=self._boot_id,
                     )
                 )
-                log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)
+                log.warning("endpoint.adopted", endpoint_id=endpoint_id, container=endpoint.name)
 
 
 def adopted_endpoint(

@@ -70,7 +70,7 @@ class RemoveLeftovers:
                 if self._store.find_attachment(attachment_id) is not None or await self._is_in_use(attachment_id):
                     return
                 log.warning(
-                    "endpoint.remains", endpoint_id=endpoint_id, artifacts=[t.what for t in leftovers.artifacts]
+                    "endpoint.leftovers", endpoint_id=endpoint_id, artifacts=[t.what for t in leftovers.artifacts]
                 )
                 configuration = await self._configuration(leftovers)
                 if configuration is None:
@@ -90,9 +90,9 @@ class RemoveLeftovers:
                 await self._store.adopt_endpoint(record)
             self._teardowns.add(endpoint_id)
         except (KernelError, StateError) as exc:
-            log.warning("endpoint.remains_kept", endpoint_id=endpoint_id, error=str(exc))
+            log.warning("endpoint.leftovers_kept", endpoint_id=endpoint_id, error=str(exc))
         except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen
-            log.exception("endpoint.remains_kept", endpoint_id=endpoint_id)
+            log.exception("endpoint.leftovers_kept", endpoint_id=endpoint_id)
 
     async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
         """Tell whether the link is in a sandbox, as it is when its container runs, wherever Docker keeps sandboxes."""
@@ -106,7 +106,7 @@ class RemoveLeftovers:
             try:
                 return await self._networks.find_configuration(name)
             except CniError as exc:
-                log.warning("endpoint.remains_unknown", attachment_id=leftovers.attachment_id, error=str(exc))
+                log.warning("endpoint.leftovers_unknown", attachment_id=leftovers.attachment_id, error=str(exc))
         return None
 
     async def _remove(self, leftovers: Leftovers) -> None:

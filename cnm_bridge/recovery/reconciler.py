@@ -264,9 +264,9 @@ class Reconciler:
         try:
             await self._adopt(network, endpoint)
         except (BridgeError, CniError, StateError) as exc:
-            self._say_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
+            self._say_once(endpoint.id, "endpoint.not_adopted", endpoint_id=endpoint.id, error=str(exc))
         except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen
-            log.exception("endpoint.not_rebuilt", endpoint_id=endpoint.id)
+            log.exception("endpoint.not_adopted", endpoint_id=endpoint.id)
 
     async def _follow_engine(self) -> None:
         def up() -> None:

@@ -65,7 +65,7 @@ class InUseCheck:
         try:
             in_use = await self.find_in_use(wanted)
         except KernelError as exc:
-            log.warning("endpoint.usage_unknown", endpoints=[record.id for record in wanted], error=str(exc))
+            log.warning("endpoint.in_use_unknown", endpoints=[record.id for record in wanted], error=str(exc))
             return ()
         for endpoint_id in sorted(in_use - self._logged):
             log.warning("endpoint.in_use", endpoint_id=endpoint_id, consequence=_IN_USE)

@@ -160,7 +160,7 @@ class TeardownQueue:
         try:
             in_use = await self._in_use.find_in_use(records.values())
         except KernelError as exc:
-            log.warning("endpoint.usage_unknown", endpoints=sorted(records), error=str(exc))
+            log.warning("endpoint.in_use_unknown", endpoints=sorted(records), error=str(exc))
             return frozenset()
         for endpoint_id in sorted(in_use):
             log.warning("endpoint.outdated", endpoint_id=endpoint_id, reason=_OUTDATED)
@@ -198,7 +198,7 @@ class TeardownQueue:
                 try:
                     await self._begin(record)
                 except StateError as exc:
-                    log.warning("endpoint.tear_down_owed", endpoint_id=record.id, error=str(exc))
+                    log.warning("endpoint.teardown_pending", endpoint_id=record.id, error=str(exc))
 
     async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
         """Wait until each pending teardown, or each of some endpoints, has been tried once."""
@@ -308,7 +308,7 @@ class TeardownQueue:
                 await self._orphaned_plugins.refuse(record.attachment_id)
                 await self._teardown(record)
         except (CniError, KernelError, StateError) as exc:
-            log.warning("endpoint.tear_down_owed", error=str(exc))
+            log.warning("endpoint.teardown_pending", error=str(exc))
             self._has_failed(record.id, exc)
             return False
         self._is_done(record.id)

@@ -80,7 +80,7 @@ async def test_a_call_does_not_wait(tmp_path: Path) -> None:
     async with assembled(tmp_path) as daemon:
         with capture_logs() as logged, pytest.raises(Refused, match="cni-bridge knows no network"):
             await call(daemon, "CreateEndpoint", body)
-    (line,) = (line for line in logged if line["event"] == "network.not_rebuilt")
+    (line,) = (line for line in logged if line["event"] == "network.not_imported")
     assert line["error"].endswith(f"did not answer within {CALLS_WAIT_S:g} s")
 
 

@@ -38,7 +38,7 @@ iptables -t nat -X "$chain"
 nsenter --net="$CNI_NETNS" ip link del "$CNI_IFNAME"
 kill -KILL $$
 """
-_FAILED: Final = "endpoint.tear_down_owed"
+_FAILED: Final = "endpoint.teardown_pending"
 _DONE: Final = "endpoint.torn_down"
 _VICTIMS: Final = [(kind, str(plugin["type"])) for kind, plugins in LISTS.items() for plugin in plugins]
 _STEPS_MS: Final = range(1, 60, 3 if FULL else 15)

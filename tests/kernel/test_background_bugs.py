@@ -60,7 +60,7 @@ async def test_a_snapshot_that_is_none(store: Store, kernel: Kernel) -> None:
             await asyncio.sleep(0)
             assert not running.done()
             running.cancel()
-    assert [(line["event"], line["endpoint_id"]) for line in said] == [("settling.bug", record.id)]
+    assert [(line["event"], line["endpoint_id"]) for line in said] == [("sync.bug", record.id)]
 
 
 async def test_links_of_the_previous_run_do_not_hold_up_new_ones(

@@ -61,8 +61,8 @@ async def test_a_network_that_cannot_be_ours(store: Store, engine: FakeEngine, d
                 await daemon.reconcile.once()
     assert [found.id for found in store.networks()] == [NETWORK]
     events = [line["event"] for line in said if line["log_level"] == "warning"]
-    assert events.count("network.not_rebuilt") == 1
-    assert events.count("network.rebuilt") == 1
+    assert events.count("network.not_imported") == 1
+    assert events.count("network.imported") == 1
 
 
 async def test_a_network_that_went_before_its_endpoint(store: Store, engine: FakeEngine, daemon: Daemon) -> None:

@@ -126,10 +126,10 @@ async def test_what_can_is_carried(
     # what libnetwork is told of, it makes
     for pair in sandbox_plan.replaced:
         sandbox.ip(f"route add {pair.plain.destination} dev eth7 scope link")
-    await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
+    await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert look(sandbox, "eth7") == wanted
     assert of_link(sandbox, "eth7") == {**wanted_link, "address": sandbox.link("eth7")["address"]}
-    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ async def test_what_others_made_in_the_sandbox_is_no_obstacle(
     sandbox.ip("route add 10.58.0.0/16 nexthop via 10.1.0.1 nexthop via 10.1.0.7")
     sandbox.run("tc qdisc add dev eth7 root handle 1: htb")
     sandbox_plan = plan_sandbox(snapshot, internal=False)
-    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert b"10.4.0.0/16" in sandbox.run("ip route show table 100")
 
 
@@ -204,7 +204,7 @@ async def test_a_qdisc_takes_the_place_of_another(
     place(host, sandbox)
     sandbox.run("tc qdisc add dev eth7 root handle 1: htb")
     sandbox.run("tc class add dev eth7 parent 1: classid 1:1 htb rate 1mbit")
-    assert await kernel.settle(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False)) == ("qdisc pfifo",)
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False)) == ("qdisc pfifo",)
     assert b"pfifo" in sandbox.run("tc qdisc show dev eth7")
 
 
@@ -215,7 +215,7 @@ async def test_a_links_own_setting_survives_that_of_all_links(
     write = "sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv4/conf/eth0/forwarding'"
     snapshot = await prepare(kernel, host, staging, write, observation=EVERYTHING)
     place(host, sandbox)
-    await kernel.settle(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False))
+    await kernel.sync_sandbox(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False))
     assert sandbox.setting("net/ipv4/ip_forward") == "1"
     assert sandbox.setting("net/ipv4/conf/eth7/forwarding") == "0"
 
@@ -228,7 +228,7 @@ async def test_what_plugins_are_told_to_set_is_carried_in_any_case(
     snapshot = await prepare(kernel, host, staging, observation=Observation(stated=(name,)))
     place(host, sandbox)
     sandbox.run(f"sh -c 'echo 0 > /proc/sys/{name}'")
-    await kernel.settle(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False))
+    await kernel.sync_sandbox(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False))
     assert sandbox.setting(name) == "1024"
 
 
@@ -247,7 +247,7 @@ async def test_rules_are_withdrawn(kernel: Kernel, host: Namespace, staging: Nam
     sandbox.ip("rule add from 10.77.0.0/16 lookup 100 priority 50", "route add blackhole default table 100")
     before = sandbox.run("ip rule")
     sandbox_plan = plan_sandbox(snapshot, internal=False)
-    await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
+    await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert b"lookup 101" in sandbox.run("ip rule")
     sandbox.ip("rule del priority 51")
     await kernel.withdraw(sandbox.path, ALTNAME, sandbox_plan)

@@ -102,7 +102,7 @@ async def test_the_sandbox_is_what_staging_was(
     snapshot = await prepare(kernel, host, staging, *WORK)
     place(host, sandbox)
     sandbox_plan = everything_of(snapshot)
-    done = await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
+    done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert done is not None
     assert len(done) == len(WORK)
     # the same commands straight in a namespace say what there should be
@@ -113,16 +113,16 @@ async def test_the_sandbox_is_what_staging_was(
         if "rule" not in command:
             straight.run(command)
     assert shown(sandbox, "eth7") == shown(straight, "eth0")
-    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
 async def test_only_what_is_missing(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
     """What somebody took away is brought back, and nothing else is touched."""
     sandbox_plan = everything_of(await prepare(kernel, host, staging, *WORK))
     place(host, sandbox)
-    await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
+    await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     sandbox.ip("rule del priority 50", "neighbour del 10.1.0.9 dev eth7")
-    done = await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
+    done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert done == ("neighbour 10.1.0.9", "rule 50 to table 100")
 
 
@@ -147,7 +147,7 @@ async def test_settings(kernel: Kernel, host: Namespace, staging: Namespace, san
         Sysctl(name="net/ipv6/conf/eth0/proxy_ndp", value="1"),
     )
     place(host, sandbox)
-    await kernel.settle(sandbox.path, ALTNAME, everything_of(snapshot))
+    await kernel.sync_sandbox(sandbox.path, ALTNAME, everything_of(snapshot))
     assert sandbox.setting("net/ipv4/conf/eth7/rp_filter") == "2"
     assert sandbox.setting("net/ipv6/conf/eth7/proxy_ndp") == "1"
     assert sandbox.setting("net/ipv4/neigh/eth7/gc_stale_time") == "77"
@@ -175,8 +175,8 @@ async def test_qdiscs(kernel: Kernel, host: Namespace, staging: Namespace, sandb
     snapshot = await prepare(kernel, host, staging, f"tc qdisc add dev eth0 root {qdisc}")
     place(host, sandbox)
     sandbox_plan = everything_of(snapshot)
-    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == (f"qdisc {qdisc.split(maxsplit=1)[0]}",)
-    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == (f"qdisc {qdisc.split(maxsplit=1)[0]}",)
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
     assert qdisc.split(maxsplit=1)[0] in sandbox.run("tc qdisc show dev eth7 root").decode()
 
 
@@ -211,12 +211,12 @@ async def test_routes_are_replaced(kernel: Kernel, host: Namespace, staging: Nam
     place(host, sandbox)
     sandbox.ip("route add 10.4.0.0/16 via 10.1.0.7", "route add default via 10.1.0.1")
     sandbox_plan = SandboxPlan(ifname="eth0", replaced=(REPLACED, DEFAULT))
-    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     routes = sandbox.run("ip -4 route").decode()
     assert "10.4.0.0/16 via 10.1.0.7 dev eth7 metric 5 mtu 1400" in routes
     assert "default via 10.1.0.1 dev eth7 mtu 1400" in routes
     assert len(routes.splitlines()) == 3
-    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
 async def test_no_default_route_where_libnetwork_made_none(
@@ -226,7 +226,7 @@ async def test_no_default_route_where_libnetwork_made_none(
     await prepare(kernel, host, staging)
     place(host, sandbox)
     sandbox_plan = SandboxPlan(ifname="eth0", replaced=(REPLACED, DEFAULT))
-    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == (f"route {REPLACED.wanted}",)
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == (f"route {REPLACED.wanted}",)
     assert "default" not in sandbox.run("ip -4 route").decode()
 
 
@@ -240,11 +240,11 @@ async def test_a_fallback(
     if other:
         sandbox.ip(f"-6 route add {other}")
     sandbox_plan = SandboxPlan(ifname="eth0", fallbacks=(route("::/0", "fd00::1", metric=1025),))
-    done = await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
+    done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert done == (() if other else ("route ::/0 via fd00::1, metric 1025, table 254",))
     if not other:
         sandbox.ip("-6 route add default via fd00::1")
-    assert await kernel.settle(sandbox.path, ALTNAME, sandbox_plan) == ()
+    assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
 async def test_what_the_kernel_refuses_is_named(
@@ -262,7 +262,7 @@ async def test_what_the_kernel_refuses_is_named(
     with pytest.raises(
         SandboxNotSynced, match=r"link eth7: sysctl net\.no\.such: No such file.*; route 10\.66.*: Nexthop"
     ):
-        await kernel.settle(sandbox.path, ALTNAME, sandbox_plan)
+        await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert "10.1.0.9" in sandbox.run("ip neighbour show dev eth7").decode()
 
 
@@ -273,5 +273,5 @@ async def test_a_link_that_is_not_there(kernel: Kernel, tmp_path: Path, host: Na
     plain.touch()
     before = host.setting("net/core/somaxconn")
     for path in (tmp_path / "nowhere", plain, host.path, sandbox.path):
-        assert await kernel.settle(path, ALTNAME, sandbox_plan) is None
+        assert await kernel.sync_sandbox(path, ALTNAME, sandbox_plan) is None
     assert host.setting("net/core/somaxconn") == before

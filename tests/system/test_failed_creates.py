@@ -64,7 +64,7 @@ def test_a_failed_create_whose_delete_fails(sabotaged: Scene, way: str) -> None:
     sabotaged.run_refusal(network)  # what the daemon reads once it has read: schemas
     lab.write("/run/sabotage", WAYS[way])
     assert "late-firewall has no luck" in sabotaged.run_refusal(network)
-    wait_said(lab, "endpoint.tear_down_owed")
+    wait_said(lab, "endpoint.teardown_pending")
     assert rules_of(lab, f"10.80.{subnet.number}.3")
     _mend(sabotaged)
     wait_until(lambda: not rules_of(lab, f"10.80.{subnet.number}.3"), "the end of the rules", LIMIT_S)

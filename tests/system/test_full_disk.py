@@ -78,9 +78,9 @@ def wait_for_tear_downs(lab: Lab) -> None:
     """Wait until nothing is owed any more, in this life of the daemon."""
     deadline = time.monotonic() + LIMIT_S
     while True:
-        events = [e for e in log_events(lab) if e["event"] in {"endpoint.tear_down_owed", "endpoint.torn_down"}]
+        events = [e for e in log_events(lab) if e["event"] in {"endpoint.teardown_pending", "endpoint.torn_down"}]
         last = {get_str(e, "endpoint_id"): e["event"] for e in events if "endpoint_id" in e}
-        if "endpoint.tear_down_owed" not in last.values():
+        if "endpoint.teardown_pending" not in last.values():
             return
         assert time.monotonic() < deadline, f"still owed: {last}"
         time.sleep(0.1)

@@ -90,7 +90,7 @@ def test_who_is_valid(private_scene: Scene) -> None:
     assert lab.daemon is not None
     log = lab.daemon.log()
     assert "gc.put_off" in log
-    assert "endpoint.rebuilt" in log
+    assert "endpoint.adopted" in log
     assert reaches(first, subnet.gateway)
     lab.docker("rm", "-f", first.name, second.name)
     assert lab.wait_clean(before, timeout_s=20) == ""

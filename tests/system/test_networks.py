@@ -212,7 +212,7 @@ def test_a_plugin_that_refuses_its_undo_as_well(scene: Scene, how: str) -> None:
         scene.lab.write("/opt/cni/bin/stubborn", "no program", mode=0o755)
     assert "stubborn" in scene.run_refusal(network)
     assert scene.lab.daemon is not None
-    assert "endpoint.tear_down_owed" in scene.lab.daemon.log()
+    assert "endpoint.teardown_pending" in scene.lab.daemon.log()
     scene.lab.write("/opt/cni/bin/stubborn", "#!/bin/sh\nexit 0\n", mode=0o755)
     scene.lab.docker("network", "rm", network)
     assert scene.lab.wait_clean(before) == ""

@@ -116,7 +116,7 @@ def test_what_is_owed_is_done_at_the_next_start(private_scene: Scene) -> None:
     container = private_scene.run(network)
     lab.write("/run/bad-mood", "")
     lab.docker("rm", "-f", container.name)
-    wait_said(lab, "endpoint.tear_down_owed")
+    wait_said(lab, "endpoint.teardown_pending")
     assert "reservation" in lab.wait_clean(before, timeout_s=0)
     lab.stop_daemon(signal.SIGKILL)
     lab.remove("/run/bad-mood")

@@ -9,7 +9,7 @@ KernelError               the kernel refused a step
 ├── LinkMissing           the namespace has no link of that name
 ├── NameTaken             the host namespace already has a link of that name
 ├── NotCarriable          the namespace has something that cannot be carried into another one
-└── NotSettled            some of what a sandbox lacked could not be brought into it
+└── SandboxNotSynced      some of what a sandbox lacked could not be brought into it
 ```
 """
 
@@ -107,7 +107,7 @@ class SandboxNotSynced(KernelError):
     """
 
     def __init__(self, subject: str, failures: tuple[str, ...]) -> None:
-        super().__init__("settle", subject, "; ".join(failures))
+        super().__init__("sync", subject, "; ".join(failures))
         self.failures = failures
 
 

@@ -32,7 +32,7 @@ from cnm_bridge.kernel.records.errors import SandboxNotSynced
 from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import MAIN_TABLE, Route
 
-__all__ = ["is_placed", "settle", "withdraw"]
+__all__ = ["is_placed", "sync", "withdraw"]
 
 
 _ROUNDS: Final = 2
@@ -57,7 +57,7 @@ def is_placed(netlink: Netlink, link: Link, placement: Placement) -> bool:
     return destinations.issuperset(placement.destinations)
 
 
-def settle(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
+def sync(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
     """Do what is missing; give it in words, empty where nothing was.
 
     Raises:
@@ -94,7 +94,7 @@ def withdraw(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[s
 
 
 def _in_sandbox(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> SandboxPlan:
-    """Return the settlement with the names and numbers that things have in the sandbox."""
+    """Return the plan with the names and numbers that things have in the sandbox."""
     routes, rules = sandbox_plan.routes, sandbox_plan.rules
     tables: dict[int, int] = {}
     if any(route.table != MAIN_TABLE for route in routes):

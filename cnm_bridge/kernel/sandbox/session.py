@@ -28,7 +28,7 @@ from cnm_bridge.kernel.netlink.links import find_link_by_altname
 from cnm_bridge.kernel.netlink.socket import Netlink
 from cnm_bridge.kernel.records.errors import NamespaceMissing, attempt
 from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
-from cnm_bridge.kernel.sandbox.replay import is_placed, settle, withdraw
+from cnm_bridge.kernel.sandbox.replay import is_placed, sync, withdraw
 
 __all__ = ["SandboxSession"]
 
@@ -52,14 +52,14 @@ class SandboxSession:
     altname: str
     reply_limit_s: float
 
-    def settle(self, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
+    def sync(self, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
         """Do what is missing; None where the link is not in the sandbox."""
-        with attempt("settle", str(self)), self._inside() as is_inside:
+        with attempt("sync", str(self)), self._inside() as is_inside:
             if not is_inside:
                 return None
             with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
                 link = find_link_by_altname(netlink, self.altname)
-                return None if link is None else settle(netlink, link, sandbox_plan)
+                return None if link is None else sync(netlink, link, sandbox_plan)
 
     def withdraw(self, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Take away what would stay when the link goes; nothing where it is not in the sandbox."""
