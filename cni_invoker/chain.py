@@ -12,9 +12,9 @@ from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.deletion import RULES_BY_ADDRESS, Progress, is_done, progress_of_add, says_unknown_container
+from cni_invoker.del_outcome import RULES_BY_ADDRESS, Progress, is_done, progress_of_add, says_unknown_container
 from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
-from cni_invoker.execution.executions import Executions
+from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Request, Requests
 from cni_invoker.execution.shared_chains import SharedChains
 from cni_invoker.negotiation import Negotiation, choose_version
@@ -56,7 +56,7 @@ class Chain:
 
     def __init__(
         self,
-        executions: Executions,
+        executions: Executor,
         make_requests: Callable[[], Requests],
         negotiation: Negotiation,
         shared_chains: SharedChains,

@@ -15,7 +15,7 @@ from typing import Final
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.errors import CniError, NoCommonVersion
-from cni_invoker.execution.executions import Executions
+from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Requests
 from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginTimeout
 from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, parse_version_info
@@ -55,7 +55,7 @@ class Negotiation:
         make_requests: Returns a factory of requests.
     """
 
-    def __init__(self, executions: Executions, make_requests: Callable[[], Requests]) -> None:
+    def __init__(self, executions: Executor, make_requests: Callable[[], Requests]) -> None:
         self._executions = executions
         self._make_requests = make_requests
         self._known: dict[Path, tuple[_Identity, VersionInfo]] = {}

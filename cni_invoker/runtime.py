@@ -16,15 +16,15 @@ from cni_invoker.chain import Chain
 from cni_invoker.codes import ErrorCode
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.execution.executions import ExecutionObserver, Executions
+from cni_invoker.execution.executor import ExecutionObserver, Executor
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.request import Request, Requests
-from cni_invoker.execution.running import RunningPlugins
+from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.execution.shared_chains import SharedChains
-from cni_invoker.execution.trace import TraceContext
-from cni_invoker.gate import Gates
+from cni_invoker.execution.trace_context import TraceContext
 from cni_invoker.names import check_argument
 from cni_invoker.negotiation import Negotiation
+from cni_invoker.operation_locks import Gates
 from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.results.result import Result
 from cni_invoker.versions import VersionInfo, require_supported
@@ -79,7 +79,7 @@ class Runtime:
         def make_requests() -> Requests:
             return Requests(plugin_dirs=directories, environment=environment, trace=find_trace())
 
-        self._executions = Executions(directories, limits, observer, RunningPlugins(running_dir))
+        self._executions = Executor(directories, limits, observer, RunningPlugins(running_dir))
         self._negotiation = Negotiation(self._executions, make_requests)
         self._chain = Chain(self._executions, make_requests, self._negotiation, SharedChains(lock_dir))
         self._gates = Gates(limits.wait_s)

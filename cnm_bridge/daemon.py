@@ -16,18 +16,17 @@ import structlog
 
 from cni_invoker import DEFAULT_LOCK_DIR, ConfigurationDirectories, FileCache, InvalidParameter, Limits, Runtime
 from cnm_bridge import __version__
-from cnm_bridge.answering import answering
 from cnm_bridge.api import CallsUnderWay, Connections, Method, network_driver, status_method
 from cnm_bridge.attach.move import MoveAttacher
 from cnm_bridge.attach.move_detach import MoveDetacher
 from cnm_bridge.attach.protocol import Attachers
 from cnm_bridge.attach.sandbox_sync import SandboxSync
+from cnm_bridge.endpoints.caller import CallerLookup
 from cnm_bridge.endpoints.creation import EndpointCreation
-from cnm_bridge.endpoints.engine_process import EngineProcess
 from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.endpoints.service import EndpointService
-from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.endpoints.unpublishable_ports import Unpublished
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import HostPorts, Kernel
@@ -37,16 +36,17 @@ from cnm_bridge.networks.name_resolver import NetworkNameResolver
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.plugin_log import PluginLog
+from cnm_bridge.process_limits import keep_memory_small, raise_descriptor_limit, settle_memory
 from cnm_bridge.recovery.adopt import AdoptEndpoint
-from cnm_bridge.recovery.attachment_cache import EndpointCache
-from cnm_bridge.recovery.completeness import InventoryCheck
+from cnm_bridge.recovery.inventory_check import InventoryCheck
 from cnm_bridge.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.recovery.orphans import OrphanAudit
 from cnm_bridge.recovery.plugin_gc import PluginGc
 from cnm_bridge.recovery.reconciler import Reconciler
+from cnm_bridge.recovery.store_attachments import EndpointCache
 from cnm_bridge.reloading import Reloading, SettingsSource
-from cnm_bridge.resources import keep_memory_small, raise_descriptor_limit, settle_memory
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.server import answering
 from cnm_bridge.settings import Settings
 from cnm_bridge.status_report import Status
 from cnm_bridge.systemd import take_notify
@@ -55,8 +55,8 @@ from cnm_bridge.teardown.contention import ContentionResolver
 from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
-from cnm_bridge.teardown.places import TeardownPlaces
 from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from spec import load_explanation
 from state import AttachMode, EndpointId, NetworkId, StateError, Store
@@ -180,7 +180,7 @@ class Daemon:
     port_publisher: PortPublisher
 
     def answering(self, sock: socket.socket, drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
-        """Answer the calls on a listening socket for as long as the block runs; see `cnm_bridge.answering`."""
+        """Answer the calls on a listening socket for as long as the block runs; see `cnm_bridge.server`."""
         return answering(
             sock,
             self.methods,
@@ -221,7 +221,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         locks=network_locks,
     )
     owners = AddressOwners(store)
-    places = TeardownPlaces(limits.executions)
+    places = TeardownSlots(limits.executions)
     endpoint_locks: KeyedLocks[EndpointId] = KeyedLocks()
     sandbox_sync = SandboxSync(store, kernel, endpoint_locks)
     attachers: Attachers = {
@@ -293,7 +293,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         teardowns=teardowns,
         adopt=adopt,
         port_publisher=port_publisher,
-        engine_process=EngineProcess(kernel),
+        engine_process=CallerLookup(kernel),
         locks=endpoint_locks,
     )
     unpublished = Unpublished(store, asked_by_calls)

@@ -18,7 +18,7 @@
 
 import asyncio
 
-from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.endpoints.unpublishable_ports import Unpublished
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.join_response import known_addresses
 from cnm_bridge.recovery.orphans import OrphanAudit

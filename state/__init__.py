@@ -26,7 +26,7 @@ from state.records import (
     ProcessRecord,
     RequestedInterface,
 )
-from state.salvage.finding import Finding
+from state.salvage.damage_report import Finding
 from state.store import Store
 
 __all__ = [

@@ -28,8 +28,8 @@ from spec import (
     parse_json,
     render_json,
 )
-from state.document import StoredDocument
 from state.errors import RecordDamaged
+from state.lazy_field import StoredDocument
 from state.phases import Phase
 from state.records import (
     AttachmentId,

@@ -10,8 +10,8 @@ from typing import Final
 from spec import JsonObject, render_json
 from state.db import Database
 from state.errors import RecordDamaged, StateUnusable
-from state.salvage.copies import copy_path, remove_old_copies
-from state.salvage.finding import Finding
+from state.salvage.damage_report import Finding
+from state.salvage.quarantine import copy_path, remove_old_copies
 
 __all__ = ["DamagedRecord", "set_aside"]
 

@@ -26,7 +26,7 @@ import plyvel
 
 from state.directory import finish_replacement, lock_directory, release, replace
 from state.errors import StateUnusable
-from state.salvage.finding import Finding
+from state.salvage.damage_report import Finding
 from state.salvage.salvage import Salvage, find_fault, read_good
 
 __all__ = ["Database"]

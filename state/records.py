@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from typing import NewType
 
 from spec import JsonObject
-from state.document import Document, Later
+from state.lazy_field import Document, Later
 from state.phases import Phase
 
 __all__ = [

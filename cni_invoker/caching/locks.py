@@ -23,7 +23,7 @@ from typing import Final
 
 from cni_invoker.caching.durable import in_thread, make_durably
 from cni_invoker.errors import CacheError, NetworkBusy, PluginStillRuns
-from cni_invoker.execution.orphans import find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.names import check_network_name
 
 __all__ = ["Locks"]

@@ -14,9 +14,9 @@ from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, read_boot_id
-from cni_invoker.caching.collection import collect_garbage
-from cni_invoker.caching.deletion import CachedDeletion, only_logged
-from cni_invoker.caching.replay import attachment_of_add, find_list_of_add, is_cut_off, lists_of_adds
+from cni_invoker.caching.delete_cached import CachedDeletion, only_logged
+from cni_invoker.caching.gc import collect_garbage
+from cni_invoker.caching.stored_inputs import attachment_of_add, find_list_of_add, is_cut_off, lists_of_adds
 from cni_invoker.chain import require_check
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import (
@@ -30,7 +30,7 @@ from cni_invoker.errors import (
     NotAttached,
     VersionUnsupported,
 )
-from cni_invoker.gate import Gates
+from cni_invoker.operation_locks import Gates
 from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.results.result import Result
 from cni_invoker.runtime import Runtime

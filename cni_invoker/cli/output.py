@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.replay import find_list_of_add, find_result_of_add, is_cut_off
+from cni_invoker.caching.stored_inputs import find_list_of_add, find_result_of_add, is_cut_off
 from cni_invoker.codes import ErrorCode
 from cni_invoker.config.directory import ConfigurationIndex
 from cni_invoker.errors import CniError

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cni_invoker.codes import ErrorCode
-from cni_invoker.execution.executable import find_obstacle
+from cni_invoker.execution.exec_failure import find_obstacle
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request

@@ -6,7 +6,7 @@ import asyncio
 
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.endpoints.port_publisher import PortPublisher
-from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.endpoints.unpublishable_ports import Unpublished
 from cnm_bridge.errors import CannotPublish, Refused
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.contention import WAIT_LIMIT_S, ContentionResolver

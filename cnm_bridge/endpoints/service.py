@@ -12,8 +12,8 @@ import structlog
 
 from cnm_bridge.attach.protocol import Attacher, Attachers
 from cnm_bridge.attach.sandbox_sync import SandboxSync
+from cnm_bridge.endpoints.caller import CallerLookup
 from cnm_bridge.endpoints.creation import EndpointCreation
-from cnm_bridge.endpoints.engine_process import EngineProcess
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import KernelError
@@ -58,7 +58,7 @@ class EndpointService:
         teardowns: TeardownQueue,
         adopt: AdoptEndpoint,
         port_publisher: PortPublisher,
-        engine_process: EngineProcess,
+        engine_process: CallerLookup,
         locks: KeyedLocks[EndpointId],
     ) -> None:
         self._store = store

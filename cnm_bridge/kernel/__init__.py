@@ -13,7 +13,6 @@ from cnm_bridge.kernel.host_ports import HostPorts
 from cnm_bridge.kernel.movement.link_mover import LinkLocation
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation
-from cnm_bridge.kernel.records.carried import Neighbour, Qdisc, Rule, Sysctl
 from cnm_bridge.kernel.records.errors import (
     KernelError,
     LinkMissing,
@@ -23,6 +22,7 @@ from cnm_bridge.kernel.records.errors import (
     NotCarriable,
     SandboxNotSynced,
 )
+from cnm_bridge.kernel.records.extras import Neighbour, Qdisc, Rule, Sysctl
 from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import (
     BY_KERNEL,

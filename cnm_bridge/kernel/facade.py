@@ -32,7 +32,7 @@ from cnm_bridge.kernel.namespaces.netns import (
 from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.kernel.netlink.links import Link
-from cnm_bridge.kernel.procfs.processes import find_start
+from cnm_bridge.kernel.procfs.start_time import find_start
 from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation, take_baseline
 from cnm_bridge.kernel.records.errors import KernelError, attempt
 from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan

@@ -14,10 +14,10 @@ from cnm_bridge.scheduling.idle_gate import IdleGate
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.scheduling.retry_queue import RetryQueue
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.attempts import RunningTeardowns
 from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
-from cnm_bridge.teardown.places import TeardownPlaces
+from cnm_bridge.teardown.running import RunningTeardowns
+from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, EndpointRecord, Phase, StateError, Store
 
@@ -72,7 +72,7 @@ class TeardownQueue:
         in_use: InUseCheck,
         locks: KeyedLocks[EndpointId],
         owners: AddressOwners,
-        places: TeardownPlaces,
+        places: TeardownSlots,
         boot_id: str,
         orphaned_plugins: OrphanedPlugins,
         quiet_s: Callable[[EndpointId], float],

@@ -11,8 +11,8 @@ import structlog
 from cnm_bridge.attach.protocol import Attachers
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.places import TeardownPlaces
 from cnm_bridge.teardown.progress import Progress
+from cnm_bridge.teardown.slots import TeardownSlots
 from state import EndpointId, EndpointRecord, Phase, Store
 
 __all__ = ["Teardown", "first_pending_plugin"]
@@ -30,7 +30,7 @@ class Teardown:
         places: Limits how many plugins run at once for teardowns in the background.
     """
 
-    def __init__(self, store: Store, attachers: Attachers, owners: AddressOwners, places: TeardownPlaces) -> None:
+    def __init__(self, store: Store, attachers: Attachers, owners: AddressOwners, places: TeardownSlots) -> None:
         self._store = store
         self._attachers = attachers
         self._owners = owners

@@ -11,7 +11,7 @@ import pytest
 
 from cnm_bridge.engine import Engine
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.recovery.completeness import InventoryCheck
+from cnm_bridge.recovery.inventory_check import InventoryCheck
 from state import NetworkId, NetworkRecord, Phase, Store
 from tests.kernel.engine import FakeEngine, network
 from tests.kernel.namespace import Namespace

@@ -16,8 +16,8 @@ from cnm_bridge.teardown.contention import ContentionResolver
 from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
-from cnm_bridge.teardown.places import TeardownPlaces
 from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, Phase, Store
 from tests.kernel.attachers import make_attachers
@@ -41,7 +41,7 @@ def make_kernel(tmp_path: Path, inhabited: Namespace) -> Kernel:
 async def test_a_lock_that_is_held(store: Store, kernel: Kernel, tmp_path: Path) -> None:
     """A call for the dead endpoint hangs and has its lock: that is not waited for without end."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    owners, places = AddressOwners(store), TeardownPlaces(Limits().executions)
+    owners, places = AddressOwners(store), TeardownSlots(Limits().executions)
     in_use = InUseCheck(kernel, tmp_path / "run")
     attachers = make_attachers(store, Runtime([], Limits()), kernel)
     teardowns = TeardownQueue(

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList, Runtime
-from cnm_bridge.recovery.attachment_cache import EndpointCache
 from cnm_bridge.recovery.plugin_gc import PluginGc
+from cnm_bridge.recovery.store_attachments import EndpointCache
 from spec import JsonObject
 from state import (
     AttachmentId,

@@ -13,7 +13,7 @@ import pytest
 from cni_invoker import AddressClaimed, Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.places import TeardownPlaces
+from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from spec import JsonObject
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
@@ -57,7 +57,7 @@ def make_tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, owners: Add
     """Make the object under test."""
     runtime = Runtime([fakes.directory], LIMITS)
     attachers = make_attachers(store, runtime, kernel)
-    return Teardown(store, attachers, owners or AddressOwners(store), TeardownPlaces(LIMITS.executions))
+    return Teardown(store, attachers, owners or AddressOwners(store), TeardownSlots(LIMITS.executions))
 
 
 async def fill_log(store: Store) -> None:

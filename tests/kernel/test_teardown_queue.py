@@ -19,8 +19,8 @@ from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
-from cnm_bridge.teardown.places import TeardownPlaces
 from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.attachers import make_attachers
@@ -120,7 +120,7 @@ def make_queue(
     """Make the object under test, without any plugin."""
     docker = docker or Docker()
     owners = owners or AddressOwners(store)
-    places = TeardownPlaces(plugins)
+    places = TeardownSlots(plugins)
     undo = teardown(store, make_attachers(store, Runtime([], Limits()), kernel), owners, places)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return TeardownQueue(

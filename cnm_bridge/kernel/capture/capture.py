@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The snapshot, read from the kernel."""
 
-from cnm_bridge.kernel.capture.uncarriable import refuse_further_links, refuse_uncarriable
+from cnm_bridge.kernel.capture.unsupported import refuse_further_links, refuse_uncarriable
 from cnm_bridge.kernel.netlink.addresses import find_addresses
 from cnm_bridge.kernel.netlink.links import Link, list_links
 from cnm_bridge.kernel.netlink.neighbours import find_neighbours

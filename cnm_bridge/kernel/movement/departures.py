@@ -16,9 +16,9 @@ from pyroute2.netlink import NETLINK_ROUTE
 from pyroute2.netlink.rtnl import RTM_DELLINK, RTMGRP_LINK
 
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
-from cnm_bridge.kernel.netlink.kinds import KINDS
 from cnm_bridge.kernel.netlink.links import find_link
 from cnm_bridge.kernel.netlink.message import Message
+from cnm_bridge.kernel.netlink.message_classes import KINDS
 from cnm_bridge.kernel.netlink.socket import Netlink
 
 __all__ = ["Departures"]

@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl import RTM_GETNEIGH, RTM_NEWNEIGH
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.netlink.message import Message
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.records.carried import Neighbour
+from cnm_bridge.kernel.records.extras import Neighbour
 
 __all__ = ["find_neighbours", "find_peculiar_neighbours", "set_neighbour"]
 

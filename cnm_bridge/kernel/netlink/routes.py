@@ -18,7 +18,7 @@ from pyroute2.netlink.rtnl import RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.netlink.message import Message, Wanted
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.netlink.tables import Places
+from cnm_bridge.kernel.netlink.table_numbers import Places
 from cnm_bridge.kernel.records.errors import NotCarriable
 from cnm_bridge.kernel.records.snapshot import BY_KERNEL, MAIN_TABLE, IpAddress, IpNetwork, Route
 

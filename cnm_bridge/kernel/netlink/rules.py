@@ -16,7 +16,7 @@ from pyroute2.netlink.rtnl import RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE
 
 from cnm_bridge.kernel.netlink.message import Message
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.records.carried import Rule
+from cnm_bridge.kernel.records.extras import Rule
 
 __all__ = ["add_rule", "find_removed_rules", "find_rules", "in_sandbox", "remove_rule"]
 

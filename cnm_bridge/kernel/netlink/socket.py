@@ -31,8 +31,8 @@ from pyroute2.netlink import (
     nlmsgerr,
 )
 
-from cnm_bridge.kernel.netlink.kinds import KINDS
 from cnm_bridge.kernel.netlink.message import Message, Wanted, render_message
+from cnm_bridge.kernel.netlink.message_classes import KINDS
 
 __all__ = ["Netlink"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cnm_bridge.kernel.records.carried import Sysctl
+from cnm_bridge.kernel.records.extras import Sysctl
 
 __all__ = [
     "Baseline",

@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass
 
-from cnm_bridge.kernel.records.carried import Neighbour, Qdisc, Rule, Sysctl
+from cnm_bridge.kernel.records.extras import Neighbour, Qdisc, Rule, Sysctl
 from cnm_bridge.kernel.records.snapshot import Address, IpInterface, IpNetwork, Route
 
 __all__ = ["Placement", "ReplacedRoute", "SandboxPlan"]

@@ -44,7 +44,7 @@ from ipaddress import (
 )
 from typing import Final, Self
 
-from cnm_bridge.kernel.records.carried import Neighbour, Qdisc, Rule, Sysctl
+from cnm_bridge.kernel.records.extras import Neighbour, Qdisc, Rule, Sysctl
 from spec import JsonObject, find_int, find_object, find_str, get_bool, get_int, get_object, get_objects, get_str
 
 __all__ = [

@@ -28,7 +28,7 @@ from cnm_bridge.kernel.netlink.links import find_link_by_altname
 from cnm_bridge.kernel.netlink.socket import Netlink
 from cnm_bridge.kernel.records.errors import NamespaceMissing, attempt
 from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
-from cnm_bridge.kernel.sandbox.replay import is_placed, sync, withdraw
+from cnm_bridge.kernel.sandbox.apply import is_placed, sync, withdraw
 
 __all__ = ["SandboxSession"]
 

@@ -11,7 +11,7 @@ from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Final
 
 from cnm_bridge.daemon import assemble
-from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.endpoints.unpublishable_ports import Unpublished
 from cnm_bridge.errors import CannotPublish
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.settings import Settings

@@ -25,7 +25,7 @@ from state import (
     Phase,
     RequestedInterface,
 )
-from state.document import StoredDocument
+from state.lazy_field import StoredDocument
 
 NETWORK = NetworkRecord(id=NetworkId("n1"), configuration="lan", name="blue", internal=False, options={})
 ENDPOINT = EndpointRecord(

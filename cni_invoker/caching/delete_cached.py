@@ -10,9 +10,14 @@ from functools import partial
 
 from cni_invoker.attachment import Attachment
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
-from cni_invoker.caching.replay import attachment_of_add, document_of_delete, find_list_of_add, find_result_of_add
+from cni_invoker.caching.stored_inputs import (
+    attachment_of_add,
+    document_of_delete,
+    find_list_of_add,
+    find_result_of_add,
+)
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.deletion import needs_rules
+from cni_invoker.del_outcome import needs_rules
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, NetworkBusy
 from cni_invoker.plugin_errors import PluginError
 from cni_invoker.results.result import Result

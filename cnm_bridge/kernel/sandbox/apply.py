@@ -26,7 +26,7 @@ from cnm_bridge.kernel.netlink.routes import (
 )
 from cnm_bridge.kernel.netlink.rules import add_rule, find_rules, in_sandbox, remove_rule
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.netlink.tables import choose_tables
+from cnm_bridge.kernel.netlink.table_numbers import choose_tables
 from cnm_bridge.kernel.procfs.sysctl import name_for_link, read_setting, write_setting
 from cnm_bridge.kernel.records.errors import SandboxNotSynced
 from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, SandboxPlan

@@ -7,12 +7,12 @@ import structlog
 from cnm_bridge.kernel import Kernel, KernelError
 from state import ProcessRecord
 
-__all__ = ["EngineProcess"]
+__all__ = ["CallerLookup"]
 
 log = structlog.get_logger()
 
 
-class EngineProcess:
+class CallerLookup:
     """Finds the process that makes a call; its start time distinguishes it from later ones of its number.
 
     Args:

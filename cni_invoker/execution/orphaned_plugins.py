@@ -30,7 +30,7 @@ from cni_invoker.execution.process_table import (
     own_sessions,
     processes,
 )
-from cni_invoker.execution.running import Execution, find_abandoned
+from cni_invoker.execution.running_files import Execution, find_abandoned
 
 __all__ = ["OrphanedPlugin", "find_orphaned_plugins", "kill_orphaned_plugins"]
 

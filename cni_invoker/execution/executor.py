@@ -11,13 +11,13 @@ from typing import Final, Protocol
 from cni_invoker.errors import CniError
 from cni_invoker.execution.execute import Output, execute
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.plugins import find_plugin
+from cni_invoker.execution.plugin_path import find_plugin
 from cni_invoker.execution.request import Request
-from cni_invoker.execution.running import RunningPlugins
+from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.plugin_errors import PluginFailed, PluginTimeout
 from cni_invoker.verbs import Verb
 
-__all__ = ["ExecutionObserver", "Executions"]
+__all__ = ["ExecutionObserver", "Executor"]
 
 _ANSWERS: Final = frozenset({Verb.STATUS, Verb.VERSION})
 """Verbs for which "try again later" is a valid answer."""
@@ -30,7 +30,7 @@ class ExecutionObserver(Protocol):
         """Record an execution of `plugin` for `verb` that took `duration_s` seconds, without the wait for a slot."""
 
 
-class Executions:
+class Executor:
     """Executes a limited number of plugins at once; DEL has its own slots, so ADDs that hang cannot block it.
 
     Args:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from cni_invoker import NetworkBusy
-from cni_invoker.gate import Gates
+from cni_invoker.operation_locks import Gates
 
 
 class Visits:

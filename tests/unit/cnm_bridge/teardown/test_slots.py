@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from cnm_bridge.teardown.places import TeardownPlaces
+from cnm_bridge.teardown.slots import TeardownSlots
 from state import EndpointId
 
 PLUGINS = 4
@@ -34,7 +34,7 @@ class TearDowns:
     """
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
-        self.places = TeardownPlaces(PLUGINS)
+        self.places = TeardownSlots(PLUGINS)
         self.running: list[EndpointId] = []
         self._group = group
         self._tasks: dict[EndpointId, asyncio.Task[None]] = {}
@@ -123,4 +123,4 @@ async def test_a_preference_is_for_one_attempt() -> None:
 async def test_what_a_call_carries_out_itself() -> None:
     """Its plugins do not count here."""
     (endpoint_id,) = ids(1)
-    assert TeardownPlaces(PLUGINS).find_plugin_place(endpoint_id) is None
+    assert TeardownSlots(PLUGINS).find_plugin_place(endpoint_id) is None

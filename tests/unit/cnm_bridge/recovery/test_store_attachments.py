@@ -17,7 +17,7 @@ from cni_invoker import (
     CachedAttachment,
     NetworkConfigurationList,
 )
-from cnm_bridge.recovery.attachment_cache import EndpointCache
+from cnm_bridge.recovery.store_attachments import EndpointCache
 from spec import JsonObject
 from state import (
     AttachmentId,

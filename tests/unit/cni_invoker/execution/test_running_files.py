@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from cni_invoker.execution.process_table import find_process
-from cni_invoker.execution.running import RunningPlugins, find_abandoned
+from cni_invoker.execution.running_files import RunningPlugins, find_abandoned
 
 PROGRAM = """
 import os, subprocess, sys
 from pathlib import Path
-from cni_invoker.execution.running import RunningPlugins
+from cni_invoker.execution.running_files import RunningPlugins
 with RunningPlugins(Path(sys.argv[1])).keep("a1") as on_started:
     plugin = subprocess.Popen(["true"])
     on_started(plugin.pid)

@@ -14,14 +14,14 @@ from typing import Final
 from cnm_bridge.scheduling.priority_slots import PrioritySlots
 from state import EndpointId
 
-__all__ = ["TeardownPlaces"]
+__all__ = ["TeardownSlots"]
 
 
 _TEARDOWNS: Final = 16
 """At least so many at once, more than plugins. A thousand that begin together would delay calls for seconds."""
 
 
-class TeardownPlaces:
+class TeardownSlots:
     """Places for teardowns, and for their plugins, which are fewer.
 
     There are as many more places for the teardowns that a call waits for; the others cannot take those. If a plugin of
