@@ -87,8 +87,11 @@ class PluginTimeout(PluginError):
     def __init__(
         self, *, plugin: str, verb: str, path: Path, timeout_s: float, started: bool, stderr_tail: Sequence[str] = ()
     ) -> None:
-        what = "was killed, having not ended" if started else "did not get its turn, with too many others running,"
-        text = f"{_failed(plugin, verb)}: it {what} within {timeout_s:g} s{f' ({path})' if started else ''}"
+        if started:
+            what = f"it timed out after {timeout_s:g} s and was killed ({path})"
+        else:
+            what = f"it was not started within {timeout_s:g} s: too many plugins are running"
+        text = f"{_failed(plugin, verb)}: {what}"
         super().__init__(text + _shown(stderr_tail), plugin=plugin)
         self.verb = verb
         self.path = path

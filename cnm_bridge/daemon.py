@@ -112,7 +112,9 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
         reloading = Reloading(settings, source, reload, _appliers(daemon.directories))
         await daemon.port_publisher.load()
         if os.geteuid() != 0:
-            log.warning("daemon.not_root", consequence="no container can be attached: namespaces are root's to make")
+            log.warning(
+                "daemon.not_root", consequence="no container can be attached: only root can make network namespaces"
+            )
         unfinished = await daemon.teardowns.add_unfinished() + await daemon.reconcile.add_dead()
         settle_memory()  # after a reboot each of thousands of teardowns has objects of its own too
         async with asyncio.TaskGroup() as tasks:

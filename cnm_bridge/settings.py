@@ -13,7 +13,7 @@ __all__ = ["LogFormat", "LogLevel", "Settings"]
 
 
 class LogLevel(StrEnum):
-    """What is worth a line."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -52,7 +52,7 @@ class Settings:
         drain_timeout_s: How long SIGTERM waits for running calls and teardowns.
         cni_gc: Whether the networks' names are ours alone, so that plugins may clean up what is not ours.
         cni_gc_every_s: How often they are asked to.
-        log_level: What is worth a line in the log.
+        log_level: The lowest level that is logged.
         log_format: How a line looks.
     """
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which endpoints the kernel has nothing of any more, so that they can never be used again."""
+"""Finds endpoints that are dead: neither their sandbox nor their link exists."""
 
 import asyncio
 from collections.abc import Iterable

@@ -79,7 +79,7 @@ class Attacher(Protocol):
         """Return what Join answers."""
 
     async def leave(self, record: EndpointRecord) -> None:
-        """Take out of the sandbox what would outlast the link. Errors are logged: nothing keeps an endpoint."""
+        """Take out of the sandbox what would outlast the link. Errors are logged: nothing may block a Leave."""
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Undo all that was done, in whatever phase that was; return where the link was, for the log.

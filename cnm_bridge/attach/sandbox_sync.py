@@ -130,7 +130,7 @@ class SandboxSync:
     async def withdraw(self, record: EndpointRecord) -> None:
         """Take back what would outlast the link in the sandbox of an endpoint that is about to leave: its rules.
 
-        What another endpoint of the sandbox wants as well stays. Errors are logged: nothing keeps an endpoint. The
+        What another endpoint of the sandbox wants as well stays. Errors are logged: nothing may block a Leave. The
         caller holds the endpoint's lock, and the link is still inside.
         """
         if not (record.snapshot and record.snapshot.get("rules")):  # it costs a millisecond to read all of it

@@ -160,7 +160,7 @@ SETTINGS: Final = (
         parameter="reconcile_interval_s",
         type=_SECONDS,
         default=_DEFAULTS.reconcile_interval_s,
-        help="Seconds between two rounds of holding the state against Docker's and the kernel's.",
+        help="Seconds between two comparisons of the state with Docker and the kernel.",
     ),
     Setting(
         name="drain-timeout",
@@ -181,7 +181,7 @@ SETTINGS: Final = (
         parameter="log_level",
         type=click.Choice(LogLevel, case_sensitive=False),
         default=LogLevel.INFO.value,
-        help="What is worth a line.",
+        help="The lowest level that is logged.",
     ),
     Setting(
         name="log-format",

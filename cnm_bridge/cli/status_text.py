@@ -45,7 +45,7 @@ def render_status(status: JsonObject) -> str:
         for one in get_objects(status, "owed")
     ]
     if teardowns:
-        parts.append(table(("OWED TEAR DOWN", "ATTEMPTS", "LAST ERROR"), teardowns))
+        parts.append(table(("PENDING TEARDOWN", "ATTEMPTS", "LAST ERROR"), teardowns))
     not_published = [
         (get_str(endpoint, "id")[:SHORT], names.get(get_str(endpoint, "networkId"), "-"), reason)
         for endpoint in get_objects(status, "endpoints")

@@ -330,7 +330,9 @@ class Kernel:
             KernelError: The kernel refused, or does not let us look at all processes.
         """
         if not self._sees_processes:
-            raise KernelError("look at", "processes", "Docker's are in a PID namespace that this one does not see into")
+            raise KernelError(
+                "look at", "processes", "Docker's processes are in a PID namespace that is not visible from here"
+            )
         look = partial(
             find_process_namespaces, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes
         )

@@ -166,7 +166,7 @@ def _parse_ips(text: str) -> tuple[WantedAddress, ...]:
             ) from exc
         why = _why_of_no_link(address)
         if why is not None:
-            raise BadOption(_IPS, f"{word} cannot be a container's: it is {why}")
+            raise BadOption(_IPS, f"{word} cannot be assigned to a container: it is {why}")
         if any(_without_prefix(address) == _without_prefix(other) for other in found):
             raise BadOption(_IPS, f"has {word} twice")
         found.append(address)
@@ -182,16 +182,17 @@ def _why_of_no_link(address: WantedAddress) -> str | None:
     alone = _without_prefix(address)
     if isinstance(alone, IPv6Address):
         if alone.scope_id is not None:
-            return "of one link of this host"
+            return "an address with a scope ID, valid on one link of this host"
         if alone.ipv4_mapped is not None:
-            return f"{alone.ipv4_mapped} in other words"
+            return f"the IPv4-mapped form of {alone.ipv4_mapped}"
     elif isinstance(address, IPv4Interface) and alone in _ends(address.network):
-        return f"that of {address.network} itself, or of all in it"
+        kind = "network" if alone == address.network.network_address else "broadcast"
+        return f"the {kind} address of {address.network}"
     kinds = {
-        "no address": alone.is_unspecified,
+        "the unspecified address": alone.is_unspecified,
         "a loopback address": alone.is_loopback,
-        "a group's": alone.is_multicast,
-        "that of all": alone == _ALL,
+        "a multicast address": alone.is_multicast,
+        "the broadcast address": alone == _ALL,
     }
     return next((kind for kind, is_of_it in kinds.items() if is_of_it), None)
 

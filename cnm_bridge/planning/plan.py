@@ -156,7 +156,7 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
     ):
         if wanted is not None and wanted != made:
             raise Refused(
-                f"Docker's IPAM chose {wanted}, but the plugins of CNI configuration {name} made {made} of it, which "
+                f"Docker's IPAM chose {wanted}, but the plugins of CNI configuration {name} assigned {made}, and "
                 "Docker would not know; make the network with --ipam-driver null (or, from Engine 28 on, --ipv4=false)"
             )
     mac = plan.requested.mac
@@ -209,4 +209,6 @@ def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -
 
 def _refuse_group(mac: str) -> None:
     if int(mac.partition(":")[0], 16) & _MULTICAST:
-        raise Refused(f"MAC {mac} is a group's, a link cannot have it; its first byte must be even, such as 02")
+        raise Refused(
+            f"MAC {mac} is a multicast address, which a link cannot have; its first byte must be even, such as 02"
+        )

@@ -29,7 +29,7 @@ _KNOWN: Final = frozenset(
 those in the configuration of `tuning`."""
 
 _KNOWN_IPAM: Final = frozenset({None, "dhcp", "host-local", "static"})
-"""IPAM plugins of which is known that they change nothing there."""
+"""IPAM plugins known to change nothing there."""
 
 _SETTINGS_OF_KNOWN: Final = tuple(
     f"net/{setting}"

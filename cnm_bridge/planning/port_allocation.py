@@ -81,7 +81,7 @@ class _Choice:
         place = place_of(request.host_ip, first)
         if first == last:
             raise Refused(f"port {place}/{protocol} cannot be published: {chosen}")
-        raise Refused(f"no port of {place}-{last}/{protocol} can be published; the last: {chosen}")
+        raise Refused(f"no port of {place}-{last}/{protocol} can be published; reason for the last one: {chosen}")
 
     async def _of_all(self, request: PortRequest, protocol: str) -> PortMapping:
         try:

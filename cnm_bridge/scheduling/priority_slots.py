@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A queue in which the preferred go first: somebody waits for them."""
+"""A semaphore with priorities: work that a call waits for goes first."""
 
 import asyncio
 from collections import OrderedDict

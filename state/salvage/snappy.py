@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Snappy, backwards only: tables are compressed with it. Source: google/snappy, format_description.txt."""
+"""A Snappy decompressor, for LevelDB's tables. Source: google/snappy, format_description.txt."""
 
 from typing import Final
 

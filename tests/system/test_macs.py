@@ -57,7 +57,7 @@ def test_a_groups_mac(scene: Scene) -> None:
     """A multicast address is no link's."""
     network, _ = scene.bridge_network()
     before = scene.lab.state()
-    assert "is a group's" in scene.run_refusal(network, "--mac-address", "03:11:22:33:44:55")
+    assert "is a multicast address" in scene.run_refusal(network, "--mac-address", "03:11:22:33:44:55")
     assert scene.lab.wait_clean(before) == ""
 
 

@@ -209,7 +209,7 @@ def test_status_of_the_daemon(private_scene: Scene) -> None:
     lab.docker("rm", "-f", container.name)
     owing = lab.run(*status, check=False)
     assert owing.returncode == 2
-    assert "moody" in owing.stdout.partition("OWED")[2]
+    assert "moody" in owing.stdout.partition("PENDING TEARDOWN")[2]
     lab.remove("/run/bad-mood")
     assert lab.wait_clean(before) == ""
     assert "ENDPOINT" in lab.run(*status).stdout

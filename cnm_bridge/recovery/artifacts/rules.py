@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-r"""iptables rules that tell in a comment whose they are, and chains of the same makers that have none.
+r"""iptables rules whose comment names the container, and empty chains made by the same plugins.
 
 They are those of masquerading and of port mappings. A chain is left empty by a plugin that died between two commands.
 

@@ -61,7 +61,7 @@ class Misbehaviour:
     text: str
 
 
-LATE: Final = "was killed, having not ended within 0.5 s"
+LATE: Final = "timed out after 0.5 s and was killed"
 NO_RESULT: Final = "bad CNI result"
 MISBEHAVIOURS: Final[Mapping[str, Misbehaviour]] = {
     "hangs": Misbehaviour(behaviour={"sleep_s": 60}, error=PluginTimeout, text=LATE),

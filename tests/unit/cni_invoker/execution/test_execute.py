@@ -221,7 +221,7 @@ async def test_a_plugin_that_hangs(plugins: FakePlugins, ignore_sigterm: bool) -
     error = caught.value
     assert (error.plugin, error.verb, error.timeout_s, error.started) == ("noop", "ADD", 1.0, True)
     assert str(error) == (
-        f'plugin type="noop" failed (add): it was killed, having not ended within 1 s ({path}); '
+        f'plugin type="noop" failed (add): it timed out after 1 s and was killed ({path}); '
         "its last words on standard error: waiting"
     )
     with pytest.raises(ProcessLookupError):

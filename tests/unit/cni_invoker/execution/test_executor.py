@@ -172,7 +172,7 @@ async def test_executions_are_bounded(plugins: FakePlugins) -> None:
     assert len(plugins.commands) == 2
     (waiting,) = (error for error in errors if not error.started)
     assert str(waiting) == (
-        'plugin type="slow" failed (add): it did not get its turn, with too many others running, within 1 s'
+        'plugin type="slow" failed (add): it was not started within 1 s: too many plugins are running'
     )
 
 

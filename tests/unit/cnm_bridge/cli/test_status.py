@@ -68,7 +68,7 @@ def test_what_is_owed_and_what_belongs_to_nobody() -> None:
             "orphans": [{"network": "lan", "containerId": "somebody", "what": "/var/lib/cni/networks/lan/10.1.2.9"}],
         }
     )
-    assert "888888888888    3         plugin firewall failed" in text
+    assert "888888888888      3         plugin firewall failed" in text
     assert "lan        somebody      /var/lib/cni/networks/lan/10.1.2.9" in text
 
 

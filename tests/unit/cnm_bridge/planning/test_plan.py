@@ -193,7 +193,7 @@ def test_a_mac(plugin: JsonObject, args: tuple[tuple[str, str], ...], capability
 
 def test_a_groups_mac() -> None:
     """A multicast address is no link's."""
-    with pytest.raises(Refused, match=re.escape("group")):
+    with pytest.raises(Refused, match=re.escape("a multicast address")):
         plan({"type": "bridge"}, requested=RequestedInterface(mac="01:00:5e:00:00:01"))
 
 

@@ -85,7 +85,10 @@ async def test_the_same_again() -> None:
     [
         ([wish(8080)], "port 8080/tcp cannot be published: another's"),
         ([wish(8081)], "port 8081/tcp cannot be published: Address already in use"),
-        ([wish(8080, 8081)], "no port of 8080-8081/tcp can be published; the last: Address already in use"),
+        (
+            [wish(8080, 8081)],
+            "no port of 8080-8081/tcp can be published; reason for the last one: Address already in use",
+        ),
         ([wish(9000), wish(9000, port=81)], "published twice"),
         ([wish(9000, host_ip="::1"), wish(9000, host_ip="::", port=81)], "[::]:9000/tcp cannot be published"),
         ([wish()], "no port of the host is free for 80/tcp: Address already in use"),
