@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cni_invoker.execution.process_table import (
     Process,
@@ -33,6 +34,10 @@ from cni_invoker.execution.process_table import (
 from cni_invoker.execution.running_files import Execution, find_abandoned
 
 __all__ = ["OrphanedPlugin", "find_orphaned_plugins", "kill_orphaned_plugins"]
+
+
+_PAUSE_S: Final = 0.01
+"""Between two attempts, should the kernel refuse to send a signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +82,13 @@ def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None
     killed: dict[Process, None] = {}
     # Leaders first, so that they start no more processes. Repeat for processes that were started meanwhile.
     running = tuple(leader for leader in _members(sessions) if leader.pid == leader.session) or _members(sessions)
-    while running and (time.monotonic() < deadline or not killed.keys() >= set(running)):
+    attempted: set[Process] = set()
+    while running and (time.monotonic() < deadline or not attempted >= set(running)):
+        attempted.update(running)
         killed.update(dict.fromkeys(_kill_all(running, deadline)))
         running = _members(sessions)
+        if running:
+            time.sleep(_PAUSE_S)
     if not running:
         for execution in executions:
             with suppress(OSError):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from errno import EMFILE
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,20 @@ def test_all_are_ended_though_there_is_no_time_to_wait(scene: Scene) -> None:
     scene.kill_runtime()
     assert set(kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.0)) == set(scene.pids.values())
     wait_until(lambda: not any(map(is_alive, scene.pids.values())))
+
+
+def test_a_process_that_cannot_be_signalled(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is tried, and the attempt ends with its time limit."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"})
+    scene.kill_runtime()
+
+    def without_descriptors(_: int) -> int:
+        raise OSError(EMFILE, "too many open files")
+
+    with monkeypatch.context() as kernel:
+        kernel.setattr(os, "pidfd_open", without_descriptors)
+        assert kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.1) == ()
+    assert end(scene) == set(scene.pids.values())
 
 
 def test_a_stray_tells_its_container(scene: Scene) -> None:
