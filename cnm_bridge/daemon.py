@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -138,7 +138,8 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
                 async with daemon.answering(sock, settings.drain_timeout_s):
                     log.info("daemon.ready", version=__version__, socket=sock.getsockname())
                     notify("READY=1")
-                    await asyncio.to_thread(load_explanation)
+                    with suppress(OSError, ImportError):  # it only makes error texts better, and is tried again then
+                        await asyncio.to_thread(load_explanation)
                     await stop.wait()
                     notify("STOPPING=1")
                     log.info("daemon.stopping")

@@ -39,10 +39,23 @@ def set_aside(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Finding, 
     except OSError as exc:
         path.unlink(missing_ok=True)
         raise StateUnusable(db.path, "set damaged records aside from", exc) from exc
-    db.write_now({key: None for key, _, _ in damaged})
+    try:
+        db.write_now({key: None for key, _, _ in damaged})
+    except StateUnusable:
+        path.unlink(missing_ok=True)
+        raise
     remove_old_copies(db.path, _PREFIX)
+    return _describe_all(damaged, path)
+
+
+def leave(db: Database, damaged: Sequence[DamagedRecord]) -> tuple[Finding, ...]:
+    """Return a finding for each damaged record, which stays in the database: nothing can be written at present."""
+    return _describe_all(damaged, db.path)
+
+
+def _describe_all(damaged: Sequence[DamagedRecord], place: Path) -> tuple[Finding, ...]:
     return tuple(
-        Finding(what=f"record {key}: {error.reason}", lost=(key.partition("/")[2],), outdated=(), copy=path)
+        Finding(what=f"record {key}: {error.reason}", lost=(key.partition("/")[2],), outdated=(), copy=place)
         for key, _, error in damaged
     )
 

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from spec import JsonError, JsonObject, JsonValue, parse_json
 from state.codec import as_stored, parse_endpoint, parse_network, render_endpoint, render_network, value_of_stored
-from state.damaged_records import DamagedRecord, set_aside
+from state.damaged_records import DamagedRecord, leave, set_aside
 from state.db import Database
 from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaTooNew, StateUnusable, WrongPhase
 from state.index import Index
@@ -51,10 +51,10 @@ class Store:
             Nothing else can be written before, and everything can be read.
     """
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, not_migrated: str | None = None) -> None:
         self._db = db
         self.findings = db.findings
-        self.not_migrated: str | None = None
+        self.not_migrated = not_migrated
         self._networks: dict[NetworkId, NetworkRecord] = {}
         self._endpoints: dict[EndpointId, EndpointRecord] = {}
         self._in_order: tuple[EndpointRecord, ...] | None = None
@@ -81,13 +81,10 @@ class Store:
             _refuse_newer(directory, dict(db.scan(_SCHEMA_KEY)))
             if db.get(_SCHEMA_KEY) is None:
                 db.write_now({_SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
-            not_migrated = _migrate(db)
-            store = cls(db)
+            return cls(db, _migrate(db))
         except BaseException:
             db.close()
             raise
-        store.not_migrated = not_migrated
-        return store
 
     def close(self) -> None:
         """Wait for pending writes and release the directory."""
@@ -242,7 +239,9 @@ class Store:
                     self._read(key, value)()
                 except RecordDamaged as exc:
                     damaged.append((key, value, exc))
-        self.findings = (*self.findings, *set_aside(self._db, damaged))
+        # Without space for the migration nothing can be written: the next start sets damaged records aside.
+        put = set_aside if self.not_migrated is None else leave
+        self.findings = (*self.findings, *put(self._db, damaged))
 
     def _read(self, key: str, value: bytes | None) -> Callable[[], None]:
         """Parse a value of the database; return a function that puts the record into memory.

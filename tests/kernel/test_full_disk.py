@@ -125,6 +125,7 @@ async def test_no_space_to_migrate(disk: Path) -> None:
         db.put(b"meta/schema", b"2")
         for name in names:
             db.put(f"endpoint/{name}".encode(), old.replace(b"e" * 64, name.encode()))
+        db.put(f"endpoint/{'d' * 64}".encode(), b"{}")  # damaged: it stays, because it cannot be set aside
     plyvel.DB(str(directory / "leveldb")).close()  # what is in the log goes into a table
     fill(disk, but_bytes=10 * PAGE_BYTES)
     for _ in range(2):
@@ -132,6 +133,8 @@ async def test_no_space_to_migrate(disk: Path) -> None:
         assert store.not_migrated is not None
         assert "No space left" in store.not_migrated
         assert [record.id for record in store.endpoints()] == names
+        assert [finding.lost for finding in store.findings] == [("d" * 64,)]
+        assert store.damaged_copies() == ()
         with pytest.raises(StateUnusable, match=f"cannot write the state in {directory}"):
             await store.put_network(network(1))
         assert store.networks() == ()
@@ -146,6 +149,7 @@ async def test_no_space_to_migrate(disk: Path) -> None:
     with plyvel.DB(str(directory / "leveldb")) as db:
         assert db.get(b"meta/schema") == str(SCHEMA_VERSION).encode()
     store = Store.open(directory)
-    assert (store.not_migrated, store.findings, store.networks()) == (None, (), (network(1),))
+    assert (store.not_migrated, store.networks()) == (None, (network(1),))
+    assert [finding.copy for finding in store.findings] == list(store.damaged_copies())
     assert [record.id for record in store.endpoints()] == names
     store.close()
