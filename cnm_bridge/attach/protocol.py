@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a way of attaching must do. The services know no other difference between the ways.
+"""What a way of attaching must do.
 
 ```
 CreateEndpoint ─▶ prepare, create_reply     Join ─▶ attach, join_reply     Leave ─▶ leave     teardown ─▶ detach

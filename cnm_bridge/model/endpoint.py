@@ -93,5 +93,5 @@ class Endpoint:
 
 
 def cni_network_name(record: EndpointRecord) -> str:
-    """Return the name of an endpoint's CNI network, empty if its list has none; the list is not parsed for that."""
+    """Return the name of an endpoint's CNI network, empty if its list has none."""
     return find_str(record.attachment.configuration, "name") or ""
