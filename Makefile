@@ -69,7 +69,7 @@ soak: setup ## N=1000 random operations and kills on a Docker host, against a mo
 
 system: setup
 	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests say what they skip
-	$(BIN)/pytest --numprocesses 2 tests/system
+	$(BIN)/pytest --numprocesses 3 tests/system
 
 smoke: setup # what cannot be had is said at the end, and is no failure
 	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 2
