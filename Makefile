@@ -68,13 +68,13 @@ soak: setup ## N=1000 random operations and kills on a Docker host, against a mo
 	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED))
 
 system: setup
-	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests say what they skip
+	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests report what they skip
 	$(BIN)/pytest --numprocesses 3 tests/system
 
-smoke: setup # what cannot be had is said at the end, and is no failure
+smoke: setup # what is not available is reported at the end, and is no failure
 	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 2
 
-pythons: venv # Debian's stable one; that it cannot be had is said at the end, and is no failure
+pythons: venv # Debian's stable one; if it is not available, that is reported at the end, and is no failure
 	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 4
 
 test: ## everything on this engine, a handful on others: what .ci/run runs (needs root); ends with a table of the jobs

@@ -165,7 +165,7 @@ class Daemon:
         networks: Knows which lists are in use.
         plugin_gc: Has plugins clean up, if that is wanted.
         inventory_check: Knows whether they may.
-        sandbox_sync: Settles in the background what is placed without a call.
+        sandbox_sync: Syncs sandboxes in the background where no call follows.
         port_publisher: Must load before the first call is answered.
     """
 

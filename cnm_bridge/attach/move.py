@@ -91,9 +91,10 @@ class MoveAttacher:
 
     async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
         """Store that the endpoint is joined: libnetwork moves the link after that, and then the sandbox is synced."""
-        _snapshot(Endpoint(record))
+        endpoint = Endpoint(record)
+        _snapshot(endpoint)
         await save(record)
-        self._sandbox_sync.join(record)
+        self._sandbox_sync.join(endpoint)
         return record
 
     def join_reply(self, record: EndpointRecord) -> Joined:

@@ -18,10 +18,10 @@ from typing import Final, Self
 import structlog
 
 from cnm_bridge.kernel import WATCHES_AT_ONCE, Kernel, KernelError, SandboxPlan, Snapshot
-from cnm_bridge.model.naming import alternative_name, host_link_name
+from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.sandbox_plan import describe_placement, plan_sandbox
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from state import AttachmentId, EndpointId, EndpointRecord, Phase, Store
+from state import EndpointId, EndpointRecord, Phase, Store
 
 __all__ = ["SandboxSync"]
 
@@ -36,40 +36,41 @@ _PLACEMENT_LIMIT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Joined:
-    """What is of interest of a joined endpoint."""
+    """A joined endpoint, with what all of these have."""
 
-    id: EndpointId
-    attachment_id: AttachmentId
-    internal: bool
+    endpoint: Endpoint
     snapshot: Snapshot
     sandbox: Path
 
     @classmethod
-    def of(cls, record: EndpointRecord | None) -> Self | None:
-        """Return it for a record, None for one that is not joined."""
-        if record is None or record.phase is not Phase.JOINED or not record.snapshot or not record.sandbox_key:
+    def of(cls, endpoint: Endpoint) -> Self | None:
+        """Return it for an endpoint, None for one that is not joined."""
+        if endpoint.record.phase is not Phase.JOINED or endpoint.sandbox is None or endpoint.snapshot is None:
             return None
-        snapshot, sandbox = Snapshot.from_json(record.snapshot), Path(record.sandbox_key)
-        return cls(
-            id=record.id,
-            attachment_id=record.attachment_id,
-            internal=record.internal,
-            snapshot=snapshot,
-            sandbox=sandbox,
-        )
+        return cls(endpoint=endpoint, snapshot=endpoint.snapshot, sandbox=endpoint.sandbox)
+
+    @property
+    def id(self) -> EndpointId:
+        """Docker's endpoint ID."""
+        return self.endpoint.id
+
+    @property
+    def internal(self) -> bool:
+        """Whether its network is internal."""
+        return self.endpoint.record.internal
 
     @property
     def sandbox_plan(self) -> SandboxPlan:
-        """What its sandbox is to have."""
+        """What its sandbox needs."""
         return plan_sandbox(self.snapshot, internal=self.internal)
 
 
 class SandboxSync:
-    """Settles endpoints.
+    """Syncs the sandboxes of endpoints.
 
     Args:
         store: The records.
-        kernel: Settles links.
+        kernel: Changes sandboxes.
         locks: The locks of endpoints.
     """
 
@@ -83,12 +84,12 @@ class SandboxSync:
         self._gateways: set[EndpointId] = set()
         self._wanted: asyncio.Queue[EndpointId] = asyncio.Queue()
 
-    def join(self, record: EndpointRecord) -> None:
-        """Settle an endpoint that is being joined as soon as it is placed; returns at once.
+    def join(self, endpoint: Endpoint) -> None:
+        """Have a sandbox synced as soon as the link of an endpoint that is being joined is placed; returns at once.
 
         Nothing is watched where nothing is missing, or where the sandbox exists and the engine will call.
         """
-        joined = _Joined.of(record)
+        joined = _Joined.of(endpoint)
         if joined is not None and not joined.sandbox_plan.is_empty:
             self._needy.add(joined.id)
             if not self._kernel.is_namespace(joined.sandbox):
@@ -107,7 +108,7 @@ class SandboxSync:
         self._gateways.discard(endpoint_id)
 
     def forget(self, endpoint_id: EndpointId) -> None:
-        """Settle an endpoint no more; returns at once."""
+        """Stop syncing the sandbox of an endpoint; returns at once."""
         self._needy.discard(endpoint_id)
         self._gateways.discard(endpoint_id)
         watch = self._watches.pop(endpoint_id, None)
@@ -123,7 +124,7 @@ class SandboxSync:
         """
         if endpoint_id in self._needy:
             async with self._locks.hold(endpoint_id):
-                joined = _Joined.of(self._store.find_endpoint(endpoint_id))
+                joined = self._find_joined(endpoint_id)
                 if joined is not None:
                     await self._sync(joined)
 
@@ -135,7 +136,7 @@ class SandboxSync:
         """
         if not (record.snapshot and record.snapshot.get("rules")):  # it costs a millisecond to read all of it
             return
-        leaving = _Joined.of(record)
+        leaving = _Joined.of(Endpoint(record))
         if leaving is None:
             return
         wanted = {rule for other in self._beside(leaving) for rule in other.sandbox_plan.rules}
@@ -143,7 +144,7 @@ class SandboxSync:
         rules = tuple(rule for rule in sandbox_plan.rules if rule not in wanted)
         try:
             async with self._sandboxes.hold(leaving.sandbox):
-                altname = alternative_name(leaving.attachment_id)
+                altname = leaving.endpoint.altname
                 taken = await self._kernel.withdraw(leaving.sandbox, altname, replace(sandbox_plan, rules=rules))
         except KernelError as exc:
             log.warning("endpoint.not_withdrawn", endpoint_id=leaving.id, error=str(exc))
@@ -153,16 +154,14 @@ class SandboxSync:
     def _beside(self, joined: _Joined) -> Iterator[_Joined]:
         """Yield the other endpoints of a sandbox."""
         for record in self._store.endpoints_in_sandbox(str(joined.sandbox)):
-            other = _Joined.of(record)
+            other = _Joined.of(Endpoint(record))
             if other is not None and other.id != joined.id:
                 yield other
 
     async def _sync(self, joined: _Joined) -> None:
         # of two links at once, each would find the same routing table free
         async with self._sandboxes.hold(joined.sandbox):
-            done = await self._kernel.sync_sandbox(
-                joined.sandbox, alternative_name(joined.attachment_id), joined.sandbox_plan
-            )
+            done = await self._kernel.sync_sandbox(joined.sandbox, joined.endpoint.altname, joined.sandbox_plan)
         if done is None:
             return
         if done:
@@ -172,7 +171,7 @@ class SandboxSync:
             watch.cancel()
 
     async def run(self) -> None:
-        """Settle what is joined already, then watch, for as long as it is not cancelled."""
+        """Sync the sandboxes of joined endpoints, then watch, until cancelled."""
         ids = [record.id for record in self._store.endpoints() if record.phase is Phase.JOINED]
         self._needy.update(ids)  # until they have been planned, which takes a while
         async with asyncio.TaskGroup() as tasks:
@@ -182,7 +181,7 @@ class SandboxSync:
                 self._watch(endpoint_id, tasks.create_task(self._follow(endpoint_id, has_departed=False)))
 
     async def _take_up(self, ids: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
-        """Settle what an earlier run of the daemon has joined, a few at once.
+        """Sync the sandboxes of endpoints that the previous run joined, a few at once.
 
         A link that is in the host namespace yet is followed like that of a new endpoint, however long that takes.
         """
@@ -196,7 +195,7 @@ class SandboxSync:
             await asyncio.sleep(0)  # a plan takes a millisecond, and Docker's calls come first
             joined = self._find_needy(endpoint_id)
             if joined is not None:
-                if host_link_name(joined.attachment_id) in at_home:
+                if joined.endpoint.host_link in at_home:
                     self._wanted.put_nowait(endpoint_id)
                 else:
                     await slots.acquire()
@@ -204,10 +203,14 @@ class SandboxSync:
                     watch.add_done_callback(lambda _: slots.release())
                     self._watch(endpoint_id, watch)
 
+    def _find_joined(self, endpoint_id: EndpointId) -> _Joined | None:
+        record = self._store.find_endpoint(endpoint_id)
+        return None if record is None else _Joined.of(Endpoint(record))
+
     def _find_needy(self, endpoint_id: EndpointId) -> _Joined | None:
         """Return an endpoint whose sandbox needs something; one that needs nothing is forgotten."""
         try:
-            joined = _Joined.of(self._store.find_endpoint(endpoint_id))
+            joined = self._find_joined(endpoint_id)
             if joined is not None and not joined.sandbox_plan.is_empty:
                 return joined
         except Exception:  # a bug with one endpoint must not keep the others from being synced, nor go unseen
@@ -235,16 +238,16 @@ class SandboxSync:
             has_departed: The link has left the host namespace already.
         """
         try:
-            joined = _Joined.of(self._store.find_endpoint(endpoint_id))
+            joined = self._find_joined(endpoint_id)
             if joined is not None and not has_departed:
-                await self._kernel.wait_departed(host_link_name(joined.attachment_id))
-            joined = _Joined.of(self._store.find_endpoint(endpoint_id))
+                await self._kernel.wait_departed(joined.endpoint.host_link)
+            joined = self._find_joined(endpoint_id)
             if joined is None:
                 self.forget(endpoint_id)
                 return
             is_gateway = endpoint_id in self._gateways
             placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
-            altname = alternative_name(joined.attachment_id)
+            altname = joined.endpoint.altname
             placed = await self._kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
             if not placed and self._kernel.is_namespace(joined.sandbox):  # else the container is gone already
                 log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)

@@ -88,7 +88,7 @@ async def test_a_process_that_is_not_to_be_looked_at(sandbox: Namespace, staging
 
 
 async def test_processes_that_are_not_to_be_trusted(sandbox: Namespace, tmp_path: Path) -> None:
-    """Where others are than are seen, a link in a namespace that is mounted is in use, and nothing else is said."""
+    """If not all processes are visible, a link in a mounted namespace counts as in use, and no more is concluded."""
     show(tmp_path / "proc", os.getpid())
     kernel = Kernel(reply_limit_s=5.0, processes=tmp_path / "proc")
     add_marked_link(sandbox)

@@ -65,7 +65,7 @@ def add_link(namespace: Namespace) -> None:
 
 
 async def is_abandoned(kernel: Kernel, record: EndpointRecord = RECORD) -> bool:
-    """Tell what is said of the endpoint."""
+    """Return whether the endpoint counts as abandoned."""
     return await find_abandoned(kernel, [record]) == (record,)
 
 

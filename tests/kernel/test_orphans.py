@@ -52,7 +52,7 @@ async def look_twice(audit: OrphanAudit) -> None:
 
 
 async def test_what_one_look_sees(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It is in the making, or being removed, by another runtime; what is gone again was never anybody's."""
+    """Another runtime is creating or removing it; what has gone by the next look is not reported."""
     audit = OrphanAudit(store, kernel, tmp_path / "run")
     for _ in range(2):
         reserve(RESERVATIONS / "lan", "10.1.2.3", "somebody")

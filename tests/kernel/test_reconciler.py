@@ -52,7 +52,7 @@ async def test_rounds_are_counted(engine: FakeEngine, daemon: Daemon) -> None:
 
 
 async def test_a_network_that_cannot_be_ours(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
-    """It is said once, not in each round; the others are looked after."""
+    """It is logged once, not in each round; the others are handled."""
     await store.put_engine_identity(engine.identity)
     engine.networks[OTHER] = {**network(OTHER), "Options": {"cni.nonsense": "yes"}}
     with structlog.testing.capture_logs() as said:

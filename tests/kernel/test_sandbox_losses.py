@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Nothing that plugins made in staging is lost without a word: it reaches the sandbox, or it is refused."""
+"""Nothing that plugins made in staging is lost silently: it reaches the sandbox, or it is refused."""
 
 import re
 import socket

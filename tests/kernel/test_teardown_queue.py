@@ -58,7 +58,7 @@ class Clumsy(Slow):
 
 
 class Sulky(Slow):
-    """A tear down that fails until it is said not to."""
+    """A teardown that fails until it is allowed to complete."""
 
     is_sulky = True
 
@@ -97,7 +97,7 @@ class Walled(Slow):
 
 
 class Docker:
-    """Wants something, until it is said not to; nothing ever of the second endpoint."""
+    """Is busy until the test says that it is quiet; never about the second endpoint."""
 
     def __init__(self) -> None:
         self.quiet_for = 0.0
@@ -278,7 +278,7 @@ async def test_what_has_changed_since(store: Store, kernel: Kernel, tmp_path: Pa
 async def test_a_record_that_was_not_the_latest(
     store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path
 ) -> None:
-    """An endpoint in the making, according to its record, on which a container runs is joined; others are owed."""
+    """A PENDING endpoint on which a container runs becomes joined; the teardowns of others are pending."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.PENDING, boot_id=BOOT))
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")

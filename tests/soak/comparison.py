@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The machine held against the model; pure. Each difference is a line that a person can read."""
+"""Compares the machine with the model; pure. Each difference is a line that a person can read."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

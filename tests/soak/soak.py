@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The soak itself: rounds of operations and kills, the model carried along, and the machine held against it."""
+"""The soak itself: rounds of operations and kills; the model follows, and the machine is compared with it."""
 
 import time
 from collections import Counter

@@ -106,7 +106,7 @@ def test_no_configuration_of_the_networks_name(scene: Scene) -> None:
 
 
 def test_a_malformed_file_hides_nothing(scene: Scene) -> None:
-    """A broken file is named with line and column by whoever looks in vain, and keeps nobody from the good ones."""
+    """An error names a broken file with line and column; other files are not affected."""
     broken = scene.file("00-broken.conflist", '{\n  "name": "broken",\n  "plugins" [\n')
     subnet = scene.subnet()
     assert reaches(scene.run(scene.network(scene.configure(bridge(subnet)))), subnet.gateway)

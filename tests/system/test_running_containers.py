@@ -58,7 +58,7 @@ def change_records(lab: Lab, **changes: object) -> None:
         ({"phase": "pending", "snapshot": None, "sandboxKey": None}, "endpoint.outdated"),
         ({"phase": "ready", "sandboxKey": None}, "endpoint.in_use"),
     ],
-    ids=["in the making", "before its join"],
+    ids=["being created", "before its join"],
 )
 def test_a_record_that_was_not_the_latest(private_scene: Scene, older: dict[str, object], said: str) -> None:
     """What was written last was lost, or an older export came back: what runs is not undone, and goes in the end."""

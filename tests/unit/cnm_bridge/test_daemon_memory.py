@@ -13,6 +13,7 @@ from typing import Final
 from cnm_bridge.daemon import assemble
 from cnm_bridge.endpoints.unpublishable_ports import Unpublished
 from cnm_bridge.errors import CannotPublish
+from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.settings import Settings
 from cnm_bridge.wire import ProgramExternalConnectivity
@@ -102,7 +103,7 @@ async def test_nothing_is_kept_of_an_endpoint_that_is_gone(tmp_path: Path) -> No
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED):
         await store.put_endpoint(replace(joined, phase=phase))
     await daemon.port_publisher.load()
-    daemon.sandbox_sync.join(joined)
+    daemon.sandbox_sync.join(Endpoint(joined))
     assert daemon.sandbox_sync._wanted.get_nowait() == joined.id  # as `run` does
     daemon.sandbox_sync.become_gateway(joined.id)
     request = ProgramExternalConnectivity(network_id=joined.network_id, endpoint_id=joined.id, ports=())

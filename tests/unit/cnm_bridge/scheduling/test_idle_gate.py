@@ -10,7 +10,7 @@ from cnm_bridge.scheduling.idle_gate import IdleGate
 
 
 class Docker:
-    """Wants something, until it is said not to."""
+    """Is busy until the test says that it is quiet."""
 
     quiet_for = 0.0
 
