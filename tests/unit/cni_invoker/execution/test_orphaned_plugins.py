@@ -71,12 +71,16 @@ class Scene:
         return {name: int(pid) for name, pid in (line.split() for line in lines if line.count(" ") == 1)}
 
     def start(self, *plugins: str, expect: set[str]) -> None:
-        """Start a runtime, and wait until these processes are there."""
+        """Start a runtime, and wait until these processes exist and the plugin's process ID is recorded."""
         self._runtime = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(self.directory), CONTAINER_ID, *plugins],
             env={**os.environ, "LOG": str(self._log), "PYTHONPATH": str(Path(__file__).parents[4])},
         )
-        wait_until(lambda: self.pids.keys() >= expect)
+        wait_until(lambda: self.pids.keys() >= expect and self._is_recorded())
+
+    def _is_recorded(self) -> bool:
+        """Return whether the runtime wrote the process ID, which it does while the plugin already runs."""
+        return all(len(file.read_text().splitlines()) > 1 for file in self.running.iterdir())
 
     @property
     def running(self) -> Path:
