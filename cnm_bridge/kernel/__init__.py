@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Namespaces, links and what is on them: records in, records out.
+"""Network namespaces, and the links, addresses and routes in them, as records.
 
-The only user of netlink and of pyroute2. Knows no Docker, CNI, database or HTTP. `Kernel` is the way in.
+The only room that uses netlink and pyroute2; the rooms above call `Kernel`. It does not know Docker, CNI, the database
+or HTTP.
 """
 
-import cnm_bridge.kernel.netlink.pyroute2_in_parts  # noqa: F401 - before all that imports parts of it
+import cnm_bridge.kernel.netlink.pyroute2_in_parts  # noqa: F401 - must precede every import of pyroute2
 
 # isort: split
 from cnm_bridge.kernel.facade import WATCHES_AT_ONCE, Kernel

@@ -45,24 +45,24 @@ __all__ = ["WATCHES_AT_ONCE", "Kernel"]
 _NOTHING_ELSE: Final = Observation()
 
 _AT_ONCE: Final = 8
-"""How many threads work at once: each has up to four descriptors open."""
+"""Concurrent worker threads; each has up to four descriptors open."""
 
 WATCHES_AT_ONCE: Final = 8
-"""How many threads watch sandboxes besides; who waits for the past should leave some to what happens now."""
+"""Additional threads that watch sandboxes. Syncs of the previous run's endpoints should leave some of them free."""
 
 T = TypeVar("T")
 
 
 class Kernel:
-    """Staging namespaces, and the links that leave them and come back.
+    """Creates staging namespaces, and moves links out of them and back.
 
-    The namespace it is made in is the host's from then on. Calls for different endpoints may run at the same time,
-    calls for the same one must not: the endpoint's lock is the caller's. Every call may be repeated, also after it was
-    interrupted at any point. A cancelled call has ended, one way or the other, when its cancellation is raised.
+    The namespace of the thread that creates this object is the host namespace. Calls for different endpoints may run
+    concurrently; for one endpoint the caller must hold its lock. Every call is idempotent and may be repeated after an
+    interruption at any point. When `CancelledError` is raised, the work of the call has ended.
 
     Args:
-        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
-        processes: Where processes are looked for.
+        reply_limit_s: Time limit of one netlink reply, in seconds.
+        processes: The directory to find processes in.
     """
 
     def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
@@ -78,73 +78,73 @@ class Kernel:
     async def create_staging(
         self, path: Path, ifname: str = "eth0", observation: Observation = _NOTHING_ELSE
     ) -> Baseline:
-        """Make sure that a network namespace is mounted at `path`, ready for CNI ADD.
+        """Ensure that a network namespace is mounted at `path`, ready for CNI ADD.
 
-        In a new one `lo` is up and duplicate address detection is off. One that is there already stays as it is.
+        In a new namespace `lo` is up and duplicate address detection is off. An existing one is not changed.
 
         Args:
-            path: A file of its own; missing parent directories are made for root alone.
-            ifname: What the link will be called there.
-            observation: What `take_out` is to look at besides the ordinary.
+            path: The file to mount it on; missing parent directories are created with access for root only.
+            ifname: The name that the link will have in it.
+            observation: What `take_out` captures in addition.
 
         Returns:
-            What `take_out` compares with.
+            The baseline for `take_out`.
 
         Raises:
-            KernelError: Nothing is at `path` then, or the namespace is there and cannot be read.
+            KernelError: The namespace could not be created, and nothing is at `path`; or it exists and cannot be read.
         """
         return await self._run(partial(self._make_staging, path, ifname, observation))
 
     def _make_staging(self, path: Path, ifname: str, observation: Observation) -> Baseline:
         ensure_namespace(path, host=self._host)
         with attempt("read", str(path)), open_namespace(path) as fd:
-            enter(fd, host=self._host)  # one that was there already was not entered
+            enter(fd, host=self._host)  # ensure_namespace enters only a namespace that it creates
             return take_baseline(observation, ifname)
 
     def is_namespace(self, path: Path) -> bool:
-        """Return whether a network namespace is mounted at `path`; at once."""
+        """Return whether a network namespace is mounted at `path`. Does not block."""
         return is_namespace(path)
 
     async def remove_staging(self, path: Path) -> None:
-        """Unmount the namespace at `path` and remove the file; nothing there is success.
+        """Unmount the namespace at `path` and remove the file, if they exist.
 
-        Virtual links in it are destroyed with it, physical ones fall back to the machine's first namespace; the kernel
-        does both in its own time.
+        The kernel then asynchronously destroys the virtual links in it and moves physical links to the initial network
+        namespace.
 
         Raises:
-            KernelError: The file system refused.
+            KernelError: The unmount or the removal failed.
         """
         await self._run(partial(remove_namespace, path))
 
     async def take_out(
         self, path: Path, ifname: str, *, host_name: str, altname: str, baseline: Baseline | None = None
     ) -> Snapshot:
-        """Take the snapshot of a link and move it from its staging namespace to the host's.
+        """Take the snapshot of a link and move the link from its staging namespace to the host namespace.
+
+        After a failure the link is in the staging namespace under `ifname`; it may be down.
 
         Args:
             path: The staging namespace.
-            ifname: What the link is called there.
-            host_name: What to call it in the host namespace, where it never has another name; at most 15 bytes.
-            altname: The alternative name by which `bring_back` knows it again, the endpoint's own; at most 127 bytes.
-
-            baseline: What `create_staging` gave.
+            ifname: The name of the link in it.
+            host_name: The name of the link in the host namespace, at most 15 bytes.
+            altname: The alternative name by which `bring_back` finds the link, at most 127 bytes; unique.
+            baseline: The value that `create_staging` returned.
 
         Returns:
-            What the plugins had left, before the link lost its addresses and routes.
+            What the plugins left, read before the move removes the link's addresses and routes.
 
         Raises:
             NamespaceMissing: Nothing is mounted at `path`.
-            LinkMissing: It has no link `ifname`.
-            NameTaken: The host namespace has a link of one of the names.
-            NotCarriable: There is something that a snapshot cannot hold, such as a further link.
-            KernelError: Anything else that the kernel refuses.
-                After a failure the link is in staging under `ifname`, down if it was already on its way.
+            LinkMissing: The namespace has no link `ifname`.
+            NameTaken: The host namespace has a link with one of the names.
+            NotCarriable: The namespace has something that a snapshot cannot hold, such as a second link.
+            KernelError: The kernel refused a step.
         """
         baseline = baseline or Baseline(observation=_NOTHING_ELSE, ifname=ifname, values={})
         return await self._run(partial(self._mover(path, ifname, altname).out, host_name, baseline))
 
     async def wait_departed(self, host_name: str) -> None:
-        """Wait until the link called `host_name` is not in the host namespace any more, however long that takes.
+        """Wait, without a time limit, until the link `host_name` has left the host namespace.
 
         Raises:
             KernelError: Links cannot be watched.
@@ -153,15 +153,16 @@ class Kernel:
             await self._departures.wait(host_name)
 
     async def wait_placed(self, sandbox: Path, altname: str, placement: Placement, limit_s: float) -> bool:
-        """Wait until libnetwork is done with a link in its sandbox, and tell whether it is.
-
-        A cancelled wait is over at once.
+        """Wait until libnetwork has configured a link in its sandbox. A cancellation ends the wait immediately.
 
         Args:
             sandbox: The container's namespace.
-            altname: What `take_out` marked the link with.
-            placement: What there is when it is done.
-            limit_s: For how long, in seconds.
+            altname: The alternative name that `take_out` gave the link.
+            placement: The state that libnetwork leaves.
+            limit_s: The time limit, in seconds.
+
+        Returns:
+            Whether libnetwork has configured it within the limit.
 
         Raises:
             KernelError: The namespace cannot be read.
@@ -175,35 +176,35 @@ class Kernel:
             os.close(stop_fd)
 
     async def sync_sandbox(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
-        """Bring into a sandbox what it lacks.
+        """Add to a sandbox what it lacks of the plan.
 
         Args:
             sandbox: The container's namespace.
-            altname: What `take_out` marked the link with, by which it is found whatever it is called there.
-            sandbox_plan: What is to be there.
+            altname: The alternative name that `take_out` gave the link; its name in the sandbox does not matter.
+            sandbox_plan: What the sandbox must have.
 
         Returns:
-            What was missing, in words; empty where nothing was, None where the link is not in the sandbox.
+            What was missing, in words; empty if nothing was, None if the link is not in the sandbox.
 
         Raises:
-            SandboxNotSynced: Something could not be done; the rest is.
+            SandboxNotSynced: Some of it could not be added; the rest has been.
             KernelError: The namespace cannot be read.
         """
         return await self._run(partial(self._session(sandbox, altname).sync, sandbox_plan))
 
     async def withdraw(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
-        """Take away from a sandbox what `sync_sandbox` added and what would stay when the link goes: policy rules.
+        """Remove the policy rules that `sync_sandbox` added: the kernel does not remove them with the link.
 
         Args:
-            sandbox: The container's namespace; one that is gone is fine, as is one without the link.
-            altname: What `take_out` marked the link with.
-            sandbox_plan: What `sync_sandbox` received; the rules that are to go.
+            sandbox: The container's namespace. Nothing is done if it does not exist or the link is not in it.
+            altname: The alternative name that `take_out` gave the link.
+            sandbox_plan: The plan that `sync_sandbox` received.
 
         Returns:
-            Those that were there, in words.
+            The rules that have been removed, in words.
 
         Raises:
-            KernelError: The namespace cannot be read, or a rule not be removed.
+            KernelError: The namespace cannot be read, or a rule cannot be removed.
         """
         return await self._run(partial(self._session(sandbox, altname).withdraw, sandbox_plan))
 
@@ -217,38 +218,38 @@ class Kernel:
         sandbox: Path | None,
         addresses: tuple[IpInterface, ...] | None,
     ) -> LinkLocation:
-        """Put everything where CNI DEL needs it: the link in its staging namespace, with its addresses.
+        """Prepare CNI DEL: move the link back to its staging namespace and give it its addresses.
 
-        The namespace is created again at `path` if it is gone. If the link is gone a veth replaces it, because plugins
-        undo what they find: bridge and ptp remove the masquerading of the addresses on the link.
+        A missing namespace is created again. A veth replaces a missing link, because plugins undo what they find:
+        bridge and ptp remove the masquerading of the addresses on the link.
 
         Args:
             path: The staging namespace.
-            ifname: What to call the link there.
-            host_name: What `take_out` called it in the host namespace.
-            altname: What `take_out` marked it with.
-            sandbox: The sandbox to search, None if there is none; it need not exist any more.
+            ifname: The name of the link in it.
+            host_name: The name that `take_out` gave the link in the host namespace.
+            altname: The alternative name that `take_out` gave it.
+            sandbox: The sandbox to search, None if there is none; it may have been removed.
             addresses: The addresses that the link must have, in the order of the CNI result; None leaves them
-                unchanged, because there is no result.
+                unchanged.
 
         Returns:
-            Where the link was: after this call it is in staging.
+            Where the link was found.
 
         Raises:
-            KernelError: The partial work stays; a later call resumes from there.
+            KernelError: A step failed. What has been done stays; a later call resumes.
         """
         return await self._run(partial(self._mover(path, ifname, altname).back, host_name, sandbox, addresses))
 
     async def look_at_staged(self, path: Path, ifname: str) -> Snapshot:
-        """Return what a link has that is in its staging namespace: its state and its addresses, and no more.
+        """Return a snapshot of the link in its staging namespace, with its state and addresses only.
 
         Args:
             path: The staging namespace.
-            ifname: What the link is called there.
+            ifname: The name of the link in it.
 
         Raises:
             NamespaceMissing: Nothing is mounted at `path`.
-            KernelError: It has no such link, or the kernel refused.
+            KernelError: The namespace has no such link, or the kernel refused.
         """
         return await self._run(self._mover(path, ifname, altname="").look)
 
@@ -261,9 +262,9 @@ class Kernel:
         return await self._run(partial(list_host_links, reply_limit_s=self._reply_limit_s))
 
     async def delete_host_link(self, link: Link, altname: str) -> None:
-        """Delete a virtual link of the host namespace, found by `host_links`; one that is gone is fine.
+        """Delete a virtual link that `host_links` returned, if it still exists.
 
-        A physical one stays, and loses its alternative name `altname`.
+        A physical link is kept and loses its alternative name `altname`.
 
         Raises:
             KernelError: The kernel refused.
@@ -271,10 +272,10 @@ class Kernel:
         await self._run(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
 
     async def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
-        """Return the alternative names of the links that are not in their sandboxes, as far as these exist.
+        """Return the alternative names of the links that are missing from their sandboxes.
 
         Args:
-            sandboxes: By alternative names, the paths of the sandboxes.
+            sandboxes: Alternative name → path of the sandbox. A sandbox that does not exist is ignored.
 
         Raises:
             KernelError: The kernel refused.
@@ -283,23 +284,23 @@ class Kernel:
         return await self._run(look)
 
     def distrust_processes(self) -> None:
-        """Conclude nothing any more from a process that is not seen: there are others than `/proc` shows.
+        """Record that `/proc` does not show all processes, because the daemon is in a PID namespace of its own.
 
-        So it is for a daemon in a PID namespace of its own. `altnames_in_use` gives those of all mounted namespaces
-        then, and `find_process_namespaces` is refused.
+        From then on `altnames_in_use` includes the links of all mounted namespaces, and `find_process_namespaces`
+        raises an error.
         """
         self._sees_processes = False
 
     async def altnames_in_use(self, staging: Path) -> frozenset[str]:
-        """Return the alternative names of all links in namespaces in which processes live, but the host's.
+        """Return the alternative names of all links in namespaces with processes, except the host namespace.
 
-        Where it is not to be seen in which they live: of all links that `altnames_mounted` gives.
+        If not all processes are visible, those that `altnames_mounted` returns are included.
 
         Args:
             staging: The directory of the staging namespaces.
 
         Raises:
-            KernelError: The kernel refused; there may be more.
+            KernelError: The kernel refused.
         """
         look = partial(
             altnames_in_use,
@@ -312,22 +313,22 @@ class Kernel:
         return found if self._sees_processes else found | await self.altnames_mounted(staging)
 
     async def altnames_mounted(self, staging: Path) -> frozenset[str]:
-        """Return the alternative names of all links in mounted namespaces, but the host's and those of staging.
+        """Return the alternative names of all links in mounted namespaces, except host and staging namespaces.
 
         Args:
             staging: The directory of the staging namespaces.
 
         Raises:
-            KernelError: The kernel refused; there may be more.
+            KernelError: The kernel refused.
         """
         look = partial(altnames_mounted, staging, host=self._host, reply_limit_s=self._reply_limit_s)
         return await self._run(look)
 
     async def find_process_namespaces(self) -> ProcessNamespaces:
-        """Look into all namespaces in which processes live, but the host's.
+        """Return the namespaces that have processes, and their links, except the host namespace.
 
         Raises:
-            KernelError: The kernel refused, or does not let us look at all processes.
+            KernelError: The kernel refused, or not all processes are visible.
         """
         if not self._sees_processes:
             raise KernelError(
@@ -339,20 +340,20 @@ class Kernel:
         return await self._run(look)
 
     def find_start(self, pid: int) -> int | None:
-        """Return when a process has started, in clock ticks since boot, None if there is none; at once.
+        """Return the start time of a process in clock ticks since boot, None if it does not exist. Does not block.
 
         Raises:
-            KernelError: It is not to be seen.
+            KernelError: `/proc` cannot be read.
         """
         with attempt("look at", f"process {pid}"):
             return find_start(pid, self._processes)
 
     async def gone_sandboxes(self, paths: Collection[str]) -> frozenset[str]:
-        """Return those of some sandboxes that Docker has removed, as far as that can be seen."""
+        """Return those of the given sandboxes that Docker has visibly removed."""
         return await self._run(partial(gone_sandboxes, paths))
 
     async def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
-        """Return the paths in a directory where namespaces are mounted, or were: everything there.
+        """Return all paths in a directory of namespaces, also of those that are no longer mounted.
 
         Raises:
             KernelError: The directory cannot be read.
@@ -360,7 +361,7 @@ class Kernel:
         return await self._run(partial(list_namespaces, directory))
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Do a piece of work in a thread of its own, when it is its turn."""
+        """Run `work` in a short-lived thread, at most `_AT_ONCE` at a time."""
         async with self._work:
             return await run_in_thread(work)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports of the host: whether a port is in use, and which are free. Tested by binding a socket and closing it.
+"""Tests whether ports of the host are free, by binding a socket and closing it.
 
 `portmap` does not check: it silently takes over a port that a program listens on.
 """
@@ -24,12 +24,12 @@ class HostPorts:
     """The ports of the namespace that the caller is in."""
 
     def find_obstacle(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> str | None:
-        """Return why a program could not have a port now, in the kernel's words; None if it could.
+        """Return the kernel's reason why a program could not bind a port now, None if it could.
 
         Args:
             protocol: `tcp`, `udp` or `sctp`.
-            host_ip: The address, None for all.
-            port: The port.
+            host_ip: The address to bind, None for all addresses.
+            port: The port number.
         """
         for family, address in _addresses(host_ip):
             try:
@@ -41,20 +41,20 @@ class HostPorts:
         return None
 
     def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
-        """Return a port that was free a moment ago, of those that the kernel itself gives to programs.
+        """Return a port of the kernel's ephemeral range that was free a moment ago.
 
         Raises:
-            OSError: There is none; or the host does not have the address.
+            OSError: No port is free, or the host does not have the address.
         """
         family, address = _addresses(host_ip)[0]
         try:
             return _bind(protocol, family, address, 0)
-        except _Unsupported:  # then no port of it is in use
+        except _Unsupported:  # so no program can use the port
             return _bind("tcp", family, address, 0)
 
 
 class _Unsupported(Exception):
-    """The kernel does not know the protocol or the family, so that no program can have a port of it."""
+    """The kernel does not support the protocol or the address family."""
 
 
 def _addresses(host_ip: IPv4Address | IPv6Address | None) -> tuple[tuple[socket.AddressFamily, str], ...]:
@@ -73,7 +73,7 @@ def _bind(protocol: str, family: socket.AddressFamily, address: str, port: int) 
         if family is socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if kind is socket.SOCK_STREAM:
-            # Connections of a program that is gone do not keep its port; one that listens does, also with this.
+            # Ignores connections left by a program that has ended. A listening socket still blocks the port.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((address, port))
         bound: int = sock.getsockname()[1]

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The snapshot of a staging namespace, and what cannot be a part of it."""
+"""Takes the snapshot of a staging namespace, and refuses what a snapshot cannot hold."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The snapshot, read from the kernel."""
+"""Reads a snapshot from the kernel."""
 
 from cnm_bridge.kernel.capture.unsupported import refuse_further_links, refuse_uncarriable
 from cnm_bridge.kernel.netlink.addresses import find_addresses
@@ -17,11 +17,11 @@ __all__ = ["capture"]
 
 
 def capture(netlink: Netlink, link: Link, baseline: Baseline, *, reply_limit_s: float) -> Snapshot:
-    """Return the snapshot of a link in the conversation's namespace, which is the calling thread's.
+    """Return the snapshot of a link; the calling thread and the netlink socket must be in its namespace.
 
     Raises:
         OSError: The kernel refused.
-        NotCarriable: There is something that a snapshot cannot hold.
+        NotCarriable: The namespace has something that a snapshot cannot hold.
     """
     refuse_further_links(list_links(netlink), link)
     if baseline.observation.thorough:

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Packet filter rules and IPsec: whether the namespace of the calling thread has any.
-
-Neither can be carried into another one.
-"""
+"""Detects packet filter rules and IPsec in the namespace of the calling thread; a snapshot cannot hold either."""
 
 import os
 import socket
@@ -32,7 +29,7 @@ _IPTABLES: Final = ("ip_tables_names", "ip6_tables_names", "arp_tables_names")
 
 
 def find_firewall(*, reply_limit_s: float) -> str | None:
-    """Tell, in words, which packet filter has rules or tables here; None where none has."""
+    """Return which packet filter has tables in this namespace, in words; None if none has."""
     if _has_any(NETLINK_NETFILTER, _GET_TABLES, _ANY_FAMILY, reply_limit_s):
         return "nftables tables"
     for file in _IPTABLES:
@@ -43,12 +40,12 @@ def find_firewall(*, reply_limit_s: float) -> str | None:
 
 
 def has_ipsec(*, reply_limit_s: float) -> bool:
-    """Return whether packets are encrypted or have to be here, by policies or states."""
+    """Return whether this namespace has IPsec policies or states."""
     return any(_has_any(NETLINK_XFRM, question, b"", reply_limit_s) for question in (_GET_POLICY, _GET_STATE))
 
 
 def _has_any(protocol: int, question: int, body: bytes, reply_limit_s: float) -> bool:
-    """Return whether a dump has anything in it; a kernel that does not know the question has not."""
+    """Return whether a dump has any entry; a kernel without this protocol or request has none."""
     try:
         conversation = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
     except OSError as exc:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a staging namespace may have and a snapshot has no place for: found, so that it is refused and not lost.
+"""Refuses what plugins may make in a staging namespace and a snapshot cannot hold: it would be lost silently.
 
-What concerns the link's own routes and qdisc is found where these are read.
+Unsupported routes and qdiscs of the link itself are refused where they are read.
 """
 
 from collections.abc import Iterator
@@ -32,17 +32,16 @@ _FALLBACKS: Final = {
     "sit0": "sit",
     "tunl0": "ipip",
 }
-"""Links that the kernel itself puts into a new namespace, down, depending on the modules that are loaded:
-their kinds."""
+"""Links that the kernel creates, down, in every new namespace, depending on the loaded modules: name → kind."""
 _LOOPBACK: Final = frozenset({"127.0.0.1/8", "::1/128"})
 _MULTICAST: Final = Path("/proc/thread-self/net/dev_mcast")
 
 
 def refuse_further_links(links: tuple[Link, ...], own: Link) -> None:
-    """Refuse links besides the container's own that plugins have made or use.
+    """Refuse any link besides the container's own and those of the kernel.
 
     Raises:
-        NotCarriable: The first of them.
+        NotCarriable: There is another link; the error names the first.
     """
     for link in links:
         name, kind = link.state.name, link.state.kind
@@ -52,11 +51,11 @@ def refuse_further_links(links: tuple[Link, ...], own: Link) -> None:
 
 
 def refuse_uncarriable(netlink: Netlink, link: Link, *, reply_limit_s: float) -> None:
-    """Refuse whatever else a snapshot would leave behind in the namespace of the calling thread.
+    """Refuse everything else in the namespace of the calling thread that a snapshot cannot hold.
 
     Raises:
         OSError: The kernel refused.
-        NotCarriable: All that was found.
+        NotCarriable: Something was found; the error lists all of it.
     """
     found = tuple(_uncarriable(netlink, link, reply_limit_s))
     if found:
@@ -90,5 +89,8 @@ def _uncarriable(netlink: Netlink, link: Link, reply_limit_s: float) -> Iterator
 
 
 def _is_joined_by_hand(columns: list[str], link: Link) -> bool:
-    """Tell whether a line of `dev_mcast` is about such an address: index, name, users, users of that kind, address."""
+    """Return whether a line of `dev_mcast` is a static entry of the link.
+
+    Columns: link index, link name, users, static users, address.
+    """
     return columns[0] == str(link.index) and columns[3] != "0"

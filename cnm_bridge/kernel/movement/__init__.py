@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Links on their way between staging namespace, host and sandbox."""
+"""Moves links between the staging namespace, the host namespace and the sandbox."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Tells when links have left the host namespace: libnetwork takes them into sandboxes without telling.
+"""Detects that links have left the host namespace: libnetwork moves them into sandboxes without notifying the driver.
 
-One netlink socket in the event loop, open only while somebody waits.
+Uses one netlink socket in the event loop, open only while a caller waits.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ __all__ = ["Departures"]
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
 _RECEIVE_BYTES: Final = 65536
 _AT_ONCE: Final = 4
-"""How many threads look for links at once."""
+"""Concurrent threads that look for a link."""
 
 
 class Departures:
     """Waits for links to leave the namespace of the event loop's thread.
 
     Args:
-        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+        reply_limit_s: Time limit of one netlink reply, in seconds.
     """
 
     def __init__(self, *, reply_limit_s: float) -> None:
@@ -43,7 +43,7 @@ class Departures:
         self._socket: socket.socket | None = None
 
     async def wait(self, name: str) -> None:
-        """Wait until there is no link `name`; at once where there is none.
+        """Wait until no link is called `name`; return immediately if none is.
 
         Raises:
             OSError: Links cannot be watched.
@@ -54,7 +54,7 @@ class Departures:
             self._waiting[departure] = name
             try:
                 self._open()
-                # in a thread: the kernel may be busy with other links, and the event loop must not wait for that
+                # in a thread, because the kernel may hold its routing lock for other links
                 has_left = not await self._look(name) or await departure
             finally:
                 del self._waiting[departure]
@@ -92,7 +92,7 @@ class Departures:
                 if exc.errno != ENOBUFS:  # the waiters receive the error
                     self._fail(exc)
                     return
-                self._tell(None, has_left=False)  # messages were lost: the waiters must look again
+                self._wake(None, has_left=False)  # messages were lost: the waiters must look again
                 continue
             self._take(data)
 
@@ -102,11 +102,11 @@ class Departures:
             length, kind, *_ = _HEADER.unpack_from(data, start)
             if kind == RTM_DELLINK:
                 message = Message(KINDS[kind], data[start + _HEADER.size : start + length])
-                self._tell(message.text("IFLA_IFNAME"), has_left=True)
+                self._wake(message.text("IFLA_IFNAME"), has_left=True)
             start += (length + 3) & ~3
 
-    def _tell(self, name: str | None, *, has_left: bool) -> None:
-        """Wake those who wait for a link, or all waiters if the name is None; with False they look again."""
+    def _wake(self, name: str | None, *, has_left: bool) -> None:
+        """Wake the waiters for a link, or all of them if the name is None; if `has_left` is False they look again."""
         for waiter, waited_for in self._waiting.items():
             if name in {None, waited_for} and not waiter.done():
                 waiter.set_result(has_left)

@@ -57,14 +57,14 @@ class LinkLocation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkMover:
-    """One link's way out or back; `Kernel` describes both.
+    """Moves one link. `Kernel` describes the methods.
 
     Attributes:
-        host: The namespace that Docker lives in.
-        path: The staging namespace.
-        ifname: What the link is called there.
-        altname: The alternative name by which it is known everywhere: a mark, a hyphen, the attachment's ID.
-        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+        host: The host namespace.
+        path: The path of the staging namespace.
+        ifname: The name of the link in staging.
+        altname: The alternative name of the link: a prefix, a hyphen, the attachment's ID.
+        reply_limit_s: Time limit of one netlink reply, in seconds.
     """
 
     host: NamespaceId
@@ -74,7 +74,7 @@ class LinkMover:
     reply_limit_s: float
 
     def out(self, host_name: str, baseline: Baseline) -> Snapshot:
-        """Take the snapshot and move the link to the host namespace, to be called `host_name` there."""
+        """Take the snapshot and move the link to the host namespace under the name `host_name`."""
         operation, subject = "move out", str(self)
         with attempt(operation, subject), self._at_home() as home_fd, self._in_staging() as (staging, _):
             link = find_link(staging, self.ifname)
@@ -83,8 +83,8 @@ class LinkMover:
             snapshot = capture(staging, link, baseline, reply_limit_s=self.reply_limit_s)
             if self.altname not in link.altnames:
                 add_altname(staging, link, self.altname)
-            # Renamed before it moves: given a name along with the move the kernel moves first, and the host's network
-            # services see another eth0 come up. This way, too, a name that is taken fails before anything has moved.
+            # The link is renamed before the move. In a combined request the kernel moves first, and the host's network
+            # services would see a second eth0 appear.
             rename_link(staging, link, host_name)
             try:
                 move_link(staging, link, home_fd)
@@ -96,14 +96,14 @@ class LinkMover:
         return snapshot
 
     def back(self, host_name: str, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None) -> LinkLocation:
-        """Find the link, or put a veth in its place, and give it exactly `addresses`."""
+        """Bring the link, or a veth that replaces it, into staging and give it exactly `addresses`."""
         with attempt("bring back", str(self)), self._at_home(), self._netlink() as home:
             ensure_namespace(self.path, host=self.host)
             with self._in_staging() as (staging, staging_fd):
                 where = self._retrieve(home, host_name, sandbox, staging, staging_fd)
                 link = get_link(staging, self.ifname)
                 if addresses is not None:
-                    if where is LinkLocation.STAGING:  # else there are none: they do not survive a move
+                    if where is LinkLocation.STAGING:  # otherwise it has none: a move removes them
                         remove_addresses(staging, link)
                     add_addresses(staging, link, addresses)
                 if link.state.kind is None and self.altname in link.altnames:
@@ -122,13 +122,13 @@ class LinkMover:
     def _retrieve(
         self, home: Netlink, host_name: str, sandbox: Path | None, staging: Netlink, staging_fd: int
     ) -> LinkLocation:
-        """Bring the link into staging under its name, from wherever it is."""
+        """Find the link and bring it into staging under its name; make a veth if it no longer exists."""
         at_home = find_link_by_altname(home, self.altname) or self._find_unmarked(home, host_name)
         if self._fetch(home, at_home, staging, staging_fd):
             return LinkLocation.HOST
         link = find_link_by_altname(staging, self.altname)
         if link is not None:
-            if link.state.name != self.ifname:  # interrupted on its way out
+            if link.state.name != self.ifname:  # `out` was interrupted
                 rename_link(staging, link, self.ifname)
             return LinkLocation.STAGING
         if sandbox is not None and self._fetch_from(sandbox, staging, staging_fd):
@@ -141,9 +141,9 @@ class LinkMover:
         return LinkLocation.GONE
 
     def _find_unmarked(self, home: Netlink, host_name: str) -> Link | None:
-        """Find the link in the host namespace by its name there: a container may have taken the alternative name off.
+        """Find the link in the host namespace by its name, because a container may have removed the alternative name.
 
-        One that is marked for another attachment belongs to that one, although it has the name that ours would have.
+        A link with the alternative name of another attachment belongs to that attachment.
         """
         link = find_link(home, host_name)
         mark = self.altname.rpartition("-")[0]
@@ -151,17 +151,17 @@ class LinkMover:
         return None if is_of_another else link
 
     def _fetch(self, source: Netlink, link: Link | None, staging: Netlink, staging_fd: int) -> bool:
-        """Move the link from the source's namespace into staging; False where it is not in the former."""
+        """Move the link from the source's namespace into staging; return False if the link is None."""
         if link is None:
             return False
         stand_in = find_link(staging, self.ifname)
-        if stand_in is not None:  # of an earlier call, which did not find the link
+        if stand_in is not None:  # from an earlier call that did not find the link
             delete_link(staging, stand_in)
         move_link(source, link, staging_fd, self.ifname)
         return True
 
     def _fetch_from(self, sandbox: Path, staging: Netlink, staging_fd: int) -> bool:
-        """Do the same from the namespace at `sandbox`, if there is one, and return to staging."""
+        """Move the link from the namespace at `sandbox`, if that exists; leave the thread in staging."""
         try:
             with open_namespace(sandbox) as fd:
                 is_own = namespace_id(fd) != self.host  # a container may be on the host's network
@@ -178,7 +178,7 @@ class LinkMover:
             enter(staging_fd, host=self.host)
 
     def _fetch_from_processes(self, staging: Netlink, staging_fd: int) -> bool:
-        """Fetch the link from any namespace that a process keeps alive, and return to staging.
+        """Move the link from any namespace that a process keeps alive; leave the thread in staging.
 
         A dockerd that was killed may have lost a container that is still running and whose sandbox is no longer
         mounted. Its link must be removed from there, because another endpoint may receive its address next.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is there of ours: links in the host namespace and in sandboxes, staging namespaces."""
+"""Finds this program's links in the host namespace and in sandboxes, and its staging namespaces."""
 
 import os
 import re
@@ -45,9 +45,9 @@ def list_host_links(*, reply_limit_s: float) -> tuple[Link, ...]:
 
 
 def delete_host_link(link: Link, altname: str, *, reply_limit_s: float) -> None:
-    """Delete a virtual link of the namespace that the calling thread is in, if it is still there under its name.
+    """Delete a virtual link of the namespace that the calling thread is in, if it still exists under its name.
 
-    A physical one stays, and loses `altname`, by which it was ours.
+    A physical link is kept and loses `altname`, which marks it as ours.
     """
     with attempt("delete", f"link {link.state.name}"), Netlink(reply_limit_s=reply_limit_s) as netlink:
         found = find_link(netlink, link.state.name)
@@ -60,12 +60,12 @@ def delete_host_link(link: Link, altname: str, *, reply_limit_s: float) -> None:
 
 
 def find_without_link(sandboxes: Mapping[str, str], *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
-    """Return the alternative names of the links that are not in their sandboxes; moves the calling thread there.
+    """Return the alternative names of the links that are missing from their sandboxes; moves the calling thread.
 
     Args:
-        sandboxes: By alternative names, the paths of the sandboxes; one that is gone is left out.
-        host: The host's namespace; a sandbox that is the host's has no link of ours.
-        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+        sandboxes: Alternative name → path of the sandbox. A sandbox that does not exist is ignored.
+        host: The host namespace. A sandbox that is the host namespace has none of our links.
+        reply_limit_s: Time limit of one netlink reply, in seconds.
     """
     gone = gone_sandboxes(sandboxes.values())
     there = ((name, Path(path)) for name, path in sandboxes.items() if path not in gone)
@@ -87,11 +87,11 @@ def _has_link(sandbox: Path, altname: str, host: NamespaceId, reply_limit_s: flo
 def altnames_in_use(
     staging: Path, *, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES
 ) -> frozenset[str]:
-    """Return the alternative names of all links in namespaces in which processes live, but the host's.
+    """Return the alternative names of all links in namespaces with processes, except the host namespace.
 
-    A container's do as long as it runs. They are found by its processes, wherever Docker has mounted its sandbox, and
-    whether that can be seen or not. Where the kernel does not let us look at each process, any of the mounted
-    namespaces may be that of a process, but those below `staging`. Moves the calling thread there.
+    A running container has processes, so its links are found wherever Docker has mounted its sandbox, even if that
+    mount is not visible. If some processes are not accessible, all mounted namespaces count, except those below
+    `staging`. Moves the calling thread to another namespace.
     """
     found: set[str] = set()
     with attempt("look at", str(processes)):
@@ -104,9 +104,9 @@ def altnames_in_use(
 
 
 def altnames_mounted(besides: Path, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
-    """Return the alternative names of all links in mounted namespaces, but the host's and those below `besides`.
+    """Return the alternative names of all links in mounted namespaces, except the host's and those below `besides`.
 
-    Moves the calling thread there.
+    Moves the calling thread to another namespace.
     """
     found: set[str] = set()
     for path in mounted_namespaces():
@@ -150,9 +150,9 @@ def gone_sandboxes(paths: Iterable[str]) -> frozenset[str]:
 
 
 def _gone_from(directory: str, wanted: set[str]) -> Iterator[str]:
-    """Yield the paths that are not in their directory any more; none if that cannot be listed."""
+    """Yield the paths that no longer exist in their directory; none if the directory cannot be listed."""
     try:
-        present = frozenset(os.listdir(directory))  # noqa: PTH208 - one look for all of them
+        present = frozenset(os.listdir(directory))  # noqa: PTH208 - one listing for all paths
     except OSError:
         return
     yield from (path for path in wanted if os.path.basename(path) not in present)  # noqa: PTH119

@@ -49,7 +49,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceId:
-    """What tells one network namespace from another, as long as both exist."""
+    """The identity of a network namespace, unique among those that exist at the same time."""
 
     device: int
     inode: int
@@ -63,7 +63,7 @@ def namespace_id(fd: int) -> NamespaceId:
 
 @contextmanager
 def current_namespace() -> Iterator[int]:
-    """Open the namespace of the calling thread for the length of the block."""
+    """Open the namespace of the calling thread and yield its descriptor, which is closed afterwards."""
     fd = os.open(_CURRENT, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd
@@ -73,10 +73,10 @@ def current_namespace() -> Iterator[int]:
 
 @contextmanager
 def open_namespace(path: Path) -> Iterator[int]:
-    """Open the namespace mounted at `path` for the length of the block.
+    """Open the namespace mounted at `path` and yield its descriptor, which is closed afterwards.
 
     Raises:
-        NamespaceMissing: There is none.
+        NamespaceMissing: No network namespace is mounted there.
     """
     fd = _find_namespace(path)
     if fd is None:
@@ -100,7 +100,7 @@ def enter(fd: int, *, host: NamespaceId) -> None:
     """Move the calling thread into an open namespace.
 
     Raises:
-        NamespaceRefused: It is the host's.
+        NamespaceRefused: It is the host namespace.
     """
     with attempt("enter", "namespace"):
         _call("setns", fd, _CLONE_NEWNET)
@@ -108,11 +108,11 @@ def enter(fd: int, *, host: NamespaceId) -> None:
 
 
 def ensure_namespace(path: Path, *, host: NamespaceId) -> None:
-    """Mount a new namespace at `path`, unless one is there; the calling thread stays in one that it makes.
+    """Mount a new namespace at `path` if none is mounted there, and leave the calling thread in the new one.
 
-    `lo` is up and links made or moved there do no duplicate address detection. The mount is the last step: what is
-    found at `path` is always complete. A plain file there, left by an interrupted call, is mounted over. Missing parent
-    directories are made for root alone. After a failure nothing is at `path`.
+    `lo` is up, and duplicate address detection is off for links that are created in it or moved to it. The mount is
+    the last step, so a namespace at `path` is always complete. A plain file left by an interrupted call is mounted
+    over. Missing parent directories are created with access for root only. After a failure nothing is at `path`.
     """
     if is_namespace(path):
         return
@@ -139,7 +139,7 @@ def remove_namespace(path: Path) -> None:
     """
     with attempt("remove namespace", str(path)):
         try:
-            while True:  # mounted twice is mounted over
+            while True:  # another mount may be below this one
                 _call("umount2", os.fsencode(path), _MNT_DETACH)
         except OSError as exc:
             if exc.errno not in {EINVAL, ENOENT}:  # EINVAL: not, or no longer, a mount point
@@ -149,7 +149,7 @@ def remove_namespace(path: Path) -> None:
 
 def _find_namespace(path: Path) -> int | None:
     try:
-        if not path.is_file():  # opening a device, a watchdog for one, may already do something
+        if not path.is_file():  # opening a device can have effects: a watchdog starts
             return None
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
@@ -165,23 +165,23 @@ def _find_namespace(path: Path) -> int | None:
 
 
 def _leave_host_alone(host: NamespaceId) -> None:
-    """Assert that the thread has left the host namespace: what follows must never happen there."""
+    """Refuse to continue in the host namespace."""
     with current_namespace() as fd:
         if namespace_id(fd) == host:
             raise NamespaceRefused("work in", "namespace", "it is the host's")
 
 
 def _bring_lo_up() -> None:
-    # one request by ioctl costs a fifth of a netlink conversation
+    # an ioctl costs a fifth of a netlink socket with one request
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _IFREQ_FLAGS.pack(b"lo", _IFF_UP))
 
 
 def _turn_dad_off() -> None:
-    """Spare the plugins that wait for duplicate address detection (ptp, macvlan) 1.5 to 2 seconds.
+    """Switch off duplicate address detection, for which ptp and macvlan would wait 1.5 to 2 seconds.
 
-    The larger of the link's own value, which starts as `default`, and `all` counts; both may come from the host by
-    net.core.devconf_inherit_init_net.
+    The kernel uses the larger of `all` and the link's own value, which starts as `default`. A new namespace may inherit
+    both from the host (net.core.devconf_inherit_init_net).
     """
     if has_ipv6():
         for scope in ("default", "all"):
@@ -189,7 +189,7 @@ def _turn_dad_off() -> None:
 
 
 def _call(function: str, *arguments: int | bytes | ctypes.c_ulong | None) -> None:
-    """Call a function of the C library that gives 0 or sets errno."""
+    """Call a function of the C library that returns 0 or sets errno."""
     if getattr(_libc, function)(*arguments) != 0:
         errno = ctypes.get_errno()
         raise OSError(errno, os.strerror(errno))

@@ -21,19 +21,18 @@ PROCESSES: Final = Path("/proc")
 def process_namespaces(
     *, besides: frozenset[NamespaceId], strict: bool = False, processes: Path = PROCESSES
 ) -> Iterator[tuple[NamespaceId, int]]:
-    """Open, one after the other, the namespaces in which processes live, but for those of `besides`.
+    """Open the namespaces of running processes one after another.
 
     Args:
-        besides: What is not looked for.
-        strict: Whether a process that the kernel does not let us look at is an error, raised after all others have been
-            looked at; otherwise it is left out.
+        besides: Namespaces to skip.
+        strict: Raise an error at the end if the kernel denied access to a process; otherwise such a process is ignored.
         processes: A directory like `/proc`.
 
     Yields:
-        What it is, and its descriptor, which is closed when the next one is asked for.
+        The identity of a namespace and its descriptor, which is closed before the next one is opened.
 
     Raises:
-        PermissionError: There is such a process.
+        PermissionError: `strict` is set and the kernel denied access to a process.
     """
     seen = set(besides)
     hidden: PermissionError | None = None
@@ -50,7 +49,7 @@ def process_namespaces(
                 if identity not in seen:
                     seen.add(identity)
                     yield identity, fd
-        except (FileNotFoundError, ProcessLookupError, NamespaceMissing):  # it has just ended
+        except (FileNotFoundError, ProcessLookupError, NamespaceMissing):  # the process has just ended
             continue
         except PermissionError as exc:
             hidden = exc
@@ -59,7 +58,7 @@ def process_namespaces(
 
 
 def altnames_inside(fd: int, *, host: NamespaceId, reply_limit_s: float) -> frozenset[str]:
-    """Return the alternative names of all links of an open namespace; moves the calling thread there."""
+    """Return the alternative names of all links of an open namespace; moves the calling thread into it."""
     enter(fd, host=host)
     with Netlink(reply_limit_s=reply_limit_s) as netlink:
         return frozenset(altname for link in list_links(netlink) for altname in link.altnames)
@@ -67,10 +66,10 @@ def altnames_inside(fd: int, *, host: NamespaceId, reply_limit_s: float) -> froz
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessNamespaces:
-    """The namespaces in which processes live, but for the host's.
+    """The namespaces of running processes, except the host namespace.
 
     Attributes:
-        namespaces: Which they are.
+        namespaces: Their identities.
         altnames: The alternative names of all links in them.
     """
 
@@ -89,10 +88,10 @@ class ProcessNamespaces:
 def find_process_namespaces(
     *, host: NamespaceId, reply_limit_s: float, processes: Path = PROCESSES
 ) -> ProcessNamespaces:
-    """Look into all namespaces in which processes live, but the host's; moves the calling thread there.
+    """Read all namespaces of running processes, except the host namespace; moves the calling thread.
 
     Raises:
-        KernelError: The kernel refused, or does not let us look at all processes.
+        KernelError: The kernel refused, or denied access to a process.
     """
     namespaces: set[NamespaceId] = set()
     altnames: set[str] = set()

@@ -21,11 +21,10 @@ def _carry_on() -> None: ...
 
 
 async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = _carry_on) -> T:
-    """Do `work` in a thread of its own and give what it returns or raises.
+    """Run `work` in a thread of its own and return or raise its outcome.
 
-    The thread has ended when this returns, in every case: a cancellation waits for it too and is raised afterwards, so
-    that nothing goes on behind the caller's back. A thread cannot be stopped from outside: the limit to its time is in
-    `work`, or `stop`, called on a cancellation, makes it end.
+    The thread has always ended when this function returns; a cancellation also waits for it. A thread cannot be stopped
+    from outside, so `work` must limit its own time, or `stop`, which a cancellation calls, must make it end.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[T] = loop.create_future()
@@ -49,4 +48,4 @@ async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = _ca
                 await asyncio.wait((ended,))
         raise cancelled from ended.exception()
     finally:
-        thread.join()  # its last instructions: the outcome is already here
+        thread.join()  # short: the outcome has arrived

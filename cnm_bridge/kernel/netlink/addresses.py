@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Addresses of a link: read them, and give it others in their place.
+"""Reads, adds and removes the addresses of a link.
 
-Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+Every function works in the namespace of the given netlink socket and raises `OSError` if the kernel refuses.
 """
 
 import struct
@@ -25,7 +25,7 @@ __all__ = ["add_addresses", "add_further_address", "find_addresses", "parse_addr
 _IFA_F_NODAD: Final = 0x02
 # IFA_F_HOMEADDRESS, IFA_F_PERMANENT, IFA_F_MANAGETEMPADDR, IFA_F_MCAUTOJOIN
 _LASTING_FLAGS: Final = 0x10 | 0x80 | 0x100 | 0x400 | NO_PREFIX_ROUTE
-_LIFETIMES: Final = struct.Struct("=4I")  # ifa_cacheinfo: seconds preferred and valid; two times of the kernel's own
+_LIFETIMES: Final = struct.Struct("=4I")  # ifa_cacheinfo: preferred and valid lifetime in seconds; two timestamps
 _FOR_EVER: Final = 0xFFFFFFFF
 
 
@@ -45,10 +45,10 @@ def remove_addresses(netlink: Netlink, link: Link) -> None:
 
 
 def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ...]) -> None:
-    """Add addresses in their order, without duplicate address detection.
+    """Add addresses in the given order, without duplicate address detection.
 
-    The thread must be in the link's namespace: IPv6 is switched on for the link where it is off. On a kernel without
-    IPv6 its addresses are passed over.
+    For an IPv6 address, enables IPv6 on the link, so the thread must be in the link's namespace. IPv6 addresses are
+    ignored if the kernel has no IPv6.
     """
     for address in addresses:
         is_ipv6 = isinstance(address, IPv6Interface)
@@ -65,7 +65,7 @@ def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ..
 
 
 def add_further_address(netlink: Netlink, link: Link, address: Address) -> None:
-    """Add an address as it was elsewhere, with all that a snapshot holds of it."""
+    """Add an address with all attributes that a snapshot holds."""
     wanted: list[tuple[str, int | str | bytes]] = [
         ("IFA_LOCAL", address.address.packed),
         ("IFA_ADDRESS", (address.peer or address.address).packed),
@@ -84,8 +84,8 @@ def add_further_address(netlink: Netlink, link: Link, address: Address) -> None:
 
 
 def parse_address(message: Message, link: Link) -> Address:
-    """Read what the kernel tells about an address of a link."""
-    # IFA_LOCAL is the link's own; IFA_ADDRESS is the peer's where there is one, else the same, and alone in IPv6
+    """Parse the kernel's message about an address of a link."""
+    # IFA_LOCAL is the link's address, IFA_ADDRESS the peer's or the same; IPv6 may have IFA_ADDRESS alone.
     address = message.address("IFA_ADDRESS")
     local = message.address("IFA_LOCAL") or address
     if local is None:

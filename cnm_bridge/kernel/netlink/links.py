@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Links: find, name, move, make and remove them, one netlink request each.
+"""Finds, renames, moves, creates and deletes links, with one netlink request each.
 
-Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+Every function works in the namespace of the given netlink socket and raises `OSError` if the kernel refuses.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class _Ipv6:
 
 
 class _AddressFamilies:
-    """What is asked for of IFLA_AF_SPEC, which pyroute2 reads by a function instead of a table."""
+    """The part of IFLA_AF_SPEC that is read; pyroute2 has a function for it instead of a table."""
 
     inet6 = _Ipv6
     nla_map = ((10, "AF_INET6", "inet6"),)
@@ -57,13 +57,13 @@ class _AddressFamilies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A link as it was found in a namespace.
+    """A link in a namespace.
 
     Attributes:
-        index: Its number there.
-        is_up: It is set up.
-        altnames: Its alternative names, which move along with it.
-        state: What it is.
+        index: Its index.
+        is_up: Whether it is administratively up.
+        altnames: Its alternative names, which it keeps when it moves to another namespace.
+        state: Its other properties.
     """
 
     index: int
@@ -73,7 +73,7 @@ class Link:
 
 
 def get_link(netlink: Netlink, name: str) -> Link:
-    """Return the link called `name`; ENODEV if there is none."""
+    """Return the link called `name`; raise ENODEV if there is none."""
     return _get(netlink, ("IFLA_IFNAME", name))
 
 
@@ -85,7 +85,7 @@ def find_link(netlink: Netlink, name: str) -> Link | None:
 def find_link_by_altname(netlink: Netlink, altname: str) -> Link | None:
     """Return the link that has `altname` among its alternative names, None if there is none."""
     link = _find(netlink, ("IFLA_ALT_IFNAME", altname))
-    return link if link is not None and altname in link.altnames else None  # the kernel looks at ordinary names too
+    return link if link is not None and altname in link.altnames else None  # the kernel also searches ordinary names
 
 
 def list_links(netlink: Netlink) -> tuple[Link, ...]:
@@ -94,14 +94,14 @@ def list_links(netlink: Netlink) -> tuple[Link, ...]:
 
 
 def has_token(netlink: Netlink, link: Link) -> bool:
-    """Return whether somebody has said how the addresses end that are made of what routers announce (`ip token`)."""
+    """Return whether the link has an IPv6 token, the host part of autoconfigured addresses (`ip token`)."""
     (message,) = netlink.request(RTM_GETLINK, {"index": link.index})
     ipv6 = Attributes(_AddressFamilies, message.find("IFLA_AF_SPEC") or b"").nested("AF_INET6")
     return ipv6 is not None and any(ipv6.find("IFLA_INET6_TOKEN") or b"")
 
 
 def rename_link(netlink: Netlink, link: Link, name: str) -> None:
-    """Take a link down and call it `name`: before Linux 6.2 a link that is up has to keep its name."""
+    """Take a link down and rename it: before Linux 6.2 a link that is up cannot be renamed."""
     netlink.request(RTM_NEWLINK, {"index": link.index, "flags": 0, "change": _IFF_UP})
     netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_IFNAME", name),))
 
@@ -113,7 +113,7 @@ def move_link(netlink: Netlink, link: Link, namespace_fd: int, name: str | None 
         netlink: A netlink socket in the namespace that the link is in.
         link: The link; its index may change.
         namespace_fd: The target namespace.
-        name: Its name there. The kernel moves it before it renames it: the old name may be visible there for a moment.
+        name: Its new name. The kernel moves the link first, so the old name may be visible for a moment.
     """
     names: Wanted = () if name is None else (("IFLA_IFNAME", name),)
     netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_NET_NS_FD", namespace_fd), *names))
@@ -126,12 +126,12 @@ def add_altname(netlink: Netlink, link: Link, altname: str) -> None:
 
 
 def remove_altname(netlink: Netlink, link: Link, altname: str) -> None:
-    """Take an alternative name from a link."""
+    """Remove an alternative name from a link."""
     netlink.request(RTM_DELLINKPROP, {"index": link.index}, _altname(altname))
 
 
 def make_veth(netlink: Netlink, name: str) -> None:
-    """Make a pair of veth links, both in this namespace and both down; the kernel names the other one."""
+    """Create a veth pair, both ends down and in this namespace; the kernel names the other end."""
     kind: Wanted = (("IFLA_LINKINFO", (("IFLA_INFO_KIND", "veth"),)),)
     netlink.request(RTM_NEWLINK, {}, (("IFLA_IFNAME", name), *kind), flags=NLM_F_CREATE | NLM_F_EXCL)
 
@@ -142,7 +142,7 @@ def delete_link(netlink: Netlink, link: Link) -> None:
 
 
 def parse_link(message: Message) -> Link:
-    """Read what the kernel tells about a link."""
+    """Parse the kernel's message about a link."""
     info = message.nested("IFLA_LINKINFO")
     properties = message.nested("IFLA_PROP_LIST")
     mac = message.find("IFLA_ADDRESS")

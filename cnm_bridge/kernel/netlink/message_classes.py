@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which of pyroute2's classes describes a message of rtnetlink.
+"""The pyroute2 class of each rtnetlink message that is used.
 
-pyroute2's own table imports the classes of all messages, and its sockets; these are a third of that.
+pyroute2's own table imports the classes of all messages and its sockets, three times as much.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Permanent neighbours of a link: find and set them.
+"""Finds and sets the permanent neighbours of a link.
 
-Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+Every function works in the namespace of the given netlink socket and raises `OSError` if the kernel refuses.
 """
 
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ __all__ = ["find_neighbours", "find_peculiar_neighbours", "set_neighbour"]
 _PERMANENT: Final = 0x80  # NUD_PERMANENT
 _NOARP: Final = 0x40  # NUD_NOARP
 _PROXY: Final = 0x08  # NTF_PROXY
-_GROUP: Final = 1  # in the first byte of an Ethernet address
+_GROUP: Final = 1  # the multicast bit in the first byte of an Ethernet address
 
 
 def find_neighbours(netlink: Netlink, link: Link) -> tuple[Neighbour, ...]:
-    """Return the permanent neighbours of a link, then what it answers for as a proxy."""
+    """Return the permanent neighbours of a link, followed by its proxy entries."""
     of_link = (("NDA_IFINDEX", link.index),)
     return tuple(
         _parse(message, proxy=bool(flags))
@@ -41,7 +41,7 @@ def find_neighbours(netlink: Netlink, link: Link) -> tuple[Neighbour, ...]:
 
 
 def find_peculiar_neighbours(netlink: Netlink, link: Link) -> Iterator[str]:
-    """Describe the entries that somebody made and that a `Neighbour` has no place for."""
+    """Describe the entries that plugins made and a `Neighbour` cannot represent."""
     for message in netlink.dump(RTM_GETNEIGH, {"family": AF_UNSPEC}, (("NDA_IFINDEX", link.index),)):
         if message.field("family") not in {AF_INET, AF_INET6} or message.field("ifindex") != link.index:
             continue
@@ -55,7 +55,7 @@ def find_peculiar_neighbours(netlink: Netlink, link: Link) -> Iterator[str]:
 
 
 def _is_made_noarp(message: Message, link: Link) -> bool:
-    """Return whether somebody has said that an address is not to be asked for: of groups the kernel says so itself."""
+    """Return whether an entry was set to NOARP; the kernel itself does that for multicast addresses only."""
     mac, address = message.find("NDA_LLADDR"), message.address("NDA_DST")
     if not message.field("state") & _NOARP or link.state.noarp or address is None:
         return False
@@ -63,7 +63,7 @@ def _is_made_noarp(message: Message, link: Link) -> bool:
 
 
 def set_neighbour(netlink: Netlink, link: Link, neighbour: Neighbour) -> None:
-    """Make an entry, in the place of one for the same address."""
+    """Add an entry, replacing one for the same address."""
     fields = {
         "family": AF_INET6 if isinstance(neighbour.address, IPv6Address) else AF_INET,
         "ifindex": link.index,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The root qdisc of a link: find one that is not the kernel's own choice, and set it.
+"""Finds and sets the root qdisc of a link, unless it is the kernel's default.
 
-Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+Every function works in the namespace of the given netlink socket and raises `OSError` if the kernel refuses.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _ROOT: Final = 0xFFFFFFFF  # TC_H_ROOT
 _ALONE: Final = frozenset({"bfifo", "codel", "fq", "fq_codel", "pfifo", "tbf"})
 """Kinds without classes, which the kernel accepts in the form in which it reports them."""
 _FILTERED: Final = frozenset({"fq_codel"})
-"""Those of them that can have filters all the same."""
+"""Those that can nevertheless have filters."""
 _UNDERSTOOD: Final = {
     *("TCA_KIND", "TCA_OPTIONS", "TCA_STATS", "TCA_STATS2", "TCA_XSTATS"),
     "12",  # TCA_HW_OFFLOAD: a state
@@ -32,10 +32,10 @@ _UNDERSTOOD: Final = {
 
 
 def find_qdisc(netlink: Netlink, index: int) -> Qdisc | None:
-    """Return the root qdisc of the link with that index, None if it is the kernel's default.
+    """Return the root qdisc of the link with this index, None if it is the kernel's default.
 
     Raises:
-        NotCarriable: There are several, or it has classes.
+        NotCarriable: There are several qdiscs, or the qdisc has classes, filters or unsupported attributes.
     """
     found = None
     for message in _set_by_somebody(netlink, index):
@@ -51,7 +51,7 @@ def find_qdisc(netlink: Netlink, index: int) -> Qdisc | None:
 
 
 def has_qdisc(netlink: Netlink, index: int, qdisc: Qdisc) -> bool:
-    """Return whether this is the root qdisc of the link of that index."""
+    """Return whether the link with this index has this root qdisc."""
     return any(
         message.field("parent") == _ROOT and _parse(message) == qdisc for message in _set_by_somebody(netlink, index)
     )
@@ -65,7 +65,7 @@ def set_qdisc(netlink: Netlink, link: Link, qdisc: Qdisc) -> None:
 
 
 def _set_by_somebody(netlink: Netlink, index: int) -> Iterator[Message]:
-    """Yield the qdiscs of a link that have a handle: what the kernel chooses itself has none."""
+    """Yield the qdiscs of a link that have a handle; the kernel's default has none."""
     for message in netlink.dump(RTM_GETQDISC, {"family": AF_UNSPEC}):
         if message.field("index") == index and message.field("handle"):
             yield message

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Routes through a link: read, add, replace, remove.
+"""Reads, adds, replaces and removes routes through a link.
 
-Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+Every function works in the namespace of the given netlink socket and raises `OSError` if the kernel refuses.
 """
 
 import struct
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 _LOCAL_TABLE: Final = 255
-_HEARD: Final = {1, 9}  # RTPROT_REDIRECT, RTPROT_RA: learnt from routers, which will announce them in the sandbox too
+_HEARD: Final = {1, 9}  # RTPROT_REDIRECT, RTPROT_RA: learnt from routers, and will be learnt in the sandbox again
 _RTNH_F_ONLINK: Final = 4
 _DEFAULTS: Final[dict[int, str]] = {AF_INET: "0.0.0.0", AF_INET6: "::"}  # noqa: S104 - a destination, nothing listens there
-_CACHE: Final = struct.Struct("=IIi")  # the beginning of rta_cacheinfo: the third word is what is left of a lifetime
+_CACHE: Final = struct.Struct("=IIi")  # the beginning of rta_cacheinfo; the third word is the remaining lifetime
 _UNDERSTOOD: Final = {
     *("RTA_TABLE", "RTA_DST", "RTA_GATEWAY", "RTA_VIA", "RTA_OIF", "RTA_PRIORITY", "RTA_PREFSRC", "RTA_METRICS"),
-    *("RTA_CACHEINFO", "RTA_PREF"),  # both are there of every IPv6 route, and are looked into
+    *("RTA_CACHEINFO", "RTA_PREF"),  # every IPv6 route has both; their values are checked
 }
 _BEYOND: Final = {
     "RTA_MULTIPATH": "several next hops",
@@ -57,10 +57,10 @@ _METRICS: Final = {"RTAX_MTU", "RTAX_ADVMSS"}
 
 
 def find_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
-    """Return the routes through a link, IPv4 first, without those that the kernel makes by itself.
+    """Return the routes through a link, IPv4 first.
 
-    Those are the routes of the table `local` to the link's addresses, and what routers have told; the routes of
-    addresses' prefixes are given.
+    Leaves out the table `local` and routes learnt from routers. The routes that the kernel adds for the prefixes of
+    addresses are included.
 
     Raises:
         NotCarriable: As in `parse_route`.
@@ -69,12 +69,12 @@ def find_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
 
 
 def find_plain_routes(netlink: Netlink, link: Link) -> tuple[Route, ...]:
-    """Return the same without those that a `Route` has no place for: in a sandbox, others may make what they want."""
+    """Return the same routes, without those that a `Route` cannot represent; other programs may add those."""
     return tuple(parse_route(message) for message in _made(netlink, link) if not _what_is_beyond(message))
 
 
 def find_routes_elsewhere(netlink: Netlink, link: Link) -> tuple[str, ...]:
-    """Describe the routes that somebody made and that do not lead through a link, e.g. `unreachable 10.9.0.0/16`."""
+    """Describe the routes that plugins made and that do not lead through a link, e.g. `unreachable 10.9.0.0/16`."""
     return tuple(
         f"{_TYPES.get(message.field('type'), 'route')} {_destination(message)}"
         for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC})
@@ -86,7 +86,7 @@ def find_routes_elsewhere(netlink: Netlink, link: Link) -> tuple[str, ...]:
 
 
 def find_places(netlink: Netlink, link: Link) -> Places:
-    """Return the places that routes have which do not lead through a link."""
+    """Return the table, destination and metric of each route that does not lead through a link."""
     places: dict[int, set[tuple[IpNetwork, int]]] = {}
     for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}):
         if message.field("family") in _DEFAULTS and message.number("RTA_OIF") != link.index:
@@ -96,7 +96,7 @@ def find_places(netlink: Netlink, link: Link) -> Places:
 
 
 def _made(netlink: Netlink, link: Link) -> Iterator[Message]:
-    # the kernel picks those of the link; one dump for all families does without IPv6 where that is off
+    # The kernel filters by link. A dump of all families also works without IPv6.
     for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC}, (("RTA_OIF", link.index),)):
         protocol = message.field("proto")
         of_address = protocol == BY_KERNEL and message.field("table") == _LOCAL_TABLE
@@ -106,18 +106,17 @@ def _made(netlink: Netlink, link: Link) -> Iterator[Message]:
 
 
 def has_default(netlink: Netlink, destination: IpNetwork) -> bool:
-    """Return whether the main table has a default route of the destination's family, through whichever link."""
+    """Return whether the main table has a default route of the destination's family, through any link."""
     family = _family(destination)
     messages = netlink.dump(RTM_GETROUTE, {"family": family}, (("RTA_TABLE", MAIN_TABLE),))
     return any(message.field("dst_len") == 0 and message.field("family") == family for message in messages)
 
 
 def parse_route(message: Message) -> Route:
-    """Read what the kernel tells about a route, IPv4 or IPv6.
+    """Parse the kernel's message about an IPv4 or IPv6 route.
 
     Raises:
-        NotCarriable: It has several next hops, an encapsulation, or whatever else a `Route` has no place for. Without
-            these it would be another route.
+        NotCarriable: It has several next hops, an encapsulation, or anything else that a `Route` cannot represent.
     """
     destination, metrics = _destination(message), message.nested("RTA_METRICS")
     beyond = _what_is_beyond(message)
@@ -139,17 +138,17 @@ def parse_route(message: Message) -> Route:
 
 
 def add_route(netlink: Netlink, link: Link, route: Route) -> None:
-    """Add a route; EEXIST where its table has one to this destination with this metric."""
+    """Add a route; raise EEXIST if its table has one with this destination and metric."""
     _send(netlink, RTM_NEWROUTE, link, route, NLM_F_CREATE | NLM_F_EXCL)
 
 
 def replace_route(netlink: Netlink, link: Link, route: Route) -> None:
-    """Put a route in the place of the one that its table has to this destination with this metric."""
+    """Replace the route with the same table, destination and metric."""
     _send(netlink, RTM_NEWROUTE, link, route, NLM_F_CREATE | NLM_F_REPLACE)
 
 
 def remove_route(netlink: Netlink, link: Link, route: Route) -> None:
-    """Remove a route; ESRCH where there is none like it."""
+    """Remove a route; raise ESRCH if it does not exist."""
     _send(netlink, RTM_DELROUTE, link, route, 0)
 
 
@@ -163,7 +162,7 @@ def _destination(message: Message) -> IpNetwork:
 
 
 def _what_is_beyond(message: Message) -> tuple[str, ...]:
-    """Give, in words, what a route has that a `Route` has no place for."""
+    """Return, in words, the attributes of a route that a `Route` cannot represent."""
     attributes = sorted(message.names() - _UNDERSTOOD)
     beyond = [_BEYOND.get(attribute, f"attribute {attribute}") for attribute in attributes]
     if message.field("tos"):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Policy rules of a namespace: find those that somebody made, and make them in another namespace.
+"""Finds the policy rules that plugins made, and adds them to another namespace.
 
-Every function works in the namespace of the conversation it is given and raises `OSError` where the kernel refuses.
+Every function works in the namespace of the given netlink socket and raises `OSError` if the kernel refuses.
 """
 
 import struct
@@ -21,10 +21,10 @@ from cnm_bridge.kernel.records.extras import Rule
 __all__ = ["add_rule", "find_removed_rules", "find_rules", "in_sandbox", "remove_rule"]
 
 _HEADER: Final = struct.Struct("=8BI")  # fib_rule_hdr: the flags are last
-_FIXED_FLAGS: Final = 0x2  # FIB_RULE_INVERT; the others tell whether links and targets exist at the moment
+_FIXED_FLAGS: Final = 0x2  # FIB_RULE_INVERT; the others show whether links and targets exist at the moment
 _ATTRIBUTE: Final = struct.Struct("=HH")
 _TABLE_FIELD: Final = 4
-_TABLE_ELSEWHERE: Final = 252  # RT_TABLE_COMPAT: a number that has no room in the header, only in the attribute
+_TABLE_ELSEWHERE: Final = 252  # RT_TABLE_COMPAT: the number exceeds the header's byte, see the attribute
 _FRA_PRIORITY: Final = 6
 _FRA_TABLE: Final = 15
 _LINK_NAMES: Final = {3, 17}  # FRA_IIFNAME, FRA_OIFNAME
@@ -37,14 +37,14 @@ _KERNELS_OWN: Final = frozenset(
         (AF_INET6, 32766, 254),
     }
 )
-"""Family, priority and table of the rules that a new namespace has; they look for nothing in particular."""
+"""Family, priority and table of the rules of a new namespace; they match all packets."""
 _TO_TABLE: Final = 1  # FR_ACT_TO_TBL
 _OF_ANY_RULE: Final = {"FRA_PRIORITY", "FRA_TABLE", "FRA_PROTOCOL", "FRA_SUPPRESS_PREFIXLEN"}
 _SUPPRESSES_NOTHING: Final = b"\xff" * 4
 
 
 def find_rules(netlink: Netlink) -> tuple[Rule, ...]:
-    """Return the IP rules that the kernel did not make itself, IPv4 first, those asked first before others."""
+    """Return the IP rules that the kernel did not make, IPv4 first, each family in the order of evaluation."""
     return tuple(
         Rule(priority=_priority(message), table=_table(message), message=_lasting(message))
         for message in _ip_rules(netlink)
@@ -53,7 +53,7 @@ def find_rules(netlink: Netlink) -> tuple[Rule, ...]:
 
 
 def find_removed_rules(netlink: Netlink) -> tuple[str, ...]:
-    """Describe the rules of a new namespace that somebody has removed; those of a family that has no rules are none."""
+    """Describe the default rules that have been removed; families without any rule are ignored."""
     messages = _ip_rules(netlink)
     families = {message.field("family") for message in messages}
     present = {_identity(message) for message in messages if _is_kernels_own(message)}
@@ -65,17 +65,17 @@ def find_removed_rules(netlink: Netlink) -> tuple[str, ...]:
 
 
 def add_rule(netlink: Netlink, rule: Rule) -> None:
-    """Add a rule; EEXIST where there is the same already."""
+    """Add a rule; raise EEXIST if it exists already."""
     netlink.request_raw(RTM_NEWRULE, _complete(rule), flags=NLM_F_CREATE | NLM_F_EXCL)
 
 
 def remove_rule(netlink: Netlink, rule: Rule) -> None:
-    """Remove a rule; ENOENT if there is none like it."""
+    """Remove a rule; raise ENOENT if it does not exist."""
     netlink.request_raw(RTM_DELRULE, _complete(rule))
 
 
 def in_sandbox(rule: Rule, old: str, new: str, tables: Mapping[int, int]) -> Rule:
-    """Return the rule as it is where the link that was called `old` is called `new`, and tables have other numbers."""
+    """Return the rule for a namespace where the link `old` is called `new` and tables have other numbers."""
     table = tables.get(rule.table, rule.table)
     if old == new and table == rule.table:
         return rule
@@ -101,7 +101,7 @@ def _render(number: int, value: bytes) -> bytes:
 
 
 def _complete(rule: Rule) -> bytes:
-    """Return a rule's message with its priority: the kernel does not tell one of 0, and without any chooses another."""
+    """Return a rule's message with its priority: the kernel does not report priority 0, but needs it in a request."""
     return rule.message if rule.priority else rule.message + _render(_FRA_PRIORITY, bytes(4))
 
 
@@ -116,7 +116,7 @@ def _ip_rules(netlink: Netlink) -> tuple[Message, ...]:
 
 
 def _is_kernels_own(message: Message) -> bool:
-    """Return whether a rule is one that every namespace has; one with a selector is not, whatever its priority."""
+    """Return whether a rule is one of the kernel's defaults; these have no selectors."""
     return (
         _identity(message) in _KERNELS_OWN
         and message.names() <= _OF_ANY_RULE

@@ -37,7 +37,7 @@ from cnm_bridge.kernel.netlink.message_classes import KINDS
 __all__ = ["Netlink"]
 
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence number, port
-_ERROR: Final = struct.Struct("=i")  # what follows it in NLMSG_ERROR and NLMSG_DONE: minus errno, or 0
+_ERROR: Final = struct.Struct("=i")  # in NLMSG_ERROR and NLMSG_DONE: negative errno, or 0
 _DUMP_TRIES: Final = 5  # IPv6 changes its own addresses for a moment after a link comes up
 _RECEIVE_BYTES: Final = 65536  # the kernel fills dump buffers up to 32 KiB
 
@@ -53,7 +53,7 @@ class Netlink:
     def __init__(self, *, reply_limit_s: float) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_ROUTE)
         self._socket.settimeout(reply_limit_s)
-        # errors in words, and dumps filtered by the kernel
+        # error messages as text, and dumps filtered by the kernel
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.setsockopt(SOL_NETLINK, NETLINK_GET_STRICT_CHK, 1)
         self._sequence = 0
@@ -69,29 +69,29 @@ class Netlink:
     def request(
         self, kind: int, fields: Mapping[str, int], attributes: Wanted = (), *, flags: int = 0
     ) -> tuple[Message, ...]:
-        """Ask for one thing to be done or told and give the kernel's answer, empty where there is none but "done".
+        """Send one request and return the messages of the reply, none if the kernel only acknowledged it.
 
         Args:
             kind: The type of the message, e.g. `RTM_NEWLINK`.
             fields: Fields of its fixed part by the kernel's names; those not given are 0.
-            attributes: What follows it.
-            flags: Beyond the ordinary ones, e.g. `NLM_F_CREATE`.
+            attributes: Its attributes.
+            flags: Additional flags, e.g. `NLM_F_CREATE`.
 
         Raises:
-            OSError: The kernel refused, in its words; or did not answer in time.
+            OSError: The kernel refused, or did not reply in time.
         """
         return self.request_raw(kind, _body(kind, fields, attributes), flags=flags)
 
     def request_raw(self, kind: int, body: bytes, *, flags: int = 0) -> tuple[Message, ...]:
-        """Do the same with the bytes of a message, without the netlink header."""
+        """Send a request whose bytes, without the netlink header, are given; otherwise as `request`."""
         self._send(kind, body, flags | NLM_F_ACK)
         return tuple(message for message, _ in self._receive())
 
     def dump(self, kind: int, fields: Mapping[str, int], attributes: Wanted = ()) -> tuple[Message, ...]:
-        """Ask for everything that fits fields and attributes; arguments and errors as in `request`.
+        """Return all objects that match fields and attributes; arguments and errors as in `request`.
 
         Raises:
-            OSError: EINTR too: the namespace changed each time it was read, so that what was read is inconsistent.
+            OSError: Also EINTR, if the namespace changed during each attempt to read it.
         """
         body = _body(kind, fields, attributes)
         for _ in range(_DUMP_TRIES):
@@ -107,7 +107,7 @@ class Netlink:
         self._socket.send(header + body)
 
     def _receive(self) -> Iterator[tuple[Message, int]]:
-        """Yield the answer's messages with their flags until the kernel says that it is complete."""
+        """Yield the messages of the reply with their flags, until it is complete."""
         while True:
             data = self._socket.recv(_RECEIVE_BYTES)
             offset = 0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Start times of processes, which distinguish processes that have had the same ID."""
+"""Finds the start times of processes, which distinguish processes that have had the same ID."""
 
 from pathlib import Path
 from typing import Final
@@ -8,18 +8,18 @@ from typing import Final
 __all__ = ["find_start"]
 
 _START: Final = 22 - 4
-"""Where the start is among the words behind name and state; proc(5) counts from one."""
+"""Index of the start time in the fields after process name and state; proc(5) counts from one."""
 
 
 def find_start(pid: int, processes: Path) -> int | None:
-    """Return when a process started, in clock ticks since boot; None if it does not exist.
+    """Return the start time of a process in clock ticks since boot, None if it does not exist or has ended.
 
     Args:
         pid: Its process ID.
         processes: A directory like `/proc`.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The process directory cannot be read.
     """
     try:
         text = (processes / str(pid) / "stat").read_text("utf-8", errors="replace")

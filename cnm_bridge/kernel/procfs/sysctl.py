@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Settings of the network namespace that the calling thread is in: /proc/sys/net shows each thread its own.
+"""Reads and writes the sysctls of the calling thread's network namespace: /proc/sys/net is per thread.
 
-A setting is named by its path below /proc/sys, e.g. `net/ipv4/conf/eth0/arp_notify`. Those of a link begin as what the
-namespace has for new links; so what a plugin changed shows in comparison with a baseline taken before it ran. A
-namespace has some seven hundred, which cost 5 to 10 ms to read for the first time: the caller says which are of
-interest.
+A setting is named by its path below /proc/sys, e.g. `net/ipv4/conf/eth0/arp_notify`. The settings of a new link start
+with the namespace's defaults, so a baseline taken before the plugins run shows what they changed. A namespace has about
+700 settings, which take 5 to 10 ms to read for the first time; so the caller selects those that matter.
 """
 
 import os
@@ -31,25 +30,25 @@ __all__ = [
 _ROOT: Final = "/proc/sys"
 _IPV6: Final = f"{_ROOT}/net/ipv6"
 _OF_A_LINK: Final = re.compile(r"(net/ipv[46]/(?:conf|neigh))/([^/]+)/")
-_FORWARDING: Final = "net/ipv4/ip_forward"  # sets those of all links, and others to what fits routers or hosts
+_FORWARDING: Final = "net/ipv4/ip_forward"  # also sets `forwarding` of all links, and other settings for a router
 _LONGEST: Final = 4096  # bytes of a value
 
 _NOT_CARRIED: Final = re.compile(
     r"accept_dad$"  # switched off in staging, so that plugins need not wait
     r"|^net/ipv6/conf/[^/]+/mtu$"  # follows the MTU of the link
-    r"|^net/netfilter/nf_conntrack_(count|buckets)$"  # counts; belongs to all namespaces
+    r"|^net/netfilter/nf_conntrack_(count|buckets)$"  # a counter; shared by all namespaces
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is captured in a staging namespace besides links, addresses, routes, rules, neighbours and qdiscs.
+    """What to capture in a staging namespace besides links, addresses, routes, rules, neighbours and qdiscs.
 
     Attributes:
         settings: Names of settings to compare, None for all.
-        stated: Names of settings that the configuration makes plugins set. They are carried even if unchanged, because
+        stated: Names of settings that the configuration makes plugins set. They are captured even if unchanged, because
             Docker sets other values for some of them.
-        thorough: Whether to look for everything that cannot be carried, such as packet filter rules.
+        thorough: Whether to check for everything that a snapshot cannot hold, such as packet filter rules.
     """
 
     settings: tuple[str, ...] | None = ()
@@ -59,12 +58,12 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a staging namespace was before plugins ran.
+    """The settings of a staging namespace before plugins ran.
 
     Attributes:
-        observation: What is looked at.
-        ifname: What the link will be called.
-        values: The values of settings by name; those of the link are `default`'s.
+        observation: What to capture.
+        ifname: The name that the link will have.
+        values: Name → value; for the settings of the link, which does not exist yet, those of `default`.
     """
 
     observation: Observation
@@ -73,7 +72,7 @@ class Baseline:
 
 
 def has_ipv6() -> bool:
-    """Return whether the kernel has IPv6 at all (it has not with `ipv6.disable=1`)."""
+    """Return whether the kernel has IPv6; `ipv6.disable=1` removes it."""
     return os.access(_IPV6, os.F_OK)
 
 
@@ -81,7 +80,7 @@ def write_ipv6(scope: str, setting: str, value: int) -> None:
     """Set `net.ipv6.conf.<scope>.<setting>`; the scope is a link, `default` or `all`.
 
     Raises:
-        OSError: Names the file.
+        OSError: The setting cannot be written; the error has the file name.
     """
     write_setting(f"net/ipv6/conf/{scope}/{setting}", str(value))
 
@@ -103,20 +102,20 @@ def read_setting(name: str) -> str | None:
         return None
     try:
         return os.read(fd, _LONGEST).decode(errors="surrogateescape").rstrip("\n")
-    except OSError:  # some can only be written, some only be read once they have been written
+    except OSError:  # some settings are write-only, others unreadable until they have been written
         return None
     finally:
         os.close(fd)
 
 
 def name_for_link(name: str, old: str, new: str) -> str:
-    """Return the name that a setting of the link `old` has for `new`; any other stays as it is."""
+    """Return the name of a setting with the link name `old` replaced by `new`; other names are returned unchanged."""
     found = _OF_A_LINK.match(name)
     return f"{found[1]}/{new}/{name[found.end() :]}" if found and found[2] == old else name
 
 
 def take_baseline(observation: Observation, ifname: str) -> Baseline:
-    """Read what `changed_settings` compares with."""
+    """Read the values that `changed_settings` compares with."""
     names = _all_names() if observation.settings is None else [_origin(name, ifname) for name in observation.settings]
     return Baseline(observation=observation, ifname=ifname, values=_read(names))
 
@@ -124,9 +123,9 @@ def take_baseline(observation: Observation, ifname: str) -> Baseline:
 def changed_settings(baseline: Baseline) -> tuple[Sysctl, ...]:
     """Return the settings that have changed, in the order in which they must be set.
 
-    A setting that did not exist before, for example of a module that was loaded meanwhile, is not included. The setting
-    of a link is included if setting the one of all links would change it. So are all settings that the configuration
-    makes plugins set, changed or not.
+    A setting that did not exist before, for example of a module that has been loaded since, is not included. The
+    setting of a link is included if setting the one of all links would change it. So are all settings that the
+    configuration makes plugins set, changed or not.
     """
     observation = baseline.observation
     names = _all_names() if observation.settings is None else observation.settings
@@ -145,20 +144,20 @@ def changed_settings(baseline: Baseline) -> tuple[Sysctl, ...]:
 
 
 def _order(name: str) -> tuple[bool, bool, bool, str]:
-    """Sort key: what changes others comes before them."""
+    """Sort key: settings that change others come first."""
     return name != _FORWARDING, "/all/" not in name, "/default/" not in name, name
 
 
 def _of_link(name: str, ifname: str) -> str:
-    """Return the name of a link's own setting for that of all links, else the name itself."""
+    """Return the link's setting that a setting for all links changes; for other names, the name itself."""
     if name == _FORWARDING:
         return f"net/ipv4/conf/{ifname}/forwarding"
     return name_for_link(name, "all", ifname)
 
 
 def _origin(name: str, ifname: str) -> str:
-    """Return the name of the setting whose value a setting of a new link has."""
-    # only the machine's first namespace shows the defaults of neighbours; `lo` has them as well
+    """Return the setting that the kernel copies to this setting of a new link."""
+    # Only the initial namespace shows the defaults for neighbours; `lo` has the same values.
     return name_for_link(name, ifname, "lo" if "/neigh/" in name else "default")
 
 

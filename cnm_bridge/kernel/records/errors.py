@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What can go wrong with namespaces and links.
+"""The errors of operations on namespaces and links.
 
 ```
 KernelError               the kernel refused a step
 ├── NamespaceMissing      the path is no live network namespace
-├── NamespaceRefused      the step would have worked in a namespace that it must not touch
+├── NamespaceRefused      the step would have changed a namespace that it must not touch
 ├── LinkMissing           the namespace has no link of that name
 ├── NameTaken             the host namespace already has a link of that name
-├── NotCarriable          the namespace has something that cannot be carried into another one
-└── SandboxNotSynced      some of what a sandbox lacked could not be brought into it
+├── NotCarriable          the namespace has something that cannot be created again in another one
+└── SandboxNotSynced      some of what a sandbox lacked could not be added
 ```
 """
 
@@ -33,10 +33,10 @@ class KernelError(Exception):
     """The kernel refused a step; reads as `cannot <operation> <subject>: <reason>`.
 
     Attributes:
-        operation: What was tried, e.g. `move out`.
-        subject: What it was tried on, e.g. `link eth0 of /run/cni-bridge/netns/4f2a`.
-        reason: Why it failed, in words: the kernel's own where it gave any.
-        errno: The kernel's error number, None where it gave none.
+        operation: The operation, e.g. `move out`.
+        subject: Its object, e.g. `link eth0 of /run/cni-bridge/netns/4f2a`.
+        reason: The reason in words, from the kernel if it gave one.
+        errno: The kernel's error number, None if there is none.
     """
 
     def __init__(self, operation: str, subject: str, reason: str, errno: int | None = None) -> None:
@@ -55,7 +55,7 @@ class NamespaceMissing(KernelError):
 
 
 class NamespaceRefused(KernelError):
-    """The step would have worked in a namespace that it must not touch; nothing was done."""
+    """The step would have changed a namespace that it must not touch; nothing was done."""
 
     def __init__(self, operation: str, subject: str, reason: str) -> None:
         super().__init__(operation, subject, reason, EPERM)
@@ -65,7 +65,7 @@ class LinkMissing(KernelError):
     """The namespace has no link of that name.
 
     Attributes:
-        existing: The names of the links it has.
+        existing: The names of the links that exist.
     """
 
     def __init__(self, operation: str, subject: str, existing: tuple[str, ...]) -> None:
@@ -77,7 +77,7 @@ class NameTaken(KernelError):
     """The host namespace already has a link of that name.
 
     Attributes:
-        names: The name or names asked for, one of which is taken.
+        names: The requested names, one of which is taken.
     """
 
     def __init__(self, operation: str, subject: str, names: tuple[str, ...]) -> None:
@@ -88,10 +88,10 @@ class NameTaken(KernelError):
 
 
 class NotCarriable(KernelError):
-    """The namespace has something that cannot be carried into another one.
+    """The namespace has something that cannot be created again in another one.
 
     Attributes:
-        what: It, in words.
+        what: Its description.
     """
 
     def __init__(self, what: str) -> None:
@@ -100,10 +100,10 @@ class NotCarriable(KernelError):
 
 
 class SandboxNotSynced(KernelError):
-    """Some of what a sandbox lacked could not be brought into it; the rest has been.
+    """Some of what a sandbox lacked could not be added; the rest has been.
 
     Attributes:
-        failures: What, and why, in words.
+        failures: For each item its description and the reason.
     """
 
     def __init__(self, subject: str, failures: tuple[str, ...]) -> None:
@@ -113,7 +113,7 @@ class SandboxNotSynced(KernelError):
 
 @contextmanager
 def attempt(operation: str, subject: str) -> Iterator[None]:
-    """Turn an `OSError` of the block into a `KernelError` that says what was tried on what."""
+    """Turn an `OSError` of the block into a `KernelError` with the operation and its subject."""
     try:
         yield
     except OSError as exc:

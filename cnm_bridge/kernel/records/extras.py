@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a snapshot holds of a namespace besides a link, its addresses and its routes. Pure.
+"""Further contents of a snapshot: policy rules, neighbours, sysctls and the qdisc. Pure.
 
-Rules and qdiscs are kept as the kernel told them, byte for byte: it takes them again in the same form, with everything
-that it knows of them and this program does not.
+Rules and qdiscs are kept as the bytes that the kernel reported. It accepts them in the same form, including attributes
+that this program does not know.
 """
 
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Rule:
     """A policy rule.
 
     Attributes:
-        priority: The lower is asked first.
-        table: The routing table that it leads to, 0 for none.
-        message: The kernel's message (`fib_rule_hdr` and attributes), without what tells of a moment's state.
+        priority: Lower numbers are evaluated first.
+        table: The routing table that it selects, 0 for none.
+        message: The kernel's message (`fib_rule_hdr` and attributes) without transient state.
     """
 
     priority: int
@@ -51,9 +51,9 @@ class Neighbour:
     """A permanent entry of the neighbour table.
 
     Attributes:
-        address: The neighbour's.
-        mac: Its Ethernet address, None where the link needs none.
-        proxy: The link answers for it instead.
+        address: The neighbour's IP address.
+        mac: Its Ethernet address, None if the link needs none.
+        proxy: Whether the link answers on its behalf (proxy ARP or NDP).
     """
 
     address: IPv4Address | IPv6Address
@@ -83,7 +83,7 @@ class Sysctl:
 
     Attributes:
         name: Its path below /proc/sys in the staging namespace, e.g. `net/ipv4/conf/eth0/arp_notify`.
-        value: What it is, e.g. `1`.
+        value: Its value, e.g. `1`.
     """
 
     name: str
@@ -104,12 +104,12 @@ class Sysctl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qdisc:
-    """The root qdisc of a link, where it is not the kernel's own choice.
+    """The root qdisc of a link, if it is not the kernel's default.
 
     Attributes:
-        kind: E.g. `tbf`.
-        handle: Its number.
-        options: The kernel's TCA_OPTIONS.
+        kind: Its kind, e.g. `tbf`.
+        handle: Its handle as a number.
+        options: The bytes of TCA_OPTIONS.
     """
 
     kind: str

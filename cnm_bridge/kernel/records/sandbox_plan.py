@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a sandbox is to have besides what libnetwork programs in it, and how to see that libnetwork is done. Pure."""
+"""Records of what a sandbox needs beyond libnetwork's work, and of the state that libnetwork leaves. Pure."""
 
 from dataclasses import dataclass
 
@@ -12,11 +12,11 @@ __all__ = ["Placement", "ReplacedRoute", "SandboxPlan"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedRoute:
-    """A route that libnetwork programs plainly.
+    """A route that libnetwork programs with fewer attributes than the plugins did.
 
     Attributes:
-        plain: As it is then.
-        wanted: As it is to be.
+        plain: The route as libnetwork programs it.
+        wanted: The route to replace it with.
     """
 
     plain: Route
@@ -25,19 +25,19 @@ class ReplacedRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPlan:
-    """What is to be brought into a sandbox.
+    """What must be added to a sandbox.
 
     Attributes:
-        ifname: What the link was called in staging: names in rules and sysctls are these.
+        ifname: The name of the link in staging, which rules and sysctls contain.
         addresses: Further addresses, in the order to add them.
-        routes: Further routes, those that others need first.
-        replaced: Routes to be another than libnetwork made. A default route only where libnetwork made it: the others
+        routes: Further routes; those that others depend on come first.
+        replaced: Routes to replace. A default route is replaced only if libnetwork made it for this endpoint: others
             belong to other networks of the container.
         fallbacks: Default routes for a sandbox that has none of their family.
         rules: Policy rules.
         neighbours: Permanent neighbours.
         sysctls: Settings, in the order to set them.
-        qdisc: The root qdisc, None for the kernel's choice.
+        qdisc: The root qdisc, None for the kernel's default.
     """
 
     ifname: str
@@ -52,12 +52,12 @@ class SandboxPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether libnetwork does all that is needed."""
+        """Whether nothing has to be added."""
         return not self.parts
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Describe each part in words, e.g. `address 10.1.2.4/24`."""
+        """The parts in words, e.g. `address 10.1.2.4/24`."""
         routes = (*self.routes, *(pair.wanted for pair in self.replaced), *self.fallbacks)
         return (
             *(f"address {address.address}" for address in self.addresses),
@@ -69,11 +69,11 @@ class SandboxPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a sandbox has when libnetwork is done with a link.
+    """The state of a sandbox once libnetwork has configured a link.
 
     Attributes:
-        addresses: On the link, which is up.
-        destinations: Each with a route through the link in the main table.
+        addresses: The addresses of the link, which is up.
+        destinations: The destinations of routes through the link in the main table.
     """
 
     addresses: tuple[IpInterface, ...]

@@ -2,10 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The snapshot: what the plugins left in a staging namespace, as records and as JSON.
 
-A link loses its addresses and routes when it moves to another namespace. The snapshot, taken before, is what Join
-answers from and what is replayed in the sandbox. Pure: the kernel is read in `capture.py`.
+A link loses its addresses and routes when it moves to another namespace. The snapshot is taken before; the reply to
+Join and the sandbox plan are made from it. Pure: `capture.py` reads the kernel.
 
-As JSON (`state/snapshot` in `spec`), every key always there:
+As JSON (schema `state/snapshot` in `spec`), always with all keys:
 
 ```
 {"link": {"name": "eth0", "kind": "veth", "mac": "ee:77:5c:0d:4a:3b", "mtu": 1500, "noarp": false},
@@ -76,19 +76,19 @@ NO_PREFIX_ROUTE: Final = 0x200  # IFA_F_NOPREFIXROUTE
 
 _PERMANENT: Final = 0x80  # IFA_F_PERMANENT
 _DEPRECATED: Final = 0x20  # IFA_F_DEPRECATED
-_ANNOUNCED: Final = 0x01 | 0x100  # IFA_F_TEMPORARY, IFA_F_MANAGETEMPADDR: the kernel makes such of announcements
+_ANNOUNCED: Final = 0x01 | 0x100  # IFA_F_TEMPORARY, IFA_F_MANAGETEMPADDR: made from router advertisements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkState:
-    """What a link is.
+    """The state of a link.
 
     Attributes:
-        name: Its name in the namespace it was found in.
-        kind: The kernel's name of what it is, e.g. `veth`, `macvlan`, `ipvlan`; None for a physical device.
+        name: Its name in the namespace in which it was found.
+        kind: The kernel's name of its kind, e.g. `veth`, `macvlan`, `ipvlan`; None for a physical device.
         mac: Its Ethernet address, e.g. `ee:77:5c:0d:4a:3b`; None for a device that has none.
-        mtu: In bytes.
-        noarp: It neither asks nor answers for addresses (IFF_NOARP), as devices of layer 3 do.
+        mtu: Its MTU, in bytes.
+        noarp: Whether it does not resolve addresses (IFF_NOARP), as layer 3 devices do not.
     """
 
     name: str
@@ -118,13 +118,13 @@ class Address:
     """An address of a link.
 
     Attributes:
-        address: With its prefix.
-        peer: The other end of a point-to-point address, to which the prefix then belongs; None for an ordinary one.
-        scope: Where it is valid, e.g. `SCOPE_GLOBAL`.
+        address: The address with its prefix.
+        peer: The remote address of a point-to-point link, to which the prefix then belongs; otherwise None.
+        scope: Its scope, e.g. `SCOPE_GLOBAL`.
         flags: The kernel's IFA_F_ flags.
         broadcast: The broadcast address; IPv4 only, None if it is not set.
         metric: The metric of its prefix's route, None for the kernel's default.
-        label: What follows the link's name in its label, e.g. `:1`; None where nothing does.
+        label: The part of its label after the link's name, e.g. `:1`; None if it is empty.
     """
 
     address: IpInterface
@@ -137,18 +137,18 @@ class Address:
 
     @property
     def is_permanent(self) -> bool:
-        """It has no lifetime; router advertisements and DHCP clients give addresses that have one."""
+        """Whether it has no lifetime; addresses from router advertisements and DHCP clients have one."""
         return bool(self.flags & _PERMANENT)
 
     @property
     def is_leased(self) -> bool:
-        """It has a lifetime that somebody must renew; routers renew what the kernel made of their announcements."""
+        """Whether it has a lifetime that a program must renew; routers renew those from their advertisements."""
         is_announced = isinstance(self.address, IPv6Interface) and self.flags & _ANNOUNCED
         return not self.is_permanent and not is_announced
 
     @property
     def is_deprecated(self) -> bool:
-        """It is not chosen as a source any more, for as long as there is another."""
+        """Whether the kernel prefers other addresses as the source (IFA_F_DEPRECATED)."""
         return bool(self.flags & _DEPRECATED)
 
     def to_json(self) -> JsonObject:
@@ -183,15 +183,15 @@ class Route:
 
     Attributes:
         destination: `0.0.0.0/0` or `::/0` for a default route.
-        gateway: The next hop, which may be of the other family; None for what is reached directly.
+        gateway: The next hop, possibly of the other address family; None for a connected route.
         table: The routing table, e.g. `MAIN_TABLE`.
-        metric: The lower is preferred.
+        metric: Its metric; the lowest is preferred.
         type: The kernel's RTN_ number, e.g. `UNICAST`.
-        scope: How far the destination is, e.g. `SCOPE_LINK`.
-        protocol: Who made it: 2 the kernel itself, with an address; 3 plugins, as a rule.
-        source: The address preferred for what is sent along it.
-        onlink: The gateway counts as directly reachable, whatever the other routes say.
-        mtu: Of the path, in bytes.
+        scope: The distance to the destination, e.g. `SCOPE_LINK`.
+        protocol: Its origin: 2 for the kernel, which adds it with an address; usually 3 for plugins.
+        source: The preferred source address.
+        onlink: Whether the gateway counts as directly reachable without a route to it.
+        mtu: The MTU of the path, in bytes.
         advmss: The segment size that TCP advertises, in bytes.
     """
 
@@ -250,13 +250,13 @@ class Snapshot:
     """What the plugins left in a staging namespace.
 
     Attributes:
-        link: The link made for the container, as it was there.
-        addresses: Its addresses in the kernel's order: IPv4 as added, IPv6 by scope and then the latest first.
-        routes: The routes through it in every table but `local`, which the kernel fills by itself; IPv4 first.
+        link: The container's link.
+        addresses: Its addresses in the kernel's order: IPv4 as added; IPv6 by scope, then the latest first.
+        routes: The routes through it in all tables except `local`, which the kernel fills; IPv4 first.
         rules: The policy rules that the kernel did not make.
         neighbours: The permanent neighbours of the link.
-        sysctls: The settings that plugins changed, of the link and of the namespace, in the order to set them.
-        qdisc: The link's root qdisc, None where it is the kernel's choice.
+        sysctls: The settings of link and namespace that plugins changed, in the order to set them.
+        qdisc: The link's root qdisc, None if it is the kernel's default.
     """
 
     link: LinkState
@@ -268,7 +268,7 @@ class Snapshot:
     qdisc: Qdisc | None = None
 
     def to_json(self) -> JsonObject:
-        """Return the JSON form that the module shows."""
+        """Return the JSON form shown in the module docstring."""
         return {
             "link": self.link.to_json(),
             "addresses": [address.to_json() for address in self.addresses],
@@ -281,10 +281,11 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
-        """Read the JSON form; what `to_json` gave becomes an equal snapshot.
+        """Read the JSON form: the inverse of `to_json`.
 
         Raises:
-            ValueError: The document is none; a `JsonError` where a key is missing or of another type.
+            JsonError: A key is missing or its value has another type.
+            ValueError: A value is malformed.
         """
         return cls(
             link=LinkState.from_json(get_object(document, "link")),

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A link in its sandbox: waited for, and given what it lacks."""
+"""Waits for a link in its sandbox and adds what the sandbox lacks."""

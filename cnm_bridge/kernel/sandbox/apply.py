@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Brings into a sandbox what it lacks.
+"""Adds to a sandbox what it lacks of its plan.
 
-First all is compared, then done what differs, then compared again: what is there already stays untouched, what could
-not be done is named, and nothing depends on what an earlier call did. Runs in the sandbox, in one thread.
+Compares everything, adds what is missing, and compares again. So what exists is not touched, failures are reported by
+name, and no call depends on an earlier one. Runs in one thread, which is in the sandbox.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,18 +36,18 @@ __all__ = ["is_placed", "sync", "withdraw"]
 
 
 _ROUNDS: Final = 2
-"""What is there at first may go with what is done: `ip_forward` sets the forwarding of every link."""
+"""More than one, because a step can undo what exists: `ip_forward` sets the forwarding of every link."""
 
 
 class _Step(NamedTuple):
-    """What is missing, in words, and how to bring it."""
+    """A missing item, in words, and the call that adds it."""
 
     what: str
     do: Callable[[], None]
 
 
 def is_placed(netlink: Netlink, link: Link, placement: Placement) -> bool:
-    """Return whether libnetwork is done with a link."""
+    """Return whether libnetwork has configured a link."""
     if not link.is_up:
         return False
     addresses = {address.address for address in find_addresses(netlink, link)}
@@ -58,11 +58,11 @@ def is_placed(netlink: Netlink, link: Link, placement: Placement) -> bool:
 
 
 def sync(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
-    """Do what is missing; give it in words, empty where nothing was.
+    """Add what is missing and return it in words; empty if nothing was missing.
 
     Raises:
         OSError: The sandbox cannot be read.
-        SandboxNotSynced: Something could not be done; all else is.
+        SandboxNotSynced: Some of it could not be added; the rest has been.
     """
     sandbox_plan = _in_sandbox(netlink, link, sandbox_plan)
     done: list[str] = []
@@ -81,10 +81,10 @@ def sync(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, 
 
 
 def withdraw(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
-    """Take away what does not go with the link, the rules; give those that were there, in words.
+    """Remove the plan's policy rules, which the kernel does not remove with the link; return them in words.
 
     Raises:
-        OSError: The sandbox cannot be read, or a rule not be removed.
+        OSError: The sandbox cannot be read, or a rule cannot be removed.
     """
     present = {rule.message for rule in find_rules(netlink)}
     rules = tuple(rule for rule in _in_sandbox(netlink, link, sandbox_plan).rules if rule.message in present)
@@ -94,7 +94,7 @@ def withdraw(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[s
 
 
 def _in_sandbox(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> SandboxPlan:
-    """Return the plan with the names and numbers that things have in the sandbox."""
+    """Return the plan with the link name and the table numbers of the sandbox."""
     routes, rules = sandbox_plan.routes, sandbox_plan.rules
     tables: dict[int, int] = {}
     if any(route.table != MAIN_TABLE for route in routes):
@@ -107,7 +107,7 @@ def _in_sandbox(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> Sand
 
 
 def _try(do: Callable[[], None]) -> str | None:
-    """Do it; give the reason why it could not be done, None where it could."""
+    """Call `do` and return the reason of its failure, None if it succeeded."""
     try:
         do()
     except OSError as exc:
@@ -116,7 +116,7 @@ def _try(do: Callable[[], None]) -> str | None:
 
 
 def _missing(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> Iterator[_Step]:
-    """Yield what is missing in the order to bring it: addresses before the routes that they are the source of."""
+    """Yield what is missing in the order to add it: addresses before the routes that use them as source."""
     yield from _missing_sysctls(link, sandbox_plan)
     if sandbox_plan.neighbours:
         present = set(find_neighbours(netlink, link))
@@ -162,7 +162,7 @@ def _missing_routes(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> 
 
 
 def _replace(netlink: Netlink, link: Link, pair: ReplacedRoute, present: frozenset[Route]) -> None:
-    """Put the wanted route in place of the plain one, so that one of them is there at any moment."""
+    """Replace the plain route by the wanted one, without a moment in which both are missing."""
     if pair.plain not in present:
         add_route(netlink, link, pair.wanted)
     elif pair.plain.metric == pair.wanted.metric:

@@ -38,13 +38,13 @@ _RECEIVE_BYTES: Final = 65536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSession:
-    """One link's stay in a sandbox; `Kernel` describes the methods.
+    """Work on one link in its sandbox. `Kernel` describes the methods.
 
     Attributes:
-        host: The namespace that Docker lives in.
-        sandbox: The namespace of the container.
-        altname: The alternative name by which the link is known everywhere.
-        reply_limit_s: How long the kernel may let one netlink reply wait, in seconds.
+        host: The host namespace.
+        sandbox: The path of the container's namespace.
+        altname: The alternative name of the link.
+        reply_limit_s: Time limit of one netlink reply, in seconds.
     """
 
     host: NamespaceId
@@ -53,7 +53,7 @@ class SandboxSession:
     reply_limit_s: float
 
     def sync(self, sandbox_plan: SandboxPlan) -> tuple[str, ...] | None:
-        """Do what is missing; None where the link is not in the sandbox."""
+        """Add what is missing and return it in words; None if the link is not in the sandbox."""
         with attempt("sync", str(self)), self._inside() as is_inside:
             if not is_inside:
                 return None
@@ -62,7 +62,7 @@ class SandboxSession:
                 return None if link is None else sync(netlink, link, sandbox_plan)
 
     def withdraw(self, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
-        """Take away what would stay when the link goes; nothing where it is not in the sandbox."""
+        """Remove the plan's policy rules and return them in words; none if the link is not in the sandbox."""
         with attempt("withdraw", str(self)), self._inside() as is_inside:
             if not is_inside:
                 return ()
@@ -71,7 +71,7 @@ class SandboxSession:
                 return () if link is None else withdraw(netlink, link, sandbox_plan)
 
     def wait_placed(self, placement: Placement, stop_fd: int, limit_s: float) -> bool:
-        """Wait until libnetwork is done, the time is up, or `stop_fd` can be read; tell whether it is done."""
+        """Wait until libnetwork is done, `limit_s` has passed, or `stop_fd` is readable; return whether it is done."""
         deadline = time.monotonic() + limit_s
         with attempt("wait for", str(self)), self._inside() as is_inside:
             if not is_inside:
@@ -98,7 +98,7 @@ class SandboxSession:
 
     @contextmanager
     def _inside(self) -> Iterator[bool]:
-        """Move the thread into the sandbox; gives False where there is none, or a host's network is one."""
+        """Move the thread into the sandbox; yield False if it does not exist or is the host namespace."""
         try:
             with open_namespace(self.sandbox) as fd:
                 if is_sandbox := namespace_id(fd) != self.host:
@@ -109,11 +109,11 @@ class SandboxSession:
 
 
 def _drain(changes: socket.socket) -> None:
-    """Forget what has changed so far: all is looked at anyway."""
+    """Discard the notifications so far, because the caller reads the complete state anyway."""
     while True:
         try:
             changes.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return
-        except OSError:  # so much at once that the kernel could not keep it
+        except OSError:  # ENOBUFS: the kernel dropped notifications
             continue
