@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What Docker wants now, and when it last wanted something."""
+"""Tracks running calls, and how long Docker has been quiet."""
 
 import asyncio
 import math
@@ -12,11 +12,11 @@ from typing import Final
 __all__ = ["CallsUnderWay"]
 
 _LAST: Final = 2
-"""Of how many endpoints the last call is remembered: of one, and of one that is another."""
+"""Number of endpoints whose last call is remembered: for any endpoint, one of the two belongs to a different one."""
 
 
 class CallsUnderWay:
-    """The calls that have begun and not ended, and how long Docker has been quiet."""
+    """The calls that have begun and not ended, and the time since the last one."""
 
     def __init__(self) -> None:
         self._calls: dict[object, tuple[str, str | None]] = {}
@@ -26,11 +26,11 @@ class CallsUnderWay:
 
     @contextmanager
     def counted(self, call: str, endpoint_id: str | None) -> Iterator[None]:
-        """Count a call for as long as the block runs.
+        """Track a call while the block runs.
 
         Args:
-            call: It, in words.
-            endpoint_id: What it is about; a network's calls, which have none, are about one thing together.
+            call: A description for the log.
+            endpoint_id: The endpoint of the call; None for calls about networks.
         """
         token = object()
         self._calls[token] = (call, endpoint_id)
@@ -47,7 +47,11 @@ class CallsUnderWay:
                 self._none.set()
 
     def quiet_s(self, besides: str) -> float:
-        """Tell for how many seconds Docker has wanted nothing, but for one endpoint; 0 while it does."""
+        """Return the seconds since the last call, ignoring those for one endpoint; 0 while a call is running.
+
+        Args:
+            besides: The endpoint whose calls are ignored.
+        """
         if any(endpoint_id != besides for _, endpoint_id in self._calls.values()):
             return 0.0
         ended = [ended for endpoint_id, ended in self._ended.items() if endpoint_id != besides]
@@ -55,9 +59,9 @@ class CallsUnderWay:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """What is under way now."""
+        """Descriptions of the running calls."""
         return tuple(call for call, _ in self._calls.values())
 
     async def wait_none(self) -> None:
-        """Wait until nothing is."""
+        """Wait until no call is running."""
         await self._none.wait()

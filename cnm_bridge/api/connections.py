@@ -5,9 +5,9 @@
 aiohttp waits without limit for the first request of a connection, and accepts connections until the process has no
 descriptor left. A client that only connects, or sends a byte a minute, would lock Docker out.
 
-A deadline is the client's. If the event loop was busy when it passed, the request may have arrived long ago: it may
-wait in the kernel, or have been read and not yet be a call. If the connection were closed then, the call would run and
-its answer would be lost. So a connection is closed only after a turn of the event loop has found nothing new.
+If the event loop was busy when a deadline passed, the request may have arrived in time: it may still be in the kernel,
+or have been read and not yet be a call. If the connection were closed then, the call would run and its reply would be
+lost. So a connection is closed only after a turn of the event loop has found nothing new.
 """
 
 import asyncio
@@ -27,22 +27,21 @@ _REQUEST_LIMIT_S: Final = 20.0
 _WAITING: Final = 512
 """Half of the 1024 descriptors that a process usually may have. dockerd sends its request as it connects."""
 _LOOK_S: Final = 0.05
-"""How long after its deadline a connection is looked at again: enough for a loop that is not busy to make a call of
-what has arrived."""
+"""Pause between a deadline and the next check; enough for an idle event loop to start the call of a request."""
 _LOOKS: Final = 20
-"""How often that is done while bytes come, or the loop is late: a second at least, and no client can prolong it."""
+"""Number of further checks while bytes arrive or the loop is late: one second in total, which no client can extend."""
 _HIDDEN: Final = "it is not known which containers run; run cni-bridge in the PID namespace of dockerd"
 _UCRED: Final = struct.Struct("=iII")  # unix(7): PID, UID, GID
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A connection that is waited for.
+    """A connection whose request has not arrived.
 
     Attributes:
-        timer: Looks at it when its time is over.
-        looks: How often it was looked at.
-        has_input: Bytes have come since.
+        timer: Calls the next check.
+        looks: Number of checks so far.
+        has_input: Whether bytes have arrived since the last check.
     """
 
     timer: asyncio.TimerHandle
@@ -51,12 +50,12 @@ class _Waiting:
 
 
 class Connections:
-    """Knows which connections are still waited for, and ends those that take too long, or are too many.
+    """Tracks connections without a request, and closes those that are too slow or too many.
 
     Args:
-        limit_s: How long a request may take to come, in seconds from the beginning of its connection.
-        waiting: How many connections are waited for at the same time; the one that has waited longest is ended then.
-        on_hidden: Called once a caller is in a PID namespace that this process does not see into.
+        limit_s: Time limit for the request, in seconds from the beginning of the connection.
+        waiting: Maximum number of such connections; beyond it, the oldest one is closed.
+        on_hidden: Called when a caller is in a PID namespace that is not visible from here.
     """
 
     def __init__(
@@ -75,22 +74,22 @@ class Connections:
         self._none_waiting.set()
 
     def guarded(self, make_protocol: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Return what makes the same protocols, watched from here."""
+        """Return a protocol factory that wraps the given one and reports its connections to this object."""
         return lambda: _Guarded(make_protocol(), self)
 
     def arrived(self, transport: asyncio.BaseTransport | None) -> None:
-        """Wait no longer for a connection's request: it is there, or the connection has ended."""
+        """Stop tracking a connection, because its request has arrived or it has ended."""
         if transport is not None and transport in self._waiting:
             self._waiting.pop(transport).timer.cancel()
             if not self._waiting:
                 self._none_waiting.set()
 
     async def wait_arrived(self) -> None:
-        """Wait until no connection is waited for; a request that has come is a call under way by then, or answered."""
+        """Wait until no connection is tracked. Every request that has arrived is then a running call or answered."""
         await self._none_waiting.wait()
 
     def find_caller(self, transport: asyncio.BaseTransport | None) -> int:
-        """Return the PID of the process that makes a call, 0 if it cannot be seen; that is logged once."""
+        """Return the PID of the calling process, 0 if it is not visible, which is logged once."""
         pid = None if transport is None else _find_caller(transport)
         if pid == 0 and not self._has_said:
             self._has_said = True
@@ -99,7 +98,7 @@ class Connections:
         return pid or 0
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the request of a new connection."""
+        """Start tracking a new connection."""
         if len(self._waiting) >= self._limit:
             self._end(next(iter(self._waiting)))
         timer = asyncio.get_running_loop().call_later(self._limit_s, self._look, transport)
@@ -107,12 +106,12 @@ class Connections:
         self._none_waiting.clear()
 
     def received(self, transport: asyncio.BaseTransport | None) -> None:
-        """Take note that bytes have come on a connection."""
+        """Record that bytes have arrived on a connection."""
         if transport is not None and transport in self._waiting:
             self._waiting[transport].has_input = True
 
     def _look(self, transport: asyncio.BaseTransport) -> None:
-        """End a connection whose time is over, unless its request may have come unseen."""
+        """Close a connection after its deadline, unless its request may have arrived and not been processed."""
         loop = asyncio.get_running_loop()
         waiting = self._waiting[transport]
         is_late = loop.time() - waiting.timer.when() > _LOOK_S
@@ -130,7 +129,7 @@ class Connections:
 
 
 def _find_caller(transport: asyncio.BaseTransport) -> int | None:
-    """Return the process that has connected, 0 if the kernel has no number for it here (sock.c, `cred_to_ucred`)."""
+    """Return the peer's PID, 0 if it has none in this PID namespace (Linux `sock.c`, cred_to_ucred), None for TCP."""
     connection = transport.get_extra_info("socket")
     if connection is None or connection.family != socket.AF_UNIX:
         return None
@@ -140,13 +139,13 @@ def _find_caller(transport: asyncio.BaseTransport) -> int | None:
 
 
 class _Guarded(asyncio.Protocol):
-    """Hands everything on; what is noted of a connection is its beginning, that bytes come, and its end."""
+    """Wraps a protocol and reports the beginning, the arrival of bytes and the end of its connection."""
 
     def __init__(self, protocol: asyncio.Protocol, connections: Connections) -> None:
         self._protocol = protocol
         self._connections = connections
         self._transport: asyncio.BaseTransport | None = None
-        # The pauses of writing come often: straight to whom they are for.
+        # called often, so not wrapped
         self.eof_received = protocol.eof_received  # type: ignore[method-assign]
         self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
         self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The NetworkDriver calls, as one table.
+"""The table of all NetworkDriver calls.
 
 Source: moby `daemon/libnetwork/drivers/remote/driver.go`, `api/api.go`.
 """
@@ -42,7 +42,7 @@ _NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
 def network_driver(
     networks: NetworkService, endpoints: EndpointService, outside: ExternalConnectivity
 ) -> tuple[Method, ...]:
-    """Return every NetworkDriver call, carried out by the objects that are given."""
+    """Return all NetworkDriver calls, implemented by the given objects."""
 
     def method(name: str, schema: str | None, answer: Answer | JsonObject) -> Method:
         return Method(name=name, schema=schema, answer=answer)
@@ -65,7 +65,7 @@ def network_driver(
                _answered(parse_create_endpoint, endpoints.create, render_interface)),
         method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
                _done(parse_endpoint_reference, endpoints.delete)),
-        # Asked several times per start and, before 28.1, fatal when it fails; what it returns is never shown.
+        # Called several times per container start. Before 28.1 an error is fatal; the result is never shown.
         method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
         method("NetworkDriver.Join", "cnm/Join", _answered(parse_join, endpoints.join, render_joined)),
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
@@ -73,7 +73,7 @@ def network_driver(
                _done(parse_external_connectivity, outside.program)),
         method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
                _done(parse_endpoint_reference, outside.revoke)),
-        # Nodes come and go in swarms only; nothing of this driver spans hosts.
+        # Sent when swarm nodes join and leave; this driver's networks are local.
         method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
         method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),
     )

@@ -2,15 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker's plugin protocol over aiohttp: POST /<method> with a JSON object, answered by a JSON object.
 
-What dockerd's client (moby `pkg/plugins/client.go`) makes of it, and what follows:
+What dockerd's client (moby `pkg/plugins/client.go`) does determines how this server behaves:
 
-* An answer must have status 200 and a JSON body; an error is `{"Err": "text"}` in such an answer. Everything else than
-  200 is for methods that do not exist.
-* After a transport error every method is sent again, and then with an *empty body*: such a call must be refused without
-  effect, because its first try may have been carried out.
-* A connection that the server closes when idle gives exactly such an error; hence `Connection: close` on every answer.
-* No call is taken back when its client goes away: what has begun to change the world runs to its end. A call begins
-  when its body is there.
+* A reply has status 200 and a JSON body; an error is `{"Err": "text"}` in such a reply. Other statuses are for methods
+  that do not exist.
+* After a transport error the client repeats the call with an *empty body*. Such a call is refused without effect,
+  because the first one may have been executed.
+* A server that closes an idle connection causes such an error; hence every reply has `Connection: close`.
+* A call whose body has arrived runs to completion, even if the client disconnects.
 """
 
 import asyncio
@@ -41,10 +40,10 @@ MAX_BODY_BYTES: Final = 16 << 20
 """`docker run --expose 1-65535` makes a CreateEndpoint of some two million bytes."""
 
 _LARGE_BYTES: Final = 64 << 10
-"""A request of more bytes is read in a thread: of ten thousand ports, it takes a tenth of a second."""
+"""A larger request is parsed in a thread: with ten thousand ports, that takes a tenth of a second."""
 
 _READ_LIMIT_S: Final = 10.0
-"""A client that has said how much it will send, and does not send it, is not waited for."""
+"""Time limit for the body, after the headers."""
 
 _ERROR_CHARACTERS: Final = 8192
 
@@ -52,7 +51,8 @@ _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
 
 
 Answer = Callable[[JsonObject, int], Awaitable[JsonObject]]
-"""What carries a call out: it takes the body, and the PID of the process that calls, 0 if that cannot be seen."""
+"""Takes the body and the PID of the calling process (0 if that is not visible), parses the body, and returns an
+awaitable that executes the call and gives the body of the reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +60,11 @@ class Method:
     """One call of the plugin protocol.
 
     Attributes:
-        name: Its path, e.g. `NetworkDriver.Join`.
-        schema: What its body must fit, e.g. `cnm/Join`; None for a call that has no body.
-        answer: Reads the body, maybe in another thread, and returns what carries the call out and gives the body of the
-            answer. Of a call that does nothing: the answer itself. Such a call never fails, whatever its body: an error
-            would keep a container from starting.
+        name: The method, e.g. `NetworkDriver.Join`.
+        schema: The schema of its body, e.g. `cnm/Join`; None for a call without a body.
+        answer: The function that executes it; its synchronous part may run in another thread. For a call that does
+            nothing, the body of the reply: such a call never fails, because an error would keep a container from
+            starting.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Method:
 
 
 def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: Connections) -> web.Application:
-    """Return the application that answers `methods`; whatever else is asked gets status 404."""
+    """Return the application that answers `methods`, and everything else with status 404."""
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     for method in methods:
         app.router.add_post(f"/{method.name}", _handler(method, calls, connections))
@@ -103,11 +103,11 @@ def _handler(
 async def _answer(
     method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay, connections: Connections
 ) -> JsonObject:
-    """Return the answer, or what went wrong as `{"Err": text}`: the one place where errors become an answer."""
+    """Return the reply, or `{"Err": text}` after an error: the only place where errors become replies."""
     if isinstance(method.answer, Mapping):
         return method.answer
     try:
-        if validate is None:  # anybody may ask how things stand; that is no call of Docker's
+        if validate is None:  # `CniBridge.Status`, which is not a call of Docker's
             connections.arrived(request.transport)
             return await method.answer({}, 0)
         data = await _read(method, request)
@@ -158,12 +158,12 @@ async def _understand(method: Method, validate: Validator, data: bytes, calls: C
 
 
 async def _aside(data: bytes, work: Callable[[], Done]) -> Done:
-    """Run `work` on a request, in a thread if the request is large, so that other calls do not wait for it."""
+    """Run `work`, in a thread if the request is large, so that it does not block other calls."""
     return await asyncio.to_thread(work) if len(data) > _LARGE_BYTES else work()
 
 
 def _shortened(error: str) -> str:
-    """Cut a text that repeats what came from outside, by millions of characters for all we know."""
+    """Limit the length of an error text, which may repeat input of any size."""
     return error if len(error) <= _ERROR_CHARACTERS else f"{error[:_ERROR_CHARACTERS]}…"
 
 

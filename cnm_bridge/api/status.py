@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The one call that is not Docker's: `cni-bridge status` asks how things stand, on the same socket."""
+"""The status call of `cni-bridge status` on the plugin socket; the only call that is not part of Docker's protocol."""
 
 from cnm_bridge.api.rpc import Method
 from cnm_bridge.status_report import Status
@@ -10,7 +10,7 @@ __all__ = ["status_method"]
 
 
 def status_method(status: Status) -> Method:
-    """Return the call, which has no body and changes nothing."""
+    """Return the method, which takes no body and changes nothing."""
 
     async def answer(_: JsonObject, __: int) -> JsonObject:
         return await status.to_json()

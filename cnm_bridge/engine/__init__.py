@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The Docker Engine API: what the driver calls do not tell. No call needs it."""
+"""A client of the Docker Engine API, for what the driver calls do not contain. No driver call depends on it."""
 
 from cnm_bridge.engine.client import Engine
 from cnm_bridge.engine.network import LOCAL, EngineEndpoint, EngineNetwork

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The Docker Engine API, as far as it is asked: networks and the endpoints on them, and whether the engine is up.
+"""Queries to the Docker Engine API: networks, their endpoints, and whether the engine is up.
 
-While dockerd boots its socket accepts and does not answer, and it starts containers in that time: nothing that a plugin
-call needs may come from here. What a call asks all the same it can do without, and does not wait for long: calls have
-an `Engine` of their own, with less time.
+A booting dockerd accepts connections and does not answer, while it already starts containers. So no plugin call may
+depend on an answer. Calls that ask anyway use an `Engine` of their own with a shorter time limit, and continue without
+an answer.
 
-What answers need not be an engine: a proxy in front of one may answer anything. Shapes are checked here.
+A proxy in front of the engine may answer anything, so the shape of every answer is checked here.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ __all__ = ["Engine"]
 
 _NOT_FOUND: Final = 404
 _NOT_CONNECTED: Final = 900
-"""What aiodocker has for a status where it has got none."""
+"""The status that aiodocker reports if there was no response."""
 _NO_ANSWER: Final = (DockerError, aiohttp.ClientError, TimeoutError, OSError)
 _MISSHAPEN: Final = (ValueError, LookupError, TypeError, AttributeError)
-"""What aiodocker raises at answers of another shape than it expects."""
+"""The errors that aiodocker raises if an answer has an unexpected shape."""
 _NETWORKS_ONLY: Final = '{"type": ["network"]}'
 
 
 class Engine:
-    """Questions to one Docker Engine. Every one of them raises `EngineUnavailable` where it gets no answer.
+    """A client of one Docker Engine. Every query raises `EngineUnavailable` if there is no valid answer.
 
     Args:
-        host: Where it listens: `unix:///path` or `tcp://host:port`.
-        timeout_s: How long one question may take.
+        host: The address of its API: `unix:///path` or `tcp://host:port`.
+        timeout_s: Time limit of one query, in seconds.
     """
 
     def __init__(self, host: str, timeout_s: float) -> None:
@@ -51,14 +51,14 @@ class Engine:
         self._timeout_s = timeout_s
 
     async def identity(self) -> str:
-        """Return the engine's own ID, which it keeps as long as its data directory."""
+        """Return the engine's ID, which is stored in its data directory."""
         async with self._asked() as docker:
             answer: object = await docker.system.info()
         with self._read():
             return get_str(_json_object(answer, "the answer to GET /info"), "ID")
 
     async def network_ids(self, driver: str) -> tuple[str, ...]:
-        """Return the IDs of the networks made by the driver of this name."""
+        """Return the IDs of the networks of the driver with this name."""
         async with self._asked() as docker:
             answer: object = await docker.networks.list(filters={"driver": driver})
         with self._read():
@@ -67,8 +67,7 @@ class Engine:
     async def find_network(self, network_id: str) -> EngineNetwork | None:
         """Return a network with its endpoints, None if the engine does not know it.
 
-        A network that is being made is unknown until CreateNetwork has been answered, and one that is being removed is
-        unknown from then on.
+        The engine does not know a network before the reply to CreateNetwork, or after the reply to DeleteNetwork.
         """
         async with self._asked() as docker:
             try:
@@ -79,7 +78,7 @@ class Engine:
                 raise
         with self._read():
             found = _json_object(answer, "the answer to GET /networks/ID")
-            return await asyncio.to_thread(EngineNetwork.from_json, found)  # of thousands of endpoints, maybe
+            return await asyncio.to_thread(EngineNetwork.from_json, found)  # it may have thousands of endpoints
 
     async def network_name(self, network_id: str) -> str | None:
         """Return the name of a network, None if the engine does not know it; see `find_network`."""
@@ -87,9 +86,9 @@ class Engine:
         return None if network is None else network.name
 
     async def is_only_network(self, network_id: str, endpoint_id: str) -> bool:
-        """Return whether the container with an endpoint on a network has no other one; False if that is not certain.
+        """Return whether the container of an endpoint is on no other network; False if that is not certain.
 
-        The engine answers both questions without a lock, so that a call may ask them.
+        The engine answers without a lock that a running driver call holds, so a call may ask.
         """
         network = await self.find_network(network_id)
         endpoint = network.endpoints.get(endpoint_id) if network else None
@@ -105,9 +104,9 @@ class Engine:
             return [has_other_network(one, network) for one in shown if has_name(one, endpoint.name)] == [False]
 
     async def follow(self, on_up: Callable[[], None]) -> None:
-        """Call `on_up` when the engine answers, however long it boots; return when it has gone away, or is not there.
+        """Call `on_up` when the engine answers, however long it boots; return when it has stopped or is not running.
 
-        Its event stream tells: dockerd closes it when it stops, and the kernel does when dockerd is killed.
+        Uses the event stream, which ends when dockerd stops or is killed.
         """
 
         async def announce(docker: Docker) -> None:
@@ -117,7 +116,7 @@ class Engine:
 
         with self._answered():
             async with Docker(url=self._host) as docker, asyncio.TaskGroup() as tasks:
-                # asked at the same time: what ends the stream later is the end of the engine that answers now
+                # asked while the stream is open, so that the end of the stream is the end of the engine that answered
                 up = tasks.create_task(announce(docker))
                 with suppress(*_NO_ANSWER, *_MISSHAPEN):
                     await docker.events.run(filters=_NETWORKS_ONLY)
@@ -125,14 +124,14 @@ class Engine:
 
     @asynccontextmanager
     async def _asked(self) -> AsyncIterator[Docker]:
-        """Give a connection for one question."""
+        """Yield a connection for one query, with the time limit."""
         with self._answered():
             async with asyncio.timeout(self._timeout_s), Docker(url=self._host) as docker:
                 yield docker
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
-        """Make one kind of error of all that can go wrong on the way to an answer."""
+        """Turn all errors of a query into `EngineUnavailable`."""
         try:
             yield
         except TimeoutError as exc:
@@ -144,7 +143,7 @@ class Engine:
 
     @contextmanager
     def _read(self) -> Iterator[None]:
-        """Make the same of an answer that is none."""
+        """Turn errors of reading an answer into `EngineUnavailable`."""
         try:
             yield
         except ValueError as exc:
@@ -156,15 +155,15 @@ class Engine:
 
 
 def _shown(container: DockerContainer) -> dict[str, object]:
-    """Return what is read of a container that aiodocker has listed."""
+    """Return the JSON of a container that aiodocker has listed."""
     return {key: container[key] for key in ("Names", "NetworkSettings")}
 
 
 def _json_object(value: object, what: str) -> JsonObject:
-    """Return an object of JSON, which the standard library has parsed.
+    """Return a parsed JSON value that must be an object.
 
     Raises:
-        JsonError: It is none; `what` names it.
+        JsonError: It is not an object; `what` names it in the text.
     """
     if isinstance(value, dict):
         return value
@@ -172,18 +171,18 @@ def _json_object(value: object, what: str) -> JsonObject:
 
 
 def _json_objects(value: object, what: str) -> tuple[JsonObject, ...]:
-    """Return the objects of an array of JSON; as `_json_object`."""
+    """Return a parsed JSON value that must be an array of objects; errors as in `_json_object`."""
     if isinstance(value, list):
         return tuple(_json_object(item, f"each item of {what}") for item in value)
     raise JsonError(f"{what} must be an array")
 
 
 def _describe(exc: BaseException) -> str:
-    """Return what kept an engine from answering; the kernel's own words where there are any."""
+    """Return why the engine did not answer, in the kernel's words if there are any."""
     cause: BaseException | None = exc
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno is not None:
-            why = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror  # those of names are negative
+            why = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror  # negative: DNS
             return f"cannot be reached: {why}"
         cause = cause.__cause__ or cause.__context__
     if not isinstance(exc, DockerError):

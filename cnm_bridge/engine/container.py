@@ -2,16 +2,16 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The networks of a container as the engine shows them; pure.
 
-One element of the answer to `GET /containers/json`, as far as it is read (Docker Engine API 1.41 and later):
+The relevant part of one element of `GET /containers/json` (Docker Engine API 1.41 and later):
 
 ```
 {"Names": ["/web"],
  "NetworkSettings": {"Networks": {"blue": {"NetworkID": "6f9c…", "EndpointID": "77ad…"}, "red": {"NetworkID": ""}}}}
 ```
 
-It is a copy that dockerd makes whenever it stores the container, and gives without any lock. A network has the name by
-which the container was connected to it, which may be the beginning of its ID. `NetworkID` is empty before the first
-start. A network that a running container is being connected to is not there yet.
+dockerd returns, without a lock, a copy that it makes whenever it stores the container. The key of a network is the name
+that was used to connect the container, which may be the beginning of its ID. `NetworkID` is empty before the first
+start. A network that a running container is being connected to is not included yet.
 """
 
 from cnm_bridge.engine.network import EngineNetwork
@@ -29,7 +29,8 @@ def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:
     """Return whether a container has a network besides `network`.
 
     Raises:
-        ValueError: The document does not tell: a `JsonError` where a key is missing or of another type.
+        JsonError: A key is missing or its value has another type.
+        ValueError: The document is incomplete.
     """
     networks = get_object(get_object(container, "NetworkSettings"), "Networks")
     return any(

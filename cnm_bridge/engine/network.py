@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A network as the engine describes it; pure.
 
-`GET /networks/{id}`, as far as it is read (Docker Engine API 1.41 and later):
+The relevant part of `GET /networks/{id}` (Docker Engine API 1.41 and later):
 
 ```
 {"Id": "6f9c…", "Name": "blue", "Driver": "cni-bridge", "Scope": "local", "Internal": false,
@@ -12,8 +12,8 @@
                           "IPv4Address": "10.1.2.3/24", "IPv6Address": ""}}}
 ```
 
-`Containers` has every endpoint in dockerd's store, also those whose key is `ep-<endpoint ID>`, because they have not
-joined yet (moby `daemon/network.go`, buildContainerAttachments). It does not contain one that is being created.
+`Containers` has every endpoint in dockerd's store. The key of an endpoint that has not been joined yet is
+`ep-<endpoint ID>` (moby `daemon/network.go`, buildContainerAttachments). An endpoint that is being created is missing.
 """
 
 from collections.abc import Mapping
@@ -30,19 +30,19 @@ LOCAL: Final = "local"
 """The scope of a network of one host."""
 
 _NO_POOLS: Final = frozenset({None, "", "0.0.0.0/0", "::/0"})
-"""What the null IPAM driver shows."""
+"""The subnets of the null IPAM driver, which stand for "no pool"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineEndpoint:
-    """An endpoint that Docker has in its store.
+    """An endpoint in Docker's store.
 
     Attributes:
         id: Docker's endpoint ID.
         name: The container's name.
         address: Its IPv4 address, None if it has none.
         address_ipv6: Its IPv6 address, None if it has none.
-        mac: Its Ethernet address, None if Docker knows none.
+        mac: Its MAC address, None if Docker does not know it.
     """
 
     id: str
@@ -56,7 +56,8 @@ class EngineEndpoint:
         """Read one value of `Containers`.
 
         Raises:
-            ValueError: It is none; a `JsonError` where a key is missing or of another type.
+            JsonError: A key is missing or its value has another type.
+            ValueError: An address is invalid.
         """
         address, address_ipv6 = find_str(document, "IPv4Address"), find_str(document, "IPv6Address")
         return cls(
@@ -70,15 +71,15 @@ class EngineEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineNetwork:
-    """A network that Docker has in its store.
+    """A network in Docker's store.
 
     Attributes:
         id: Docker's network ID.
-        name: What the user calls it.
-        driver: The name of the driver that made it.
-        scope: `local`, or `swarm` for one that a swarm manager tells about.
-        internal: Made with `--internal`.
-        options: Everything the user gave with `-o`.
+        name: The user's name for it.
+        driver: The name of its driver.
+        scope: `local`, or `swarm` for a network of a swarm.
+        internal: Whether it was made with `--internal`.
+        options: The user's `-o` options.
         pools: The address pools of Docker's own IPAM; none with the null driver.
         endpoints: Its endpoints on this host, by ID.
     """
@@ -97,7 +98,8 @@ class EngineNetwork:
         """Read the answer to `GET /networks/{id}`.
 
         Raises:
-            ValueError: It is none; a `JsonError` where a key is missing or of another type.
+            JsonError: A key is missing or its value has another type.
+            ValueError: A subnet or an address is invalid.
         """
         options = find_object(document, "Options") or {}
         pools = get_objects(find_object(document, "IPAM") or {}, "Config")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Networks that Docker has and we have no record of: made while the state was away, or lost with it."""
+"""Imports networks that Docker has and that have no record, because the state was lost or an older copy restored."""
 
 from dataclasses import replace
 
@@ -18,11 +18,11 @@ log = structlog.get_logger()
 
 
 class EngineImport:
-    """Makes records of networks from what the engine tells.
+    """Makes records of networks from the engine's description.
 
     Args:
         store: The records.
-        engine: Docker's own list.
+        engine: The Docker Engine API.
         locks: The locks of networks.
     """
 
@@ -33,7 +33,7 @@ class EngineImport:
         self._refused: dict[NetworkId, str] = {}
 
     async def find(self, network_id: NetworkId) -> NetworkRecord | None:
-        """Make a record of a network that Docker calls us for; None if the engine does not tell of it.
+        """Import a network that a call of Docker names; return None if the engine does not know it or does not answer.
 
         Raises:
             StateError: The record cannot be written.
@@ -42,9 +42,9 @@ class EngineImport:
         return None if network is None else await self.keep(network)
 
     async def ask(self, network_id: NetworkId) -> EngineNetwork | None:
-        """Ask the engine for a network that Docker calls us for; None if it does not know it, or does not answer.
+        """Return the engine's description of a network; None if the engine does not know it or does not answer.
 
-        An engine that knows it is the one that calls us; its identity is stored.
+        An engine that knows a network of our callers is the calling engine, so its identity is stored.
 
         Raises:
             StateError: The identity cannot be written.
@@ -60,9 +60,9 @@ class EngineImport:
         return network
 
     async def keep(self, network: EngineNetwork) -> NetworkRecord | None:
-        """Store a network as the engine describes it; None if it cannot be one of ours, which is logged.
+        """Store a network as the engine describes it; return None, and log why, if that is not possible.
 
-        Of one that is stored already, the name is, where it was not known.
+        A network that is stored already only receives its name, if that was unknown.
 
         Raises:
             StateError: The record cannot be written.
@@ -71,7 +71,7 @@ class EngineImport:
         try:
             configuration = parse_options(network.options).configuration
         except BridgeError as exc:
-            if self._refused.get(network_id) != str(exc):  # it is found again in each round
+            if self._refused.get(network_id) != str(exc):  # each round finds it again
                 self._refused[network_id] = str(exc)
                 log.warning("network.not_imported", network_id=network_id, error=str(exc))
             return None
@@ -88,7 +88,7 @@ class EngineImport:
                 )
                 await self._store.put_network(record)
                 log.warning("network.imported", network_id=network_id, name=network.name, configuration=configuration)
-            elif record.name is None:  # one that needs none to be bound is not asked for when it is made
+            elif record.name is None:  # CreateNetwork asks for the name only if it selects the configuration
                 record = replace(record, name=network.name)
                 await self._store.put_network(record)
         return record

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Learns the names of networks, which CreateNetwork does not tell.
+"""Asks the engine for the names of networks, which CreateNetwork does not contain.
 
-A network made without `-o cni.network` is bound to the network configuration list of its own name. The engine tells
-that name only after CreateNetwork has been answered; so it is asked in the background, and what it says is stored.
+A network made without `-o cni.network` uses the network configuration list of its own name. The engine knows the name
+only after the reply to CreateNetwork, so it is asked in the background.
 """
 
 import asyncio
@@ -25,24 +25,28 @@ log = structlog.get_logger()
 _FIRST_PAUSE_S: Final = 0.01
 """`docker network create` returns about this long after CreateNetwork; `docker run` may be the next command."""
 _LONGEST_PAUSE_S: Final = 10.0
-"""An engine that boots, or is away, is asked again this often."""
+"""The longest pause before an engine that does not answer is asked again."""
 
 
 class NetworkNames(Protocol):
-    """Where the names of networks come from."""
+    """A source of network names."""
 
     async def network_name(self, network_id: str) -> str | None:
-        """Return the name, None if the network is not known yet; raise `EngineUnavailable` without an answer."""
+        """Return the name, None if the network is not known yet.
+
+        Raises:
+            EngineUnavailable: There was no answer.
+        """
 
 
 class NetworkNameResolver:
-    """Learns and stores the names of unbound networks.
+    """Learns and stores the names of networks that use the configuration of their own name.
 
     Args:
-        store: Where names are stored.
-        names: Where they come from.
+        store: The records.
+        names: The source of names.
         locks: The locks of networks.
-        patience_s: How long `wait` waits.
+        patience_s: Time limit of `wait`, in seconds.
     """
 
     def __init__(self, store: Store, names: NetworkNames, locks: KeyedLocks[NetworkId], patience_s: float) -> None:
@@ -56,7 +60,7 @@ class NetworkNameResolver:
         )
 
     def learn(self, network_id: NetworkId) -> None:
-        """Have the name of a network learned; returns at once."""
+        """Request the name of a network in the background; does not block."""
         self._retries.want(network_id)
 
     async def wait(self, network_id: NetworkId) -> str:
@@ -79,20 +83,20 @@ class NetworkNameResolver:
         return record.name
 
     async def run(self) -> None:
-        """Learn names for as long as it is not cancelled."""
+        """Learn names until cancelled."""
         for network in self._store.networks():
             if network.configuration is None and network.name is None:
                 self.learn(network.id)
         await self._retries.run()
 
     async def _learn(self, network_id: NetworkId) -> bool:
-        """Return whether nothing is left to learn: the name is stored now, or the network is gone."""
+        """Try once; return whether nothing is left to do, because the name is stored or the network was removed."""
         if self._store.find_network(network_id) is None:
             return True
         try:
             name = await self._names.network_name(network_id)
         except EngineUnavailable as exc:
-            if network_id not in self._unanswered:  # once: while dockerd boots it does not answer, and is asked often
+            if network_id not in self._unanswered:  # logged once, because a booting dockerd is asked often
                 self._unanswered[network_id] = str(exc)
                 log.warning("network.name_unknown", network_id=network_id, error=str(exc))
             return False

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Networks: bound to a network configuration list when they are made, remembered until Docker removes them."""
+"""Docker networks: created, deleted, and resolved to a network configuration list."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -39,9 +39,9 @@ class NetworkService:
     Args:
         store: The records.
         directories: The network configuration lists on disk.
-        runtime: Knows which plugins can be run.
-        name_resolver: Learns the names of networks that are bound by name.
-        lost: Finds networks that Docker has and we have not.
+        runtime: Checks whether plugins can be run.
+        name_resolver: Learns the names of networks that use the configuration of their own name.
+        lost: Imports networks that have no record.
         locks: The locks of networks.
     """
 
@@ -64,13 +64,13 @@ class NetworkService:
         self._seen: ConfigurationIndex | None = None
 
     async def create(self, request: CreateNetwork) -> None:
-        """Store a network after checking all that can be known now; the same request again changes nothing.
+        """Store a network after checking its options and configuration. Repeating the request changes nothing.
 
         Raises:
-            BadOption: An option is unknown, or its value cannot be.
+            BadOption: An option is unknown, or its value is invalid.
             Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
-                is not in the list, or the ID is known with other options.
-            CniError: There is no such configuration, or none at all; or a plugin of it is missing, or too old.
+                is not in the list, or the network exists with other options.
+            CniError: The configuration does not exist, or one of its plugins is missing or too old.
         """
         options = parse_options(request.options)
         refuse_unread(request.options, ipv4=request.ipv4, ipv6=request.ipv6)
@@ -94,18 +94,18 @@ class NetworkService:
         log.info("network.created", configuration=record.configuration)
 
     async def delete(self, request: NetworkReference) -> None:
-        """Forget a network; an unknown one is forgotten already."""
+        """Remove the record of a network, if there is one."""
         async with self._locks.hold(request.network_id):
             await self._store.remove_network(request.network_id)
 
     async def plan(self, request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
-        """Return an endpoint's network, and what its plugins are given; the list is as it is on disk now.
+        """Return an endpoint's network and its plan, made from the list that is on disk now.
 
         Raises:
-            BadOption: An option is unknown, or its value cannot be.
+            BadOption: An option is unknown, or its value is invalid.
             Refused: The network is unknown, its name is not known in time, there is no list of that name, or the list
-                cannot do what is asked for.
-            CniError: The list named with `cni.network` is not there any more, or its plugins do not fit it.
+                cannot provide what is requested.
+            CniError: The list named with `cni.network` no longer exists, or its plugins do not support its version.
         """
         wishes, unknown = split_unknown(request.options)
         for option in unknown:
@@ -113,7 +113,7 @@ class NetworkService:
         return await self._plan(request.network_id, wishes, request.requested)
 
     async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
-        """Return a network and its list, as they are for an endpoint that asks for nothing.
+        """Return a network and its list for an endpoint without requested values.
 
         Raises:
             BadOption, Refused, CniError: As `plan`.
@@ -148,20 +148,20 @@ class NetworkService:
             ) from exc
 
     async def find_configuration(self, name: str) -> NetworkConfigurationList:
-        """Return the list of this name as it is on disk now, in the version its plugins speak.
+        """Return the list of this name that is on disk now, in a version that all its plugins support.
 
         Raises:
-            CniError: It is not there, or its plugins do not fit it.
+            CniError: It does not exist, or its plugins have no version in common.
         """
         return await self._runtime.negotiate(self._index().find(name))
 
     def bound_names(self) -> tuple[str, ...]:
-        """Return the names of the lists that networks are bound to."""
+        """Return the names of the lists that networks use."""
         names = (network.configuration or network.name for network in self._store.networks())
         return tuple(name for name in names if name is not None)
 
     def bound_documents(self) -> tuple[JsonObject, ...]:
-        """Return the lists that networks are bound to as they are on disk now, as far as they are there."""
+        """Return the JSON of the lists that networks use and that are on disk now."""
         index, found = self._index(), []
         for name in dict.fromkeys(self.bound_names()):
             with suppress(CniError):
@@ -169,10 +169,10 @@ class NetworkService:
         return tuple(found)
 
     async def bound(self) -> tuple[NetworkConfigurationList, ...]:
-        """Return the lists that networks are bound to now, as far as they are there and fit their plugins."""
+        """Return the lists that networks use, without those that are missing or that their plugins do not support."""
         found = []
         for name in dict.fromkeys(self.bound_names()):
-            with suppress(CniError):  # an endpoint on such a network gets the error
+            with suppress(CniError):  # CreateEndpoint reports the error
                 found.append(await self.find_configuration(name))
         return tuple(found)
 
@@ -188,7 +188,7 @@ class NetworkService:
         return index
 
     async def _check(self, network: NetworkRecord, options: Options) -> None:
-        """Refuse what every endpoint would be refused for."""
+        """Refuse a network on which every endpoint would be refused."""
         index = self._index()
         if network.configuration is None:
             index.require_any()

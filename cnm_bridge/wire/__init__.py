@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Docker's NetworkDriver calls as records, both ways; pure."""
+"""Docker's NetworkDriver requests and replies as records; pure. The wire's spelling of keys stays in this room."""
 
 from cnm_bridge.wire.replies import (
     ChosenInterface,

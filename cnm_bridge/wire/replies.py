@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""NetworkDriver answers that say something; pure.
+"""NetworkDriver replies with content; pure.
 
 Source: moby `daemon/libnetwork/drivers/remote/api/api.go`, `endpoint_info.go`.
 """
@@ -16,9 +16,9 @@ __all__ = ["ChosenInterface", "Joined", "RouteType", "StaticRoute", "render_inte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenInterface:
-    """CreateEndpoint's answer: what Docker did not choose itself.
+    """The reply to CreateEndpoint: the values that Docker did not choose.
 
-    Whatever Docker has chosen must be None here: even the same value again makes it fail the call.
+    A value that Docker has chosen must be None: libnetwork fails the call even if the reply repeats the same value.
     """
 
     address: IPv4Interface | None
@@ -35,7 +35,7 @@ class RouteType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticRoute:
-    """A route that libnetwork programs in the sandbox; connected without a next hop."""
+    """A route that libnetwork programs in the sandbox; a connected route if it has no next hop."""
 
     destination: IPv4Network | IPv6Network
     next_hop: IPv4Address | IPv6Address | None = None
@@ -43,14 +43,14 @@ class StaticRoute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """Join's answer.
+    """The reply to Join.
 
     Attributes:
         link: Name of the link in the host namespace that libnetwork moves into the sandbox.
-        prefix: What to call it there; libnetwork appends a number. An empty one would call the link `0`.
+        prefix: Prefix of its name in the sandbox, to which libnetwork appends a number; must not be empty.
         gateway: Next hop of the IPv4 default route.
         gateway_ipv6: Next hop of the IPv6 default route.
-        routes: All other routes, those that others need first.
+        routes: All other routes; those that others depend on come first.
     """
 
     link: str
@@ -61,13 +61,13 @@ class Joined:
 
 
 def render_interface(reply: ChosenInterface) -> JsonObject:
-    """Return CreateEndpoint's answer, e.g. `{"Interface": {"Address": "10.22.0.2/16", "MacAddress": "2e:…"}}`."""
+    """Return the reply to CreateEndpoint, e.g. `{"Interface": {"Address": "10.22.0.2/16", "MacAddress": "2e:…"}}`."""
     values = {"Address": reply.address, "AddressIPv6": reply.address_ipv6, "MacAddress": reply.mac}
     return {"Interface": {key: str(value) for key, value in values.items() if value}}
 
 
 def render_joined(reply: Joined) -> JsonObject:
-    """Return Join's answer.
+    """Return the reply to Join.
 
     `DisableGatewayService` is always set: without it Docker attaches a container whose networks have no gateway to a
     bridge of its own.

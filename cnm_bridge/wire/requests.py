@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """NetworkDriver requests as records; pure.
 
-The shapes are those of moby `daemon/libnetwork/drivers/remote/api/api.go`; `spec/cnm/*.json` has checked them before
-they come here, so that only the meaning of strings is left to check.
+Source: moby `daemon/libnetwork/drivers/remote/api/api.go`. The caller has validated a body with its schema in
+`spec/cnm`; the functions here check only the syntax of addresses.
 """
 
 import base64
@@ -51,29 +51,29 @@ _ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
 _ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
 _DOCKERS_OWN: Final = "com.docker.network."
 _TOLD: Final = frozenset({_MAC, "com.docker.network.endpoint.name"})
-"""Texts among an endpoint's options that are Docker's own words, not the user's."""
+"""Options of an endpoint with a text value that Docker adds; all others with such a value are the user's."""
 
 _NULL_POOLS: Final = frozenset({IPv4Network("0.0.0.0/0"), IPv6Network("::/0")})
-"""What Docker's null IPAM driver answers: no pool of its own."""
+"""The pools of Docker's null IPAM driver, which stand for "no pool"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkReference:
-    """A call about a network."""
+    """A request with only a network ID."""
 
     network_id: NetworkId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateNetwork:
-    """A network to be made.
+    """A CreateNetwork request.
 
     Attributes:
-        network_id: Docker's ID. The request does not have the name.
-        options: What the user gave with `-o`.
-        internal: Made with `--internal`.
-        ipv4: Whether Docker gives it IPv4 addresses; None of engines before 28, which do not say.
-        ipv6: Whether Docker gives it IPv6 addresses.
+        network_id: Docker's network ID. The request does not contain the name.
+        options: The user's `-o` options.
+        internal: Whether it was made with `--internal`.
+        ipv4: Whether IPv4 is enabled in Docker's IPAM; None before Engine 28, which does not send it.
+        ipv6: Whether IPv6 is enabled in Docker's IPAM.
         pools: The address pools that Docker's IPAM driver chose, both families; none with the null driver.
     """
 
@@ -87,7 +87,7 @@ class CreateNetwork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointReference:
-    """A call about an endpoint."""
+    """A request with only the IDs of a network and an endpoint."""
 
     network_id: NetworkId
     endpoint_id: EndpointId
@@ -95,13 +95,13 @@ class EndpointReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateEndpoint:
-    """An endpoint to be made.
+    """A CreateEndpoint request.
 
     Attributes:
-        network_id: Its network.
-        endpoint_id: Docker's ID.
-        requested: What Docker has chosen already; it must not be answered again.
-        options: What the user gave with `driver-opt`, Docker's own options among it.
+        network_id: Docker's network ID.
+        endpoint_id: Docker's endpoint ID.
+        requested: The values that Docker has chosen; the reply must not contain them.
+        options: The user's `driver-opt` options, including Docker's own.
     """
 
     network_id: NetworkId
@@ -112,13 +112,13 @@ class CreateEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """An endpoint to be handed over to a sandbox.
+    """A Join request.
 
     Attributes:
-        network_id: Its network.
-        endpoint_id: Docker's ID.
-        sandbox_key: Path of the sandbox's namespace; before Engine 28 it need not exist yet.
-        has_ports: Ports of the container are to be published, here or on another of its networks.
+        network_id: Docker's network ID.
+        endpoint_id: Docker's endpoint ID.
+        sandbox_key: Path of the sandbox's namespace; before Engine 28 it may not exist yet.
+        has_ports: Whether the container publishes ports, on this or another of its networks.
     """
 
     network_id: NetworkId
@@ -129,14 +129,14 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortRequest:
-    """A port to be published, as given with `-p` or `-P`.
+    """A port to publish, as given with `-p` or `-P`.
 
     Attributes:
-        protocol: The IP protocol's number: 6 (tcp), 17 (udp), 132 (sctp).
-        container_port: The port inside.
-        host_ip: The host's address that it is published on, None for all.
-        host_port: The first port on the host that will do, 0 for any.
-        host_port_end: The last one.
+        protocol: The IP protocol number: 6 (tcp), 17 (udp), 132 (sctp).
+        container_port: The port in the container.
+        host_ip: The address of the host, None for all addresses.
+        host_port: The first port of the range on the host, 0 for any port.
+        host_port_end: The last port of the range.
     """
 
     protocol: int
@@ -148,12 +148,12 @@ class PortRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramExternalConnectivity:
-    """An endpoint that becomes its container's way to the outside.
+    """A ProgramExternalConnectivity request: the endpoint becomes its container's gateway endpoint.
 
     Attributes:
-        network_id: Its network.
-        endpoint_id: Docker's ID.
-        ports: The ports to be published.
+        network_id: Docker's network ID.
+        endpoint_id: Docker's endpoint ID.
+        ports: The ports to publish.
     """
 
     network_id: NetworkId
@@ -162,20 +162,20 @@ class ProgramExternalConnectivity:
 
 
 def parse_network_reference(body: JsonObject) -> NetworkReference:
-    """Return DeleteNetwork's request."""
+    """Return a DeleteNetwork request."""
     return NetworkReference(network_id=_network_id(body))
 
 
 def parse_endpoint_reference(body: JsonObject) -> EndpointReference:
-    """Return the request of DeleteEndpoint, EndpointOperInfo and Leave."""
+    """Return a DeleteEndpoint, EndpointOperInfo, Leave or RevokeExternalConnectivity request."""
     return EndpointReference(network_id=_network_id(body), endpoint_id=_endpoint_id(body))
 
 
 def parse_create_network(body: JsonObject) -> CreateNetwork:
-    """Return CreateNetwork's request.
+    """Return a CreateNetwork request.
 
     Raises:
-        BadRequest: A pool or its gateway is no address.
+        BadRequest: A pool or its gateway is not an IP address.
     """
     options = find_object(body, "Options") or {}
     generic = find_object(options, _GENERIC) or {}
@@ -194,10 +194,10 @@ def parse_create_network(body: JsonObject) -> CreateNetwork:
 
 
 def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
-    """Return CreateEndpoint's request.
+    """Return a CreateEndpoint request.
 
     Raises:
-        BadRequest: An address is none.
+        BadRequest: An IP or MAC address is invalid.
     """
     options = find_object(body, "Options") or {}
     users = [key for key in options if not key.startswith(_DOCKERS_OWN) or _is_given(key, options[key])]
@@ -210,12 +210,12 @@ def parse_create_endpoint(body: JsonObject) -> CreateEndpoint:
 
 
 def _is_given(key: str, value: JsonValue) -> bool:
-    """Return whether the user gave an option of Docker's with `driver-opt`: these are texts."""
+    """Return whether the user gave an option of Docker's with `driver-opt`: its value is then a text."""
     return isinstance(value, str) and key not in _TOLD
 
 
 def parse_join(body: JsonObject) -> Join:
-    """Return Join's request."""
+    """Return a Join request."""
     return Join(
         network_id=_network_id(body),
         endpoint_id=_endpoint_id(body),
@@ -225,10 +225,10 @@ def parse_join(body: JsonObject) -> Join:
 
 
 def parse_external_connectivity(body: JsonObject) -> ProgramExternalConnectivity:
-    """Return ProgramExternalConnectivity's request.
+    """Return a ProgramExternalConnectivity request.
 
     Raises:
-        BadRequest: A host address is none.
+        BadRequest: An address of the host is invalid.
     """
     options = find_object(body, "Options") or {}
     try:
@@ -266,7 +266,7 @@ def _parse_port(item: JsonObject) -> PortRequest:
 
 
 def _parse_requested(interface: JsonObject, encoded_mac: str | None) -> RequestedInterface:
-    """Return what Docker chose; a Go byte slice, as the MAC among the options is, is JSON's base64."""
+    """Return the values that Docker chose. The MAC among the options is a Go byte slice, which is base64 in JSON."""
     address, address_ipv6 = find_str(interface, "Address"), find_str(interface, "AddressIPv6")
     try:
         mac = find_str(interface, "MacAddress") or (encoded_mac and _decode_mac(encoded_mac))
