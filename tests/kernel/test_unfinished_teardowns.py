@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What the daemon does at its start with the teardowns that its previous run did not finish."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.kernel import Kernel
+from state import EndpointId, Phase, Store
+from tests.kernel.namespace import Namespace
+from tests.kernel.records import endpoint, put
+from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue
+
+
+async def test_a_record_that_was_not_the_latest(
+    store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path
+) -> None:
+    """A PENDING endpoint on which a container runs becomes joined; the teardowns of others are pending."""
+    for endpoint_id in (FIRST, SECOND):
+        await put(store, endpoint(endpoint_id, Phase.PENDING, boot_id=BOOT))
+    sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
+    teardowns = make_queue(store, kernel, tmp_path / "run")
+    with sandbox.living():
+        assert await teardowns.add_unfinished() == 1
+    assert set(teardowns.all) == {SECOND}
+    assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.JOINED
+    sandbox.ip("link del marked")
+
+
+async def test_what_is_given_up(store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
+    """Docker has asked for the end of it, wherever its link is; and nothing outlives a boot."""
+    await put(store, endpoint(FIRST, boot_id=BOOT))
+    await store.put_endpoint(endpoint(FIRST, Phase.DELETING, boot_id=BOOT))
+    await put(store, endpoint(SECOND, boot_id="an earlier one"))
+    teardowns = make_queue(store, kernel, tmp_path / "run")
+    sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
+    with sandbox.living():
+        assert await teardowns.add_unfinished() == 2
+    sandbox.ip("link del marked")
+
+
+@pytest.mark.parametrize(("plugins", "most"), [(1, 16), (20, 40)])
+async def test_many(store: Store, kernel: Kernel, tmp_path: Path, plugins: int, most: int) -> None:
+    """After a reboot all are pending; not all are torn down at once: sixteen, or two for each plugin that may run."""
+    Slow.most = 0
+    for number in range(most + 20):
+        await put(store, endpoint(f"{number:064x}", Phase.PENDING))
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow, plugins=plugins)
+    async with asyncio.TaskGroup() as tasks:
+        assert await teardowns.add_unfinished() == most + 20
+        running = tasks.create_task(teardowns.run())
+        await teardowns.wait_tried()
+        running.cancel()
+    assert store.endpoints() == ()
+    assert Slow.most == most
