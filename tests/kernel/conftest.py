@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Kernel tests work on real namespaces and links, and never in the machine's own.
 
-Before the first of them the test process itself moves into a network and a mount namespace of its own, for good: what
-these tests call the host is that namespace. The guard fails a test that leaves a namespace or a link behind.
+Before the first test, the test process itself moves into a network and a mount namespace of its own and stays there.
+These tests call that namespace the host. The guard fails a test that leaves a namespace or a link behind.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ __all__ = [
 
 _CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWNET: Final = 0x40000000
-_SETTLE_S: Final = 5.0  # the kernel destroys namespaces, and the links in them, in its own time
+_DESTROY_LIMIT_S: Final = 5.0  # the kernel destroys namespaces, and the links in them, in the background
 _SETUP: Final = """
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -62,7 +62,7 @@ echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad  # no test waits for duplica
 def private_namespaces() -> int:
     """Move this process into namespaces of its own; gives the inode of the machine's network namespace."""
     if os.geteuid() != 0:
-        pytest.skip("namespaces need root")
+        pytest.skip("making network namespaces needs root")
     assert threading.active_count() == 1, f"threads would stay in the machine's namespaces: {threading.enumerate()}"
     machine = _network_namespace()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -75,13 +75,13 @@ def private_namespaces() -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_left_in_network(private_namespaces: int) -> Iterator[None]:
-    """Fail a test that leaves a mounted namespace or a link behind, or this process where it must not be."""
+    """Fail a test that leaves a mounted namespace or a link behind, or this process in another namespace."""
     own = _network_namespace()
     assert own != private_namespaces
     before = _mounted_namespaces() | _links()
     yield
     assert _network_namespace() == own
-    deadline = time.monotonic() + _SETTLE_S
+    deadline = time.monotonic() + _DESTROY_LIMIT_S
     while (left := (_mounted_namespaces() | _links()) - before) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not left, f"left behind: {', '.join(sorted(left))}"
@@ -89,7 +89,7 @@ def nothing_left_in_network(private_namespaces: int) -> Iterator[None]:
 
 @pytest.fixture
 def kernel() -> Kernel:
-    """The object under test."""
+    """The kernel as the daemon uses it."""
     return Kernel(reply_limit_s=5.0)
 
 
@@ -103,13 +103,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def host() -> Namespace:
-    """The namespace that plays Docker's own."""
+    """The namespace that stands for Docker's own."""
     return Namespace(Path("/proc/self/ns/net"))
 
 
 @pytest.fixture
 async def staging(kernel: Kernel, tmp_path: Path) -> AsyncIterator[Namespace]:
-    """A staging namespace, removed with what is in it."""
+    """A staging namespace, removed afterwards with its links."""
     namespace = Namespace(tmp_path / "netns" / "endpoint")
     await kernel.create_staging(namespace.path)
     yield namespace
@@ -124,19 +124,19 @@ def plugins(request: pytest.FixtureRequest) -> Plugins:
 
 @pytest.fixture
 def executed() -> Executed:
-    """What the runtime has executed."""
+    """The record of what the runtime has executed."""
     return Executed()
 
 
 @pytest.fixture
 def runtime(plugins: Plugins, executed: Executed) -> Runtime:
-    """A runtime that has these plugins and no others."""
+    """A runtime with these plugins and no others."""
     return Runtime([plugins.directory], LIMITS, observer=executed)
 
 
 @pytest.fixture
 def host_with_uplink(private_namespaces: int) -> Iterator[None]:
-    """A link for macvlan, and a clean host afterwards."""
+    """A parent link for macvlan; the host is cleaned afterwards."""
     assert private_namespaces
     with uplink():
         yield
@@ -144,16 +144,16 @@ def host_with_uplink(private_namespaces: int) -> Iterator[None]:
 
 @pytest.fixture
 def nothing_left_of_the_pair(host: Namespace, nothing_left_in_network: None) -> Iterator[None]:
-    """Remove the pair of links of a test that fails before it would."""
-    del nothing_left_in_network  # looks after this
+    """Remove the pair of links, which a test that fails leaves behind."""
+    del nothing_left_in_network  # requested so that it checks after this fixture
     yield
-    with suppress(subprocess.CalledProcessError):  # it goes with the sandbox as well, some time
+    with suppress(subprocess.CalledProcessError):  # the kernel may have destroyed it with the sandbox
         host.ip("link delete outside")
 
 
 @pytest.fixture
 def sandbox() -> Iterator[Namespace]:
-    """A namespace that plays a container's."""
+    """A namespace that stands for a container's."""
     subprocess.run(["ip", "netns", "add", "sandbox"], check=True)
     yield Namespace(Path("/run/netns/sandbox"))
     subprocess.run(["ip", "netns", "delete", "sandbox"], check=True)
@@ -178,7 +178,7 @@ def inhabited() -> Iterator[Namespace]:
     """A namespace that only a process keeps alive."""
     with subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 60"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        process.stdout.readline()  # from here on it lives there
+        process.stdout.readline()  # from here on the process is in its namespace
         try:
             yield Namespace(Path(f"/proc/{process.pid}/ns/net"))
         finally:

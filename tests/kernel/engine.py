@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""An engine that answers what a test wants, over a real socket."""
+"""A fake engine: an HTTP server on a real socket, with the networks and events that a test defines."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ __all__ = ["FakeEngine", "network"]
 
 
 def network(network_id: str, *endpoints: str, driver: str = "cni-bridge", scope: str = "local") -> JsonObject:
-    """Give a network as the Docker Engine API shows it."""
+    """Return a network as the Docker Engine API shows it."""
     containers: JsonObject = {name: {"Name": "web", "EndpointID": name} for name in endpoints}
     return {
         "Id": network_id,
@@ -33,14 +33,14 @@ async def _do_nothing() -> None: ...
 
 @dataclass
 class FakeEngine:
-    """What it knows.
+    """An engine's API.
 
     Attributes:
         path: Its socket.
         identity: Its ID.
         networks: Its networks, by ID.
-        events: What its event streams give, one after the other; each ends then.
-        followed: How many event streams there were.
+        events: The contents of its event streams, one for each stream; after it the stream ends.
+        followed: How many event streams were opened.
         on_network: Called before each answer about a network.
     """
 
@@ -58,7 +58,7 @@ class FakeEngine:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer for the length of the block."""
+        """Serve for the length of the block."""
         app = web.Application()
         app.router.add_get("/version", self._version)
         app.router.add_get("/{api}/info", self._info)

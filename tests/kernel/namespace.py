@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A namespace as a test sees it: through iproute2, not through the code under test."""
+"""A network namespace, read and changed through iproute2, not through the code under test."""
 
 import shlex
 import subprocess
@@ -16,7 +16,7 @@ __all__ = ["Namespace", "living_process"]
 
 @contextmanager
 def living_process(*prefix: str) -> Iterator[int]:
-    """Keep a process alive that `prefix` starts; gives its process ID."""
+    """Run a process through the command `prefix` for the length of the block; gives its process ID."""
     process = subprocess.Popen([*prefix, "sh", "-c", "echo up; exec sleep 1000"], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
@@ -34,13 +34,13 @@ class Namespace:
     path: Path
 
     def run(self, command: str) -> bytes:
-        """Run a command inside and give its output; one that fails raises `CalledProcessError`."""
+        """Run a command inside and return its output; raise `CalledProcessError` if it fails."""
         inside = ["nsenter", f"--net={self.path}", *shlex.split(command)]
         return subprocess.run(inside, check=True, stdout=subprocess.PIPE).stdout
 
     @contextmanager
     def living(self) -> Iterator[int]:
-        """Have a process live inside for the length of the block; gives its process ID."""
+        """Keep a process inside for the length of the block; gives its process ID."""
         with living_process("nsenter", f"--net={self.path}") as pid:
             yield pid
 
@@ -50,34 +50,34 @@ class Namespace:
             self.run(f"ip {command}")
 
     def links(self) -> set[str]:
-        """Give the names of the links, without `lo`."""
+        """Return the names of the links, without `lo`."""
         return {get_str(link, "ifname") for link in self._show("link show")} - {"lo"}
 
     def link(self, name: str) -> JsonObject:
-        """Give what `ip -details link` shows of a link."""
+        """Return what `ip -details link` shows of a link."""
         (link,) = self._show(f"-details link show dev {name}")
         return link
 
     def index(self, name: str) -> int:
-        """Give the number of a link."""
+        """Return the index of a link."""
         return get_int(self.link(name), "ifindex")
 
     def altnames(self, name: str) -> tuple[str, ...]:
-        """Give the alternative names of a link."""
+        """Return the alternative names of a link."""
         return get_strings(self.link(name), "altnames")
 
     def is_up(self, name: str) -> bool:
-        """Tell whether a link is up."""
+        """Return whether a link is up."""
         return "UP" in get_strings(self.link(name), "flags")
 
     def addresses(self, name: str) -> list[str]:
-        """Give the addresses of a link that are not link-local, as the kernel orders them."""
+        """Return the addresses of a link that are not link-local, as the kernel orders them."""
         (link,) = self._show(f"address show dev {name}")
         found = (info for info in get_objects(link, "addr_info") if get_str(info, "scope") != "link")
         return [f"{get_str(info, 'local')}/{get_int(info, 'prefixlen')}" for info in found]
 
     def setting(self, name: str) -> str:
-        """Give the value of a sysctl, e.g. `net/ipv6/conf/default/accept_dad`."""
+        """Return the value of a sysctl, e.g. `net/ipv6/conf/default/accept_dad`."""
         return self.run(f"cat /proc/sys/{name}").decode().strip()
 
     def _show(self, command: str) -> tuple[JsonObject, ...]:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A pair of links: one end goes from staging, where plugins make it, to a sandbox; the other one stays outside."""
+"""A pair of links: one end moves from staging, where plugins make it, to a sandbox; the other one stays outside."""
 
 from cnm_bridge.kernel import Kernel, Observation, Snapshot
 from tests.kernel.namespace import Namespace
 
-__all__ = ["ALTNAME", "EVERYTHING", "HOST_NAME", "place", "prepare"]
+__all__ = ["ALTNAME", "EVERYTHING", "HOST_NAME", "place_link", "prepare"]
 
 HOST_NAME = "cb0123456789a"
 ALTNAME = f"cni-bridge-{'0123456789abcdef' * 4}"
@@ -15,7 +15,7 @@ EVERYTHING = Observation(settings=None, thorough=True)
 async def prepare(
     kernel: Kernel, host: Namespace, staging: Namespace, *commands: str, observation: Observation | None = None
 ) -> Snapshot:
-    """Make `eth0` in staging, do there what plugins would do, and take it out; its peer is `outside`."""
+    """Make `eth0` in staging, run `commands` there as plugins would, and take it out; its peer is `outside`."""
     baseline = await kernel.create_staging(staging.path, "eth0", observation or Observation())
     host.ip(f"link add outside up type veth peer name eth0 netns {staging.path}")
     staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
@@ -24,7 +24,7 @@ async def prepare(
     return await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME, baseline=baseline)
 
 
-def place(host: Namespace, sandbox: Namespace) -> None:
-    """Do what libnetwork does first: another name, one address of each family, up."""
+def place_link(host: Namespace, sandbox: Namespace) -> None:
+    """Move the link to the sandbox as libnetwork does: another name, one address of each family, up."""
     host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth7")
     sandbox.ip("address add 10.1.0.2/24 dev eth7", "address add fd00::2/64 dev eth7 nodad", "link set eth7 up")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Lists of the CNI project's own plugins, containers to attach, and all that could be left of them."""
+"""Lists of the CNI project's own plugins, containers to attach, and what plugins could leave on the host."""
 
 import re
 from collections.abc import Iterator
@@ -100,35 +100,35 @@ class Plugins:
 
     Attributes:
         directory: Where they are.
-        version: The version that their lists are spoken in.
+        version: The CNI version that is used with them.
     """
 
     directory: Path
     version: str
 
     def can_check(self, network: NetworkConfigurationList) -> bool:
-        """Tell whether CHECK of a list can work: portmap 1.1.1 looks for IPv6 rules whatever it has made."""
+        """Return whether CHECK of a list can succeed: portmap 1.1.1 looks for IPv6 rules that it has not made."""
         return self.directory != MACHINES or all(plugin.type != "portmap" for plugin in network.plugins)
 
 
 class Executed:
-    """Notes what is executed."""
+    """Records which plugins are executed."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, Verb]] = []
 
     def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
-        """Take note of one."""
+        """Record one execution."""
         assert duration_s > 0
         self.seen.append((plugin, verb))
 
     def plugins(self, verb: Verb) -> list[str]:
-        """Give the plugins that were executed for a verb, in order."""
+        """Return the plugins that were executed for a verb, in order."""
         return [plugin for plugin, seen in self.seen if seen == verb]
 
 
 def find_plugins(whose: str) -> Plugins:
-    """Give the plugins of the `machine`, or those that were `fetched`; skip the test where there are none."""
+    """Return the plugins of the `machine`, or those that were `fetched`; skip the test if there are none."""
     if whose == "machine":
         if not (MACHINES / "bridge").exists():
             pytest.skip(f"no CNI plugins in {MACHINES}")
@@ -136,15 +136,15 @@ def find_plugins(whose: str) -> Plugins:
     try:
         fetched = find_fetched_plugins()
     except FetchError as exc:
-        pytest.skip(f"the plugins that were fetched are of no use: {exc}")
+        pytest.skip(f"the fetched plugins are unusable: {exc}")
     if fetched is None:
-        pytest.skip("no newer plugins have been fetched; `python -m tests.lab.fetch_plugins` does it")
+        pytest.skip("no newer plugins are fetched; run `python -m tests.lab.fetch_plugins`")
     return Plugins(directory=fetched.directory, version=fetched.cni_versions[-1])
 
 
 @contextmanager
 def uplink() -> Iterator[None]:
-    """Give macvlan a link to work on; take away, after the test, what plugins leave for ever by design."""
+    """Make a parent link for macvlan; remove, after the test, what plugins leave behind by design."""
     HOST.ip("link add uplink type veth peer name uplink-peer", "link set uplink up", "link set uplink-peer up")
     yield
     HOST.ip("link del uplink")
@@ -159,7 +159,7 @@ def uplink() -> Iterator[None]:
 
 @contextmanager
 def container(name: str) -> Iterator[Attachment]:
-    """Make the namespace of a container; give what is to be attached."""
+    """Make the namespace of a container; gives the attachment for it."""
     HOST.ip(f"netns add {name}")
     try:
         inside = Namespace(Path("/run/netns") / name)
@@ -172,12 +172,12 @@ def container(name: str) -> Iterator[Attachment]:
 
 
 def make_list(*plugins: JsonObject, data_dir: Path) -> NetworkConfigurationList:
-    """Make a list whose reservations are in `data_dir`."""
-    placed: list[JsonValue] = [_placed(plugin, data_dir) for plugin in plugins]
-    return NetworkConfigurationList.from_document({"name": "test", "cniVersions": OFFERED, "plugins": placed})
+    """Make a list whose plugins keep their files in `data_dir`."""
+    adapted: list[JsonValue] = [_with_data_dir(plugin, data_dir) for plugin in plugins]
+    return NetworkConfigurationList.from_document({"name": "test", "cniVersions": OFFERED, "plugins": adapted})
 
 
-def _placed(plugin: JsonObject, data_dir: Path) -> JsonObject:
+def _with_data_dir(plugin: JsonObject, data_dir: Path) -> JsonObject:
     ipam = plugin.get("ipam")
     if isinstance(ipam, dict) and ipam["type"] == "host-local":
         return {**plugin, "ipam": {**ipam, "dataDir": str(data_dir)}}
@@ -187,7 +187,7 @@ def _placed(plugin: JsonObject, data_dir: Path) -> JsonObject:
 
 
 def observe(data_dir: Path) -> LabState:
-    """Look at all that plugins could leave behind on the host."""
+    """Read everything that plugins could leave behind on the host."""
     files = [str(path) for path in data_dir.rglob("*") if path.is_file()]
     kept = re.compile(r".*/(lock|last_reserved_ip\.\d)")
     return LabState(
@@ -221,7 +221,7 @@ def _rules(family: str) -> Iterator[str]:
 
 
 def _tables() -> list[str]:
-    """Give the tables of nftables that are not those of iptables, which `iptables-save` does not show."""
+    """Return the tables of nftables that are not those of iptables; `iptables-save` does not show them."""
 
     def find() -> list[str]:
         with NFTables() as nftables:
@@ -233,12 +233,12 @@ def _tables() -> list[str]:
 
 
 def inside(attachment: Attachment) -> Namespace:
-    """Give a container's namespace."""
+    """Return a container's namespace."""
     return Namespace(Path(attachment.netns))
 
 
 def assert_in_effect(network: NetworkConfigurationList, attachment: Attachment, result: Result) -> None:
-    """See that each plugin of a list has done what it is there for."""
+    """Assert that each plugin of a list has taken effect."""
     given = [str(address) for address in result.addresses_of("eth0")]
     assert inside(attachment).addresses("eth0") == given
     assert len(given) == 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Records of endpoints that some test wants to be there."""
+"""Records of endpoints for tests to store."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from state import (
 __all__ = ["NETWORK", "endpoint", "put"]
 
 NETWORK = NetworkId("a" * 64)
-_WAY = (Phase.PENDING, Phase.READY, Phase.JOINED)
+_PHASES_UNTIL_JOINED = (Phase.PENDING, Phase.READY, Phase.JOINED)
 
 
 def endpoint(
@@ -31,7 +31,7 @@ def endpoint(
     ipam: JsonObject | None = None,
     plugins: Sequence[JsonObject] = (),
 ) -> EndpointRecord:
-    """Make an endpoint on the CNI network `lan`, of a bridge or of other plugins."""
+    """Make the record of an endpoint on the CNI network `lan`, whose plugins are a bridge or those given."""
     plugins = plugins or [{"type": "bridge", "ipam": ipam or {"type": "host-local"}}]
     return EndpointRecord(
         id=EndpointId(endpoint_id),
@@ -53,6 +53,6 @@ def endpoint(
 
 
 async def put(store: Store, record: EndpointRecord) -> None:
-    """Store a record by the way that leads to its phase."""
-    for phase in _WAY[: _WAY.index(record.phase) + 1]:
+    """Store a record, and before it the phases that lead to its own."""
+    for phase in _PHASES_UNTIL_JOINED[: _PHASES_UNTIL_JOINED.index(record.phase) + 1]:
         await store.put_endpoint(replace(record, phase=phase))

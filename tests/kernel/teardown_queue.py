@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The queue of teardowns, with teardowns that take a while, fail or hang, and a Docker that is busy."""
+"""A queue of teardowns that take a while, fail or hang, and a Docker that is busy."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,94 +26,94 @@ __all__ = [
     "BOOT",
     "FIRST",
     "SECOND",
-    "Clumsy",
+    "Buggy",
     "Docker",
+    "Failing",
+    "Hanging",
     "Slow",
-    "Stuck",
-    "Sulky",
-    "Walled",
+    "WithFirewall",
     "make_queue",
     "running",
     "wait_gone",
 ]
 
 BOOT = "0c1f"
-FIRST, SECOND = token_hex(32), token_hex(32)  # nobody else's: processes of the whole machine are looked at
+FIRST, SECOND = token_hex(32), token_hex(32)  # unique on this machine: the queue examines the processes of all of it
 
 
 class Slow(Teardown):
-    """A tear down that counts how many there are at once."""
+    """A teardown that takes a while, and counts how many run at once."""
 
     at_once = 0
-    most = 0
+    most_at_once = 0
 
     async def __call__(self, record: EndpointRecord) -> None:
-        """Take a while."""
+        """Wait a moment, then remove the record."""
         Slow.at_once += 1
-        Slow.most = max(Slow.most, Slow.at_once)
+        Slow.most_at_once = max(Slow.most_at_once, Slow.at_once)
         await asyncio.sleep(0.01)
         Slow.at_once -= 1
         await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
         await self._store.remove_endpoint(record.id)
 
 
-class Clumsy(Slow):
-    """A tear down with a bug."""
+class Buggy(Slow):
+    """A teardown with a bug."""
 
     async def __call__(self, record: EndpointRecord) -> None:
-        """Stumble over the first endpoint."""
+        """Raise an unexpected exception for the first endpoint."""
         if record.id == FIRST:
             raise RuntimeError("a bug")
         await super().__call__(record)
 
 
-class Sulky(Slow):
+class Failing(Slow):
     """A teardown that fails until it is allowed to complete."""
 
-    is_sulky = True
+    is_failing = True
 
     async def __call__(self, record: EndpointRecord) -> None:
-        """Fail."""
-        if self.is_sulky:
-            raise KernelError("sulk", "tear down", "no reason")
+        """Fail, or take a while."""
+        if self.is_failing:
+            raise KernelError("link", "tear down", "the test wants it")
         await super().__call__(record)
 
 
-class Stuck(Slow):
-    """A tear down with a plugin that hangs: killed the first time, and at work for ever the second time."""
+class Hanging(Slow):
+    """A teardown with a plugin that hangs: it is killed the first time, and never returns the second time."""
 
     killed: ClassVar[set[str]] = set()
-    at_work: ClassVar[set[str]] = set()
+    hanging: ClassVar[set[str]] = set()
 
     async def __call__(self, record: EndpointRecord) -> None:
-        """Hang, with all endpoints but the second."""
+        """Hang for all endpoints but the second."""
         if record.id == SECOND:
             await super().__call__(record)
         elif record.id not in self.killed:
             self.killed.add(record.id)
-            raise PluginTimeout(plugin="stuck", verb="DEL", path=Path("stuck"), timeout_s=60.0, started=True)
+            raise PluginTimeout(plugin="hanging", verb="DEL", path=Path("hanging"), timeout_s=60.0, started=True)
         else:
-            self.at_work.add(record.id)
+            self.hanging.add(record.id)
             await asyncio.Event().wait()
 
 
-class Walled(Slow):
-    """A tear down of an endpoint with a `firewall`."""
+class WithFirewall(Slow):
+    """A teardown of an endpoint with the plugin `firewall`."""
 
     async def __call__(self, record: EndpointRecord) -> None:
-        """Look whether the address is claimed."""
+        """Fail as long as a new endpoint claims the address."""
         self._owners.find_owner(record, "firewall")
         await super().__call__(record)
 
 
 class Docker:
-    """Is busy until the test says that it is quiet; never about the second endpoint."""
+    """A Docker that is busy until a test sets `quiet_for`, except with the second endpoint."""
 
     def __init__(self) -> None:
         self.quiet_for = 0.0
 
     def quiet_s(self, besides: str) -> float:
-        """Tell for how long it has wanted nothing but this."""
+        """Return for how many seconds it has made no call, except about this endpoint."""
         return 60.0 if besides == SECOND else self.quiet_for
 
 
@@ -127,11 +127,11 @@ def make_queue(
     owners: AddressOwners | None = None,
     plugins: int = 2,
 ) -> TeardownQueue:
-    """Make the object under test, without any plugin."""
+    """Make the queue under test, without any plugin."""
     docker = docker or Docker()
     owners = owners or AddressOwners(store)
-    places = TeardownSlots(plugins)
-    undo = teardown(store, make_attachers(store, Runtime([], Limits()), kernel), owners, places)
+    slots = TeardownSlots(plugins)
+    undo = teardown(store, make_attachers(store, Runtime([], Limits()), kernel), owners, slots)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return TeardownQueue(
         store=store,
@@ -139,7 +139,7 @@ def make_queue(
         in_use=InUseCheck(kernel, run_dir),
         locks=locks,
         owners=owners,
-        places=places,
+        places=slots,
         boot_id=BOOT,
         orphaned_plugins=OrphanedPlugins(run_dir / "running"),
         quiet_s=docker.quiet_s,
@@ -148,7 +148,7 @@ def make_queue(
 
 @asynccontextmanager
 async def running(teardowns: TeardownQueue) -> AsyncIterator[None]:
-    """Have tear downs done in the background."""
+    """Run the queue in the background for the length of the block."""
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(teardowns.run())
         yield
@@ -156,6 +156,6 @@ async def running(teardowns: TeardownQueue) -> AsyncIterator[None]:
 
 
 async def wait_gone(store: Store, endpoint_id: str) -> None:
-    """Wait for the end of an endpoint without letting that be known."""
-    while store.find_endpoint(EndpointId(endpoint_id)) is not None:  # noqa: ASYNC110 - nobody would set an event
+    """Wait until an endpoint's record is gone; unlike `wait_tried`, this does not hurry its teardown."""
+    while store.find_endpoint(EndpointId(endpoint_id)) is not None:  # noqa: ASYNC110 - nothing sets an event
         await asyncio.sleep(0.01)

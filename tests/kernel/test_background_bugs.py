@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A bug in background work, or an engine that talks nonsense, ends neither the work nor the daemon."""
+"""A bug in background work, or an engine that sends invalid events, ends neither the work nor the daemon."""
 
 import asyncio
 from dataclasses import replace
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from cnm_bridge.attach import sandbox_sync as settling_module
+from cnm_bridge.attach import sandbox_sync as sync_module
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.daemon import assemble
 from cnm_bridge.kernel import Kernel, Placement
@@ -31,8 +31,8 @@ TUNED: JsonObject = {
 }
 
 
-async def test_an_engine_that_talks_nonsense(store: Store, tmp_path: Path) -> None:
-    """Its event stream gives what is no event: it is listened to again, as after any end of it."""
+async def test_invalid_events_do_not_end_reconcile(store: Store, tmp_path: Path) -> None:
+    """After an invalid event, reconcile opens the event stream again, as after any end of the stream."""
     engine = FakeEngine(tmp_path / "engine", events=[b"7\n", b"[]\n"])
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=engine.host)
     daemon = assemble(settings, store)
@@ -45,28 +45,26 @@ async def test_an_engine_that_talks_nonsense(store: Store, tmp_path: Path) -> No
         reconcile.cancel()
 
 
-async def test_a_snapshot_that_is_none(store: Store, kernel: Kernel) -> None:
-    """One endpoint that cannot be settled does not keep the others from that, nor the daemon from starting."""
+async def test_an_invalid_snapshot_does_not_end_the_sync(store: Store, kernel: Kernel) -> None:
+    """An endpoint that cannot be synchronised stops neither the others nor the start of the daemon."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     sandbox_sync = SandboxSync(store, kernel, locks)
     record = replace(endpoint("1" * 64), snapshot={"link": 7}, sandbox_key="/run/docker/netns/1")
     await put(store, record)
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(sandbox_sync.run())
             async with asyncio.timeout(20):
-                while not said:  # noqa: ASYNC110
+                while not logged:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             await asyncio.sleep(0)
             assert not running.done()
             running.cancel()
-    assert [(line["event"], line["endpoint_id"]) for line in said] == [("sync.bug", record.id)]
+    assert [(line["event"], line["endpoint_id"]) for line in logged] == [("sync.bug", record.id)]
 
 
-async def test_links_of_the_previous_run_do_not_hold_up_new_ones(
-    store: Store, kernel: Kernel, sandbox: Namespace
-) -> None:
-    """Those that never come are waited for ten seconds each; a container that starts meanwhile is watched at once."""
+async def test_links_that_never_arrive_do_not_delay_new_ones(store: Store, kernel: Kernel, sandbox: Namespace) -> None:
+    """Links of the previous run are awaited for ten seconds each; a new container is watched at once."""
     for number in range(1, 21):
         record = endpoint(f"{number:064x}")
         await put(store, replace(record, snapshot=TUNED, sandbox_key=str(sandbox.path)))
@@ -74,9 +72,9 @@ async def test_links_of_the_previous_run_do_not_hold_up_new_ones(
     with structlog.testing.capture_logs() as logged:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(sandbox_sync.run())
-            while len(sandbox_sync._watches) < settling_module._AT_ONCE:  # noqa: ASYNC110
+            while len(sandbox_sync._watches) < sync_module._AT_ONCE:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-            await asyncio.sleep(0)  # the last one has its place now
+            await asyncio.sleep(0)  # the last one has its slot now
             none = Placement(addresses=(), destinations=())
             assert not await kernel.wait_placed(sandbox.path.with_name("none"), "new", none, limit_s=60.0)
             running.cancel()

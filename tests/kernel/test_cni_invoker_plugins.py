@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Real plugins in real namespaces: ADD makes what the result says, DEL leaves nothing."""
+"""Real plugins in real namespaces: ADD makes what its result says, and DEL leaves nothing behind."""
 
 import asyncio
 import subprocess
@@ -33,14 +33,14 @@ def run(*command: str) -> str:
 
 
 def links(*, netns: str | None = None) -> set[str]:
-    """Return the names of the links of a namespace; without one, of that the tests run in."""
+    """Return the names of the links of a namespace; without `netns`, of the namespace that the tests run in."""
     shown = parse_json(run("ip", *(["-n", netns] if netns else []), "-j", "link").encode())
     assert isinstance(shown, list)
     return {get_str(as_object(link, "link"), "ifname") for link in shown}
 
 
 def addresses(netns: str, ifname: str) -> set[str]:
-    """Return the addresses of a link, those of its own making left out."""
+    """Return the global addresses of a link."""
     shown = parse_json(run("ip", "-n", netns, "-j", "addr", "show", "dev", ifname).encode())
     assert isinstance(shown, list)
     return {
@@ -52,13 +52,13 @@ def addresses(netns: str, ifname: str) -> set[str]:
 
 
 def nat_rules() -> list[str]:
-    """Return the rules of the table nat that belong to a container, or are a jump to a shared chain."""
+    """Return the rules of the table nat that plugins have made."""
     return [rule for rule in run("iptables", "-t", "nat", "-S").splitlines() if "CNI" in rule]
 
 
 @pytest.fixture(autouse=True)
 def in_a_private_namespace() -> Iterator[None]:
-    """Refuse to touch a machine's own network; leave nothing behind in the private one."""
+    """Refuse to change the machine's own network; leave nothing behind in the private one."""
     before = links()
     assert before == {"lo"}, f"not a private network namespace: it has {before}; use `make kernel`"
     yield
@@ -71,7 +71,7 @@ def in_a_private_namespace() -> Iterator[None]:
 
 @contextmanager
 def namespace(name: str) -> Iterator[Attachment]:
-    """Make a namespace for a container called `name`; give what is to be attached."""
+    """Make a namespace for a container called `name`; gives the attachment for it."""
     run("ip", "netns", "add", name)
     try:
         # Duplicate address detection would take most of the time of these tests.
@@ -83,7 +83,7 @@ def namespace(name: str) -> Iterator[Attachment]:
 
 
 def make_list(data_dir: Path, plugin_type: str, *further: JsonValue, **options: JsonValue) -> NetworkConfigurationList:
-    """Make a dual stack list whose first plugin has its addresses from host-local."""
+    """Make a dual-stack list whose first plugin has host-local addresses."""
     ranges: JsonValue = [[{"subnet": "10.99.0.0/24"}], [{"subnet": "fd99::/64"}]]
     ipam: JsonValue = {
         "type": "host-local",
@@ -96,7 +96,7 @@ def make_list(data_dir: Path, plugin_type: str, *further: JsonValue, **options: 
 
 
 def reservations(data_dir: Path) -> set[str]:
-    """Return the addresses that host-local has given away."""
+    """Return the addresses that host-local has reserved."""
     files = (data_dir / "test").glob("*") if data_dir.exists() else ()
     return {file.name for file in files if file.name != "lock" and not file.name.startswith("last_reserved_ip")}
 
@@ -151,7 +151,7 @@ async def test_delete_may_be_repeated(runtime: Runtime, tmp_path: Path) -> None:
 
 
 async def test_a_failed_add_is_undone_by_delete(runtime: Runtime, tmp_path: Path) -> None:
-    """A plugin's own words arrive, and DEL takes back what those before it did."""
+    """The error has the plugin's own message, and DEL undoes what the plugins before it did."""
     network = make_list(tmp_path, "bridge", {"type": "tuning", "sysctl": {"net.core.no_such": "1"}}, bridge="cni-test0")
     with namespace("c1") as attachment:
         with pytest.raises(PluginFailed, match="no_such") as caught:
@@ -163,9 +163,9 @@ async def test_a_failed_add_is_undone_by_delete(runtime: Runtime, tmp_path: Path
         assert reservations(tmp_path) == set()
 
 
-@pytest.mark.usefixtures("runtime")  # skips where there are no plugins
+@pytest.mark.usefixtures("runtime")  # skips if there are no plugins
 async def test_many_at_once(tmp_path: Path) -> None:
-    """First users of shared chains leave one jump to each, however many come at once; DEL takes all back."""
+    """However many ADDs run at once, each shared chain gets one jump; DEL removes everything else."""
     runtime = Runtime(PLUGIN_DIRS, replace(LIMITS, executions=16))
     network = make_list(tmp_path, "bridge", PORTMAP, bridge="cni-test0", isGateway=True, ipMasq=True)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Several runtimes at once on one host: what plugins share is made once."""
+"""Several processes with a runtime on one host: the chains and rules that plugins share are made once."""
 
 import json
 import subprocess
@@ -39,18 +39,18 @@ async def main():
 
 asyncio.run(main())
 """
-"""Another program: it adds when it is told to, and deletes when it is told to."""
+"""Another program: it runs ADD after the first line of its input, and DEL after the second."""
 
 
 def rules() -> Counter[str]:
-    """Count the rules of the tables that plugins write to, by what they say."""
+    """Count the rules of the tables that plugins write to, by their text."""
     found = (line for table in ("nat", "filter") for line in HOST.run(f"iptables -t {table} -S").decode().splitlines())
     return Counter(line for line in found if line.startswith("-A"))
 
 
 @pytest.fixture(autouse=True)
 def clean(private_namespaces: int) -> Iterator[None]:
-    """Take away, after the test, what plugins leave for ever by design."""
+    """Remove, after the test, what plugins leave behind by design."""
     assert private_namespaces
     if not (PLUGINS / "portmap").exists():
         pytest.skip(f"no CNI plugins in {PLUGINS}")
@@ -61,8 +61,8 @@ def clean(private_namespaces: int) -> Iterator[None]:
         HOST.run(f"iptables -t {table} -X")
 
 
-def test_runtimes_that_begin_together(tmp_path: Path) -> None:
-    """Each is the first in its own process, and none makes a jump or a rule that another has made."""
+def test_processes_that_add_at_once(tmp_path: Path) -> None:
+    """Although each ADD is the first in its process, no jump or rule is made twice, and DEL removes all."""
     ipam = {"type": "host-local", "dataDir": str(tmp_path), "subnet": "10.99.0.0/24"}
     plugins = [
         {"type": "bridge", "bridge": "cni-test0", "ipam": ipam},
@@ -89,17 +89,17 @@ def test_runtimes_that_begin_together(tmp_path: Path) -> None:
         ]
         for process in processes:
             everything.callback(process.kill)
-        for said in ("ready", "added"):
+        for line in ("ready", "added"):
             for process in processes:
                 assert process.stdout is not None
-                assert process.stdout.readline() == f"{said}\n"
-            there = rules()
+                assert process.stdout.readline() == f"{line}\n"
+            existing = rules()
             for process in processes:
                 assert process.stdin is not None
                 process.stdin.write("\n")
                 process.stdin.flush()
         assert [process.wait(timeout=LIMIT_S) for process in processes] == [0] * RUNTIMES
-    assert any("CNI-HOSTPORT-DNAT" in rule for rule in there)
-    assert any("CNI-FORWARD" in rule for rule in there)
-    assert [rule for rule, times in there.items() if times > 1] == []
+    assert any("CNI-HOSTPORT-DNAT" in rule for rule in existing)
+    assert any("CNI-FORWARD" in rule for rule in existing)
+    assert [rule for rule, times in existing.items() if times > 1] == []
     assert not [rule for rule in rules() if "10.99.0." in rule or "--dport" in rule]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The tool, with real plugins in real namespaces, and the cache that it shares with cnitool."""
+"""The command `python -m cni_invoker`, with real plugins in real namespaces, and the cache it shares with cnitool."""
 
 import json
 import os
@@ -21,7 +21,7 @@ NETNS = "/run/netns/sandbox"
 
 
 class Tool:
-    """The tool, on a list of bridge and host-local."""
+    """The command, with a list of bridge and host-local."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -33,7 +33,7 @@ class Tool:
         (directory / "blue.conflist").write_text(json.dumps(self.list))
 
     def run(self, *arguments: str, options: tuple[str, ...] = ()) -> str:
-        """Run the tool and give what it printed."""
+        """Run the command and return its output."""
         environment = {
             **os.environ,
             "NETCONFPATH": str(self.directory),
@@ -51,13 +51,13 @@ class Tool:
         return self.run(verb, "blue", NETNS, options=("--cache-dir", str(self.directory / "cache")))
 
     def reservations(self) -> set[str]:
-        """Give the addresses that host-local has given away."""
+        """Return the addresses that host-local has reserved."""
         return {file.name for file in (self.directory / "blue").iterdir() if file.name[0].isdigit()}
 
 
 @pytest.fixture(name="tool")
 def make_tool(tmp_path: Path) -> Iterator[Tool]:
-    """The object under test; its bridge is removed at the end."""
+    """The command under test; its bridge is removed at the end."""
     if not any((Path(directory) / "bridge").exists() for directory in PLUGIN_DIRS.split(":")):
         pytest.skip(f"no plugins in {PLUGIN_DIRS}")
     yield Tool(tmp_path)
@@ -65,7 +65,7 @@ def make_tool(tmp_path: Path) -> Iterator[Tool]:
 
 
 def test_add_check_and_del(tool: Tool, sandbox: Namespace) -> None:
-    """The namespace gets the printed address, is found as it should be, and loses all again."""
+    """`add` gives the namespace the printed address, `check` succeeds, and a repeated `del` leaves nothing."""
     result = as_object(parse_json(tool.attach("add").encode()), "the result")
     address = get_str(get_objects(result, "ips")[0], "address")
     assert sandbox.addresses("eth0") == [address]
@@ -79,7 +79,7 @@ def test_add_check_and_del(tool: Tool, sandbox: Namespace) -> None:
 
 
 def test_check_finds_what_is_missing(tool: Tool, sandbox: Namespace) -> None:
-    """An address that somebody has taken away is found by CHECK, with bridge's own words."""
+    """CHECK of a namespace that lost its address fails with bridge's own message."""
     tool.attach("add")
     sandbox.ip("address flush dev eth0")
     with pytest.raises(subprocess.CalledProcessError) as caught:
@@ -89,8 +89,8 @@ def test_check_finds_what_is_missing(tool: Tool, sandbox: Namespace) -> None:
     tool.attach("del")
 
 
-def test_del_of_what_cnitool_has_added(tool: Tool, sandbox: Namespace) -> None:
-    """A file as libcni writes it, without what is ours, is enough for CHECK and DEL, the configuration being gone."""
+def test_del_of_an_attachment_of_cnitool(tool: Tool, sandbox: Namespace) -> None:
+    """A cache file as libcni writes it is enough for CHECK, and for DEL after the configuration was removed."""
     tool.attach("add")
     record = as_object(parse_json(tool.record.read_bytes()), "the record")
     order = ("kind", "containerId", "config", "ifName", "networkName", "netns", "result")
@@ -104,7 +104,7 @@ def test_del_of_what_cnitool_has_added(tool: Tool, sandbox: Namespace) -> None:
 
 
 def test_validate(tool: Tool) -> None:
-    """The real plugins tell what they speak."""
+    """`validate` reports each plugin that supports the list's CNI version."""
     lines = tool.run("validate", "blue").splitlines()
     assert lines[0] == f"blue ({tool.directory}/blue.conflist): CNI 1.0.0"
     assert [line.split()[:2] for line in lines[1:]] == [["ok", "bridge"], ["ok", "host-local"]]

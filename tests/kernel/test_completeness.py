@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Only where engine and kernel have nothing that the records have not is it certain who is valid."""
+"""The inventory is complete only if engine and kernel have no endpoint without a record."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Host:
     run_dir: Path
 
     async def find_gap(self) -> str | None:
-        """Ask the object under test."""
+        """Run the check under test."""
         engine = Engine(self.engine.host, 5)
         return await InventoryCheck(
             store=self.store, engine=engine, kernel=self.kernel, driver="cni-bridge", run_dir=self.run_dir
@@ -40,7 +40,7 @@ class Host:
 
 @pytest.fixture(name="host")
 async def make_host(store: Store, kernel: Kernel, tmp_path: Path) -> AsyncIterator[Host]:
-    """A host where all is known: one network, one endpoint."""
+    """A host whose only network and endpoint have records."""
     engine = FakeEngine(tmp_path / "engine", networks={NETWORK: network(NETWORK, KNOWN)})
     await store.put_network(NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options={}))
     await put(store, endpoint(KNOWN))
@@ -49,8 +49,8 @@ async def make_host(store: Store, kernel: Kernel, tmp_path: Path) -> AsyncIterat
         yield Host(store, engine, kernel, tmp_path / "run")
 
 
-async def test_all_is_known(host: Host) -> None:
-    """There is no doubt; a network that Docker has removed a moment ago casts none."""
+async def test_a_complete_inventory(host: Host) -> None:
+    """There is no gap; a recorded network that Docker has just removed is none either."""
     assert await host.find_gap() is None
     await host.store.put_network(NetworkRecord(id=OTHER, configuration="lan", name=None, internal=False, options={}))
     assert await host.find_gap() is None
@@ -59,25 +59,25 @@ async def test_all_is_known(host: Host) -> None:
 @pytest.mark.parametrize("where", [NETWORK, OTHER], ids=["known network", "unknown network"])
 @pytest.mark.parametrize("scope", ["local", "swarm"])
 async def test_an_endpoint_without_a_record(host: Host, where: NetworkId, scope: str) -> None:
-    """Docker has it, on a network that is stored or on one that is not."""
+    """Docker has an endpoint without a record, on a network with or without a record: this is a gap."""
     host.engine.networks[where] = network(where, UNKNOWN, scope=scope)
     assert UNKNOWN in (await host.find_gap() or "")
 
 
-async def test_an_engine_that_has_not_been_seen(host: Host) -> None:
-    """It may be any, and what it has not may be there all the same: also that of a store that was lost."""
+async def test_another_engine_than_the_stored_one(host: Host) -> None:
+    """Endpoints that this engine does not have may exist in another one: a changed identity is a gap."""
     host.engine.identity = "BBBB"
     assert "BBBB" in (await host.find_gap() or "")
 
 
 async def test_another_name_of_the_driver(host: Host) -> None:
-    """Docker's list of the driver's networks is another's then."""
+    """A network under a second name of the driver is missing in Docker's list of the driver's networks: a gap."""
     host.engine.networks[NETWORK] = network(NETWORK, KNOWN, driver="second-name")
     assert "second-name" in (await host.find_gap() or "")
 
 
-async def test_no_answer(host: Host) -> None:
-    """Without the engine nothing is certain, nor with half an answer."""
+async def test_an_engine_that_does_not_answer(host: Host) -> None:
+    """An engine that is not reachable, or whose answer is incomplete, is a gap."""
     host.engine.networks[NETWORK] = {**network(NETWORK), "Containers": None}
     assert "Containers" in (await host.find_gap() or "")
     host.engine.path.unlink()
@@ -85,7 +85,7 @@ async def test_no_answer(host: Host) -> None:
 
 
 async def test_a_link_in_a_sandbox_without_a_record(host: Host, sandbox: Namespace) -> None:
-    """Whatever Docker says: it may be of another engine, or of this one when it has lost its own store."""
+    """It is a gap, whatever Docker lists: the endpoint may be of another engine, or Docker may have lost its store."""
     altname = f"cni-bridge-{UNKNOWN}"
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname {altname}")
     assert UNKNOWN in (await host.find_gap() or "")
@@ -96,8 +96,8 @@ async def test_a_link_in_a_sandbox_without_a_record(host: Host, sandbox: Namespa
     sandbox.ip("link del marked")
 
 
-async def test_an_endpoint_that_is_made_meanwhile(host: Host) -> None:
-    """Its record is written before Docker hears of it, so it is never unknown."""
+async def test_an_endpoint_that_is_created_meanwhile(host: Host) -> None:
+    """Its record is written before Docker lists it, so it is no gap."""
     made = endpoint("3" * 64, Phase.PENDING)
     host.engine.networks[NETWORK] = network(NETWORK, KNOWN, made.id)
     host.engine.on_network = partial(put, host.store, made)

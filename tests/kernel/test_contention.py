@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A pool with one address: the next endpoint receives it as soon as the former one has left, whatever else leaves."""
+"""A pool with one address: the next endpoint receives it as soon as the previous one is torn down, whatever else is."""
 
 import asyncio
 import os
@@ -28,15 +28,16 @@ PLUGIN_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The daemon, called as Docker does, and what its plugins look at.
+    """The daemon, called as Docker does, and the files that control its plugins.
 
     Attributes:
         daemon: The daemon's objects.
         store: Its records.
-        slow: As long as this file exists the plugin `idle` takes half a second for DEL, and `pool` before it begins.
-        broken: As long as this file exists the plugin `pool` fails after its DEL of the first endpoint.
-        stuck: As long as this file exists DEL of the plugin `idle` hangs.
-        taken: As long as this file exists the plugin `pool` refuses every endpoint; DEL of `idle` removes it.
+        slow: As long as this file exists, DEL of the plugin `idle` takes half a second, and that of `pool` starts after
+            half a second.
+        broken: As long as this file exists, the plugin `pool` fails after its DEL of the first endpoint.
+        stuck: As long as this file exists, DEL of the plugin `idle` hangs.
+        taken: As long as this file exists, the plugin `pool` refuses every endpoint; DEL of `idle` removes it.
     """
 
     daemon: Daemon
@@ -47,13 +48,13 @@ class Host:
     taken: Path
 
     async def call(self, method: str, body: JsonObject) -> JsonObject:
-        """Carry out one call and give its answer."""
+        """Make one call as Docker does, and return its answer."""
         (found,) = (one for one in self.daemon.methods if one.name == f"NetworkDriver.{method}")
         assert callable(found.answer)
         return await found.answer(body, 0)
 
     async def create(self, endpoint_id: str) -> str:
-        """Make an endpoint on the pool's network; give its address."""
+        """Make an endpoint on the pool's network; return its address."""
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
         body: JsonObject = {**reference(endpoint_id), "Interface": interface, "Options": {}}
         return get_str(get_object(await self.call("CreateEndpoint", body), "Interface"), "Address")
@@ -63,7 +64,7 @@ class Host:
         await self.call("DeleteEndpoint", reference(endpoint_id))
 
     async def adopt(self, endpoint_id: str, network: str) -> None:
-        """Have a record of an endpoint on a CNI network whose only plugin is `idle`."""
+        """Store the record of an endpoint on a CNI network whose only plugin is `idle`."""
         record = endpoint(endpoint_id, Phase.READY, plugins=[{"type": "idle"}])
         configuration = {**record.attachment.configuration, "name": network}
         netns = str(self.slow.with_name("netns") / endpoint_id)
@@ -72,7 +73,7 @@ class Host:
 
 
 def reference(endpoint_id: str) -> JsonObject:
-    """Give the names of an endpoint."""
+    """Return the part of a call's body that names an endpoint."""
     return {"NetworkID": NETWORK, "EndpointID": endpoint_id}
 
 
@@ -85,7 +86,7 @@ def write_plugin(path: Path, script: str) -> None:
 
 @asynccontextmanager
 async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
-    """A network with one address, on real plugins, and one endpoint that has it."""
+    """A network with one address, on real plugins, and the first endpoint, which has that address."""
     real = find_plugins("machine").directory
     slow, broken, stuck, taken = (tmp_path / name for name in ("slow", "broken", "stuck", "taken"))
     bin_dir, conf_dir = (tmp_path / name for name in ("bin", "net.d"))
@@ -126,13 +127,13 @@ async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
                 path.unlink(missing_ok=True)
             for record in store.endpoints():
                 await host.delete(record.id)
-            while store.endpoints():  # noqa: ASYNC110 - nobody would set an event
+            while store.endpoints():  # noqa: ASYNC110 - nothing sets an event
                 await asyncio.sleep(0.05)
             background.cancel()
 
 
-async def test_after_many_others(store: Store, tmp_path: Path) -> None:
-    """What leaves other networks is not waited for, and does not go first: all of it would take too long."""
+async def test_the_holder_is_torn_down_before_many_others(store: Store, tmp_path: Path) -> None:
+    """Endpoints of other networks are not waited for and do not go first: tearing all of them down takes too long."""
     async with one_address(store, tmp_path) as pool:
         others = [f"{number:064x}" for number in range(100, 100 + 75 * (os.cpu_count() or 1))]
         for other in others:
@@ -144,8 +145,8 @@ async def test_after_many_others(store: Store, tmp_path: Path) -> None:
         assert any(record.id in others for record in store.endpoints())
 
 
-async def test_after_each_that_leaves_the_network(store: Store, tmp_path: Path) -> None:
-    """The first one that leaves did not have what is needed: the next one is waited for."""
+async def test_every_endpoint_that_leaves_the_network_is_waited_for(store: Store, tmp_path: Path) -> None:
+    """When the first one to be torn down did not have the address, the next one is waited for."""
     async with one_address(store, tmp_path) as pool:
         await pool.adopt(THIRD, "pool")
         pool.slow.touch()
@@ -154,8 +155,8 @@ async def test_after_each_that_leaves_the_network(store: Store, tmp_path: Path) 
         assert await pool.create(SECOND) == f"{ADDRESS}/32"
 
 
-async def test_after_one_whose_delete_failed(store: Store, tmp_path: Path) -> None:
-    """It has freed the address before that: it is tried again, though the endpoint is not gone."""
+async def test_a_failed_teardown_may_have_freed_the_address(store: Store, tmp_path: Path) -> None:
+    """ADD runs again after the holder's teardown has failed: its DEL freed the address before it failed."""
     async with one_address(store, tmp_path) as pool:
         pool.broken.touch()
         pool.slow.touch()
@@ -164,11 +165,11 @@ async def test_after_one_whose_delete_failed(store: Store, tmp_path: Path) -> No
         assert [record.phase for record in store.endpoints()] == [Phase.DELETING, Phase.READY]
 
 
-async def test_what_only_one_network_can_have(store: Store, tmp_path: Path) -> None:
-    """The network that had it is another one: it is tried again."""
+async def test_a_resource_that_an_endpoint_of_another_network_holds(store: Store, tmp_path: Path) -> None:
+    """ADD runs again after an endpoint of another network was torn down."""
     async with one_address(store, tmp_path) as pool:
         await pool.delete(FIRST)
-        while store.find_endpoint(EndpointId(FIRST)):  # noqa: ASYNC110 - nobody would set an event
+        while store.find_endpoint(EndpointId(FIRST)):  # noqa: ASYNC110 - nothing sets an event
             await asyncio.sleep(0.05)
         await pool.adopt(THIRD, "other")
         pool.taken.touch()
@@ -176,10 +177,10 @@ async def test_what_only_one_network_can_have(store: Store, tmp_path: Path) -> N
         assert await pool.create(SECOND) == f"{ADDRESS}/32"
 
 
-async def test_a_refusal_beside_a_network_that_hangs(
+async def test_a_refusal_while_another_network_hangs(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The endpoint that leaves the other network does not have what is refused: that one's DEL is not waited for."""
+    """A DEL that hangs on another network is not waited for: ADD's refusal is reported at once."""
     monkeypatch.setattr("cnm_bridge.teardown.contention.WAIT_LIMIT_S", LIMIT_S)
     async with one_address(store, tmp_path) as pool:
         await pool.adopt(THIRD, "other")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Whoever needs what dead endpoints have waits for a limited time, whatever else is done with these."""
+"""A call that evicts dead endpoints waits for a limited time, whatever else holds their locks."""
 
 import asyncio
 from dataclasses import replace
@@ -29,7 +29,7 @@ ID = EndpointId("1" * 64)
 
 @pytest.fixture(name="kernel")
 def make_kernel(tmp_path: Path, inhabited: Namespace) -> Kernel:
-    """One that sees only our own process and another one; not every machine shows all of its own."""
+    """A kernel that sees only this process and one other: `/proc` of this machine need not show all processes."""
     processes = tmp_path / "processes"
     processes.mkdir()
     for process in ("self", inhabited.path.parts[2]):
@@ -38,20 +38,20 @@ def make_kernel(tmp_path: Path, inhabited: Namespace) -> Kernel:
     return Kernel(reply_limit_s=5.0, processes=processes)
 
 
-async def test_a_lock_that_is_held(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """A call for the dead endpoint hangs and has its lock: that is not waited for without end."""
+async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """While a call for the dead endpoint hangs with its lock, `evict_dead` gives up after its limit."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    owners, places = AddressOwners(store), TeardownSlots(Limits().executions)
+    owners, slots = AddressOwners(store), TeardownSlots(Limits().executions)
     in_use = InUseCheck(kernel, tmp_path / "run")
     attachers = make_attachers(store, Runtime([], Limits()), kernel)
     teardowns = TeardownQueue(
         store=store,
-        teardown=Teardown(store, attachers, owners, places),
+        teardown=Teardown(store, attachers, owners, slots),
         in_use=in_use,
         locks=locks,
         owners=owners,
         orphaned_plugins=OrphanedPlugins(tmp_path / "running"),
-        places=places,
+        places=slots,
         boot_id="0c1f",
         quiet_s=lambda _: 60.0,
     )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Waiting for libnetwork: until it has taken a link out of the host namespace, and is done with it in the sandbox."""
+"""Waiting until libnetwork has moved a link out of the host namespace, and has configured it in the sandbox."""
 
 import asyncio
 import threading
@@ -12,13 +12,15 @@ import pytest
 
 from cnm_bridge.kernel import Kernel, Placement
 from tests.kernel.namespace import Namespace
-from tests.kernel.pair import ALTNAME, HOST_NAME, place, prepare
+from tests.kernel.pair import ALTNAME, HOST_NAME, place_link, prepare
 
 pytestmark = pytest.mark.usefixtures("nothing_left_of_the_pair")
 
 
-async def test_a_link_departs(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
-    """The one that waits is told when the link has left, at once when it is not there; others do not matter."""
+async def test_wait_departed_returns_when_the_link_has_left(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """Changes to other links do not end the wait; for a link that does not exist it returns at once."""
     await prepare(kernel, host, staging)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(kernel.wait_departed(HOST_NAME))
@@ -28,29 +30,31 @@ async def test_a_link_departs(kernel: Kernel, host: Namespace, staging: Namespac
         for _ in range(20):
             await asyncio.sleep(0)
         assert not waiting.done()
-        place(host, sandbox)
+        place_link(host, sandbox)
         await waiting
         assert not other.done()
         other.cancel()
     await asyncio.wait_for(kernel.wait_departed(HOST_NAME), 10)
 
 
-async def test_two_wait_for_one_link(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
-    """One that waits no more does not take the other's news away."""
+async def test_a_cancelled_wait_does_not_end_another(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """Of two waits for the same link, the one that is not cancelled still sees the link leave."""
     await prepare(kernel, host, staging)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         first, second = (group.create_task(kernel.wait_departed(HOST_NAME)) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
         await asyncio.wait((first,))
-        place(host, sandbox)
+        place_link(host, sandbox)
         await second
 
 
-async def test_more_news_than_the_kernel_keeps(
+async def test_lost_netlink_messages_do_not_hide_a_departure(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
 ) -> None:
-    """What was lost among others is looked for."""
+    """When the socket's buffer overflows, the links are listed again."""
     await prepare(kernel, host, staging)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         waiting = group.create_task(kernel.wait_departed(HOST_NAME))
@@ -58,7 +62,7 @@ async def test_more_news_than_the_kernel_keeps(
         for _ in range(100):
             await asyncio.sleep(0.001)  # until both have looked, and wait
         host.run("sh -c 'for i in $(seq 60); do ip link add some type veth peer name thing; ip link delete some; done'")
-        place(host, sandbox)
+        place_link(host, sandbox)
         await waiting
         assert not still.done()
         still.cancel()
@@ -70,11 +74,13 @@ PLACED = Placement(
 )
 
 
-async def test_placement(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
-    """It is over with the last route, not before."""
+async def test_wait_placed_returns_with_the_last_route(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """As long as an address or a route of the main table is missing, the link is not placed."""
     await prepare(kernel, host, staging)
     steps: list[Callable[[], None]] = [
-        lambda: place(host, sandbox),
+        lambda: place_link(host, sandbox),
         lambda: sandbox.ip("route add 10.4.0.0/16 via 10.1.0.7"),
         lambda: sandbox.ip("route add default via 10.1.0.1 table 100"),
     ]
@@ -82,24 +88,24 @@ async def test_placement(kernel: Kernel, host: Namespace, staging: Namespace, sa
         waiting = group.create_task(kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 20.0))
         for step in steps:
             await asyncio.to_thread(step)
-            assert not await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.0)  # who looks now finds it unfinished
+            assert not await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.0)  # a new call finds it unfinished
             assert not waiting.done()
         sandbox.ip("route add default via 10.1.0.1")
         assert await waiting
     assert await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.0)
 
 
-async def test_a_placement_that_does_not_come(kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
-    """The time is limited, and there is nothing to wait for in a sandbox that is gone."""
+async def test_wait_placed_has_a_time_limit(kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
+    """It gives up at the limit, and at once where the sandbox does not exist."""
     assert not await kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 0.01)
     assert not await kernel.wait_placed(tmp_path / "nowhere", ALTNAME, PLACED, 60.0)
 
 
-async def test_a_cancelled_wait_is_over(kernel: Kernel, sandbox: Namespace) -> None:
-    """Its thread does not wait for the time to be up."""
+async def test_a_cancelled_wait_ends_its_thread(kernel: Kernel, sandbox: Namespace) -> None:
+    """The thread does not live until the time limit."""
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         waiting = group.create_task(kernel.wait_placed(sandbox.path, ALTNAME, PLACED, 600.0))
-        while threading.active_count() == 1:  # noqa: ASYNC110 - nobody would set an event
+        while threading.active_count() == 1:  # noqa: ASYNC110 - nothing sets an event
             await asyncio.sleep(0.001)
         waiting.cancel()
     assert threading.active_count() == 1

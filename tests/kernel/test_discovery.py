@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Where links of ours are: in namespaces in which processes live, in mounted ones, and in none of both."""
+"""Finding the links of endpoints: in namespaces with processes, in mounted namespaces, and on the host."""
 
 import ctypes
 import os
@@ -23,16 +23,16 @@ from tests.kernel.namespace import Namespace, living_process
 _CAPABILITY_VERSION: Final = 0x20080522
 _RIGHTS_TO_FILES: Final = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
-ALTNAME = f"cni-bridge-{token_hex(32)}"  # nobody else's: processes of the whole machine are looked at
+ALTNAME = f"cni-bridge-{token_hex(32)}"  # unique on this machine: discovery examines the processes of all of it
 
 
 def add_marked_link(namespace: Namespace, altname: str = ALTNAME) -> None:
-    """Make a link that is known by its alternative name."""
+    """Make a link with an endpoint's alternative name."""
     namespace.ip("link add marked type veth peer name marked-peer", f"link property add dev marked altname {altname}")
 
 
 def lose_rights_to_files() -> None:
-    """Take from this thread root's right to look into everybody's directories."""
+    """Drop the capabilities by which this thread may read every user's directories."""
     header, sets = struct.pack("=Ii", _CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.capget(header, sets) == 0
@@ -41,7 +41,7 @@ def lose_rights_to_files() -> None:
 
 
 async def in_use(staging: Path, processes: Path, *, first: Callable[[], None] = lambda: None) -> frozenset[str]:
-    """Give the names of links in use, as far as these processes tell, after `first` in the same thread."""
+    """Return the names of links in use according to these processes; `first` runs before, in the same thread."""
     with current_namespace() as fd:
         host = namespace_id(fd)
 
@@ -53,13 +53,13 @@ async def in_use(staging: Path, processes: Path, *, first: Callable[[], None] = 
 
 
 def show(processes: Path, pid: int) -> None:
-    """Have a process in a directory as in `/proc`; those of this machine need not be for us to look at."""
+    """Add a process to a directory that is read as `/proc`: this machine need not show all of its own."""
     processes.mkdir(exist_ok=True)
     (processes / str(pid)).symlink_to(f"/proc/{pid}")
 
 
 async def test_a_link_in_a_namespace_with_a_process(kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
-    """It is in use as long as the process lives; its namespace is mounted even then."""
+    """It is in use as long as the process lives; it is in a mounted namespace before and after that too."""
     add_marked_link(sandbox)
     processes = tmp_path / "proc"
     show(processes, os.getpid())
@@ -73,8 +73,8 @@ async def test_a_link_in_a_namespace_with_a_process(kernel: Kernel, sandbox: Nam
     sandbox.ip("link del marked")
 
 
-async def test_a_process_that_is_not_to_be_looked_at(sandbox: Namespace, staging: Namespace, tmp_path: Path) -> None:
-    """It may live in any namespace that is mounted, but those of staging."""
+async def test_a_process_that_cannot_be_examined(sandbox: Namespace, staging: Namespace, tmp_path: Path) -> None:
+    """It may live in any mounted namespace except staging namespaces: the links of all of them count as in use."""
     add_marked_link(sandbox)
     add_marked_link(staging, f"{ALTNAME}-s")
     processes = tmp_path / "proc"
@@ -87,8 +87,8 @@ async def test_a_process_that_is_not_to_be_looked_at(sandbox: Namespace, staging
     staging.ip("link del marked")
 
 
-async def test_processes_that_are_not_to_be_trusted(sandbox: Namespace, tmp_path: Path) -> None:
-    """If not all processes are visible, a link in a mounted namespace counts as in use, and no more is concluded."""
+async def test_an_incomplete_list_of_processes(sandbox: Namespace, tmp_path: Path) -> None:
+    """Links in mounted namespaces count as in use then, and the namespaces of processes are unknown."""
     show(tmp_path / "proc", os.getpid())
     kernel = Kernel(reply_limit_s=5.0, processes=tmp_path / "proc")
     add_marked_link(sandbox)
@@ -100,8 +100,8 @@ async def test_processes_that_are_not_to_be_trusted(sandbox: Namespace, tmp_path
     sandbox.ip("link del marked")
 
 
-async def test_a_namespace_that_is_mounted_nowhere(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
-    """Its processes tell of it: where Docker's own mounts are not to be seen, containers run all the same."""
+async def test_a_link_in_a_namespace_that_is_not_mounted(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """It is found through its processes: Docker's mounts need not be visible here."""
     with living_process("unshare", "--net") as pid:
         inside = Namespace(Path(f"/proc/{pid}/ns/net"))
         assert inside.path.stat().st_ino != host.path.stat().st_ino
@@ -111,22 +111,22 @@ async def test_a_namespace_that_is_mounted_nowhere(kernel: Kernel, host: Namespa
 
 
 async def test_a_link_in_the_host_namespace(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
-    """Our own process lives there, and it is neither in use nor in a mounted one."""
+    """It is neither in use nor in a mounted namespace, although the daemon's own process lives there."""
     add_marked_link(host)
     assert ALTNAME not in await kernel.altnames_in_use(tmp_path) | await kernel.altnames_mounted(tmp_path)
     host.ip("link del marked")
 
 
-async def test_a_link_on_its_way_out(kernel: Kernel, staging: Namespace) -> None:
-    """A staging namespace is mounted, too: what is left there must not be taken for a container's."""
+async def test_a_link_in_staging(kernel: Kernel, staging: Namespace) -> None:
+    """A staging namespace is mounted too, but a link in it does not belong to a container."""
     add_marked_link(staging)
     assert ALTNAME not in await kernel.altnames_mounted(staging.path.parent)
     assert ALTNAME in await kernel.altnames_mounted(staging.path.parent / "other")
     staging.ip("link del marked")
 
 
-def test_where_namespaces_are_mounted(sandbox: Namespace, tmp_path: Path) -> None:
-    """Any path will do, as that of an engine with a user namespace; other mounts are none."""
+def test_mounted_namespaces(sandbox: Namespace, tmp_path: Path) -> None:
+    """Mount points at any path are found, also with spaces and backslashes; mounts of other kinds are not."""
     strange = tmp_path / "10 0.10\\0" / "netns"
     strange.mkdir(parents=True)
     (strange / "0a1b").touch()
@@ -140,7 +140,7 @@ def test_where_namespaces_are_mounted(sandbox: Namespace, tmp_path: Path) -> Non
 
 
 async def test_a_physical_link_is_not_deleted(kernel: Kernel, host: Namespace) -> None:
-    """It loses the name by which it was ours; `lo` plays it, which has no kind either."""
+    """It only loses the endpoint's alternative name; `lo` stands for it, as it has no kind either."""
     host.ip(f"link property add dev lo altname {ALTNAME}", "link property add dev lo altname loop")
     (link,) = [link for link in await kernel.host_links() if ALTNAME in link.altnames]
     await kernel.delete_host_link(link, ALTNAME)
@@ -150,8 +150,8 @@ async def test_a_physical_link_is_not_deleted(kernel: Kernel, host: Namespace) -
 
 
 @pytest.mark.parametrize("what", ["renamed", "gone"])
-async def test_a_link_that_is_another_by_now(kernel: Kernel, host: Namespace, what: str) -> None:
-    """What has changed since it was found is left alone."""
+async def test_a_link_that_has_changed_is_not_deleted(kernel: Kernel, host: Namespace, what: str) -> None:
+    """A link that was renamed or deleted since it was found is left alone."""
     add_marked_link(host)
     (link,) = [link for link in await kernel.host_links() if ALTNAME in link.altnames]
     host.ip("link set marked name other" if what == "renamed" else "link del marked")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Two endpoints whose IDs begin with the same digits: the second is refused, and the first keeps what it has."""
+"""Two endpoints whose IDs begin with the same digits: the second is refused, and the first is unchanged."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ LIMIT_S = 60.0
 
 
 async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
-    """Carry out one call as Docker makes it, and give its answer."""
+    """Make one call as Docker does, and return its answer."""
     (found,) = (one for one in daemon.methods if one.name == f"NetworkDriver.{method}")
     assert callable(found.answer)
     return await found.answer(body, 0)
@@ -33,13 +33,13 @@ async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
 async def create(daemon: Daemon, endpoint_id: EndpointId) -> None:
     """Make an endpoint."""
     interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-    both = {"NetworkID": NETWORK, "EndpointID": endpoint_id}
-    await call(daemon, "CreateEndpoint", {**both, "Interface": interface, "Options": {}})
+    reference = {"NetworkID": NETWORK, "EndpointID": endpoint_id}
+    await call(daemon, "CreateEndpoint", {**reference, "Interface": interface, "Options": {}})
 
 
 @pytest.fixture
 async def daemon(store: Store, tmp_path: Path) -> AsyncIterator[Daemon]:
-    """The daemon's objects, and a network of the plugin `ptp`."""
+    """The daemon's objects, with a network on the plugin `ptp`."""
     conf_dir = tmp_path / "net.d"
     conf_dir.mkdir()
     ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}]]}
@@ -67,7 +67,7 @@ async def daemon(store: Store, tmp_path: Path) -> AsyncIterator[Daemon]:
 
 
 async def test_the_second_is_refused_and_leaves_nothing(daemon: Daemon, store: Store, host: Namespace) -> None:
-    """The first one's link stays in the host namespace, with its peer."""
+    """CreateEndpoint fails because the name is taken; the first endpoint's link stays in the host namespace."""
     await create(daemon, FIRST)
     before = host.links()
     name = host_link_name(AttachmentId(FIRST))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A cache directory on a disk without a free inode: what is attached can be deleted all the same."""
+"""A cache directory on a disk without a free inode: attachments can be deleted, and none can be added."""
 
 import subprocess
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Take all inodes."""
+    """Use up all inodes."""
     with suppress(OSError):
         for number in range(INODES):
             (disk / f"filling-{number}").touch()
@@ -36,7 +36,7 @@ def fill(disk: Path) -> None:
 
 @pytest.fixture(name="plugins")
 def make_plugins(tmp_path: Path) -> Scene:
-    """Plugins, on another disk."""
+    """The fake plugins, on another disk."""
     return Scene(tmp_path)
 
 
@@ -56,8 +56,8 @@ async def test_delete_needs_no_free_inode(plugins: Scene, disk: Path, locked_bef
     assert {name.partition("-")[0] for name in names(disk)} <= {"filling", "locks", "results"}
 
 
-async def test_processes_are_kept_apart_without_files(plugins: Scene, disk: Path) -> None:
-    """Where no file can be made, nobody else works meanwhile, on whichever container."""
+async def test_locks_without_files_exclude_every_other_process(plugins: Scene, disk: Path) -> None:
+    """Where no lock file can be made, no other process may work on the network, whichever the container."""
     await CachedRuntime(plugins.stateless, FileCache(disk)).add(BLUE, ATTACHMENT)
     fill(disk)
     async with FileCache(disk).hold("blue", "c1", wait_s=0):
@@ -70,7 +70,7 @@ async def test_processes_are_kept_apart_without_files(plugins: Scene, disk: Path
 
 
 async def test_add_is_refused(plugins: Scene, disk: Path) -> None:
-    """It must be remembered before a plugin runs; nothing has changed."""
+    """An attachment that cannot be recorded is not added: no plugin runs."""
     await CachedRuntime(plugins.stateless, FileCache(disk)).add(BLUE, ATTACHMENT)
     before = plugins.calls
     fill(disk)
@@ -79,8 +79,8 @@ async def test_add_is_refused(plugins: Scene, disk: Path) -> None:
     assert plugins.calls == before
 
 
-async def test_a_failed_delete_is_remembered(plugins: Scene, disk: Path) -> None:
-    """How far it came cannot be stored; the attachment still is, and a repetition deletes it."""
+async def test_a_failed_delete_keeps_the_attachment(plugins: Scene, disk: Path) -> None:
+    """The progress of DEL cannot be stored, but the attachment's record stays, and a repeated delete succeeds."""
     cache = FileCache(disk)
     runtime = CachedRuntime(plugins.stateless, cache)
     await runtime.add(BLUE, ATTACHMENT)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A state directory on a disk that is really full: every write is done or refused, and nothing is forgotten."""
+"""A state directory on a disk that is really full: every write is stored or refused, and no record is lost."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, *, but_bytes: int = 0) -> None:
-    """Take all space, but for some."""
+    """Use up all space except `but_bytes`."""
     filling = disk / "filling"
     fd = os.open(filling, os.O_WRONLY | os.O_CREAT)
     with suppress(OSError):
@@ -47,12 +47,12 @@ def fill(disk: Path, *, but_bytes: int = 0) -> None:
 
 
 @pytest.mark.parametrize("size", [1_500, 6_000, 40_000])
-async def test_whatever_fits_is_kept_and_nothing_else(disk: Path, size: int) -> None:
-    """With any number of free pages: a write is refused, naming the directory, or is there for good."""
+async def test_a_write_is_stored_or_refused(disk: Path, size: int) -> None:
+    """With any number of free pages a write is either stored, or refused with an error that names the directory."""
     directory = disk / "state"
     expected: dict[str, NetworkRecord] = {}
     store = Store.open(directory)
-    said: list[str] = []
+    errors: list[str] = []
     for number in range(12):
         fill(disk, but_bytes=number * PAGE_BYTES)
         for step in range(3):
@@ -60,7 +60,7 @@ async def test_whatever_fits_is_kept_and_nothing_else(disk: Path, size: int) -> 
             try:
                 await store.put_network(record)
             except StateUnusable as exc:
-                said.append(str(exc))
+                errors.append(str(exc))
             else:
                 expected[record.id] = record
             assert {found.id: found for found in store.networks()} == expected
@@ -70,7 +70,7 @@ async def test_whatever_fits_is_kept_and_nothing_else(disk: Path, size: int) -> 
                 del expected[name]
         assert {found.id: found for found in store.networks()} == expected
         (disk / "filling").unlink()
-        await store.put_network(network(1000 + number))  # at once, in the same life
+        await store.put_network(network(1000 + number))  # at once, without a restart
         expected[network(1000 + number).id] = network(1000 + number)
         if number % 3 == 0:
             store.close()
@@ -78,12 +78,12 @@ async def test_whatever_fits_is_kept_and_nothing_else(disk: Path, size: int) -> 
             assert store.findings == ()
         assert {found.id: found for found in store.networks()} == expected
     store.close()
-    assert said
-    assert all(f"cannot write the state in {directory}" in text and "No space left" in text for text in said)
+    assert errors
+    assert all(f"cannot write the state in {directory}" in text and "No space left" in text for text in errors)
 
 
 def test_no_space_to_open(disk: Path) -> None:
-    """A store that cannot be opened for lack of space says so, and loses nothing by it."""
+    """A store that cannot be opened because there is no space reports that, and loses nothing."""
     directory = disk / "state"
     Store.open(directory).close()
     fill(disk)
@@ -97,7 +97,7 @@ def test_no_space_to_open(disk: Path) -> None:
 
 
 async def test_no_space_to_salvage(disk: Path) -> None:
-    """Damage that is met on a full disk waits, as it is, for the disk not to be full."""
+    """Damage that is found on a full disk stays unchanged, and is salvaged when there is space."""
     directory = disk / "state"
     store = Store.open(directory)
     await store.put_network(network(1, 20_000))
@@ -116,7 +116,7 @@ async def test_no_space_to_salvage(disk: Path) -> None:
 
 
 async def test_no_space_to_migrate(disk: Path) -> None:
-    """An upgrade does not keep the daemon down: all is known, and it is written as soon as anything can be."""
+    """A store that cannot be migrated opens with all records, refuses writes, and migrates when there is space."""
     directory = disk / "state"
     Store.open(directory).close()
     old = (VERSION_2 / "deleting.json").read_bytes()

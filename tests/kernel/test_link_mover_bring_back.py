@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The way back: wherever the link is, CNI DEL finds it in staging, under its name and with its addresses."""
+"""`bring_back`: wherever the link is, CNI DEL finds it in staging, under its name and with its addresses."""
 
 from ipaddress import ip_interface
 from pathlib import Path
@@ -28,7 +28,7 @@ def veth(host: Namespace, staging: Namespace) -> Namespace:
 
 @pytest.fixture
 async def taken_out(kernel: Kernel, veth: Namespace) -> Namespace:
-    """The same, `eth0` having been moved to the host namespace."""
+    """The same, after `eth0` has been moved to the host namespace."""
     await kernel.take_out(veth.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
     return veth
 
@@ -46,7 +46,7 @@ async def bring_back(
 
 
 def assert_back(host: Namespace, staging: Namespace) -> None:
-    """The link that left is in staging with exactly its addresses, and the host has its peer alone."""
+    """The link is in staging with exactly its addresses, and the host has only its peer."""
     assert staging.links() == {"eth0"}
     assert staging.link("eth0")["address"] == MAC
     assert staging.addresses("eth0") == TEXTS
@@ -54,19 +54,19 @@ def assert_back(host: Namespace, staging: Namespace) -> None:
 
 
 def assert_replaced(staging: Namespace) -> None:
-    """A veth has its name and addresses; the other end is there too."""
+    """A veth has the link's name and addresses; both of its ends are in staging."""
     assert len(staging.links()) == 2
     assert staging.addresses("eth0") == TEXTS
 
 
 async def test_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """Docker has put it back after Leave, or never took it."""
+    """Docker has moved it back after Leave, or never moved it."""
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
-async def test_from_the_host_under_whatever_name(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """It is known by its alternative name."""
+async def test_from_the_host_under_another_name(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """It is found by its alternative name."""
     host.ip(f"link set {HOST_NAME} name renamed")
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
@@ -75,14 +75,14 @@ async def test_from_the_host_under_whatever_name(kernel: Kernel, host: Namespace
 async def test_from_the_host_without_its_alternative_name(
     kernel: Kernel, host: Namespace, taken_out: Namespace
 ) -> None:
-    """A container that may configure its network took it off; our name in the host namespace is enough."""
+    """A container with CAP_NET_ADMIN removed the alternative name; the name in the host namespace is enough."""
     host.ip(f"link property del dev {HOST_NAME} altname {ALTNAME}")
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
 async def test_another_endpoints_link_of_the_same_name(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """The IDs of both begin with the same digits: the mark says to which of them the link in the host belongs."""
+    """If both IDs begin with the same digits, the alternative name tells which endpoint the host's link belongs to."""
     host.ip(f"link add {HOST_NAME} up type veth peer name another")
     host.ip(f"link property add dev {HOST_NAME} altname {OTHER_ALTNAME}")
     assert await bring_back(kernel, veth) is LinkLocation.STAGING
@@ -92,10 +92,10 @@ async def test_another_endpoints_link_of_the_same_name(kernel: Kernel, host: Nam
     host.ip(f"link delete {HOST_NAME}")
 
 
-async def test_without_its_mark_but_with_a_name_of_the_hosts(
+async def test_from_the_host_with_a_foreign_alternative_name(
     kernel: Kernel, host: Namespace, taken_out: Namespace
 ) -> None:
-    """An alternative name that udev gives to devices is no mark of another endpoint."""
+    """An alternative name that udev gives to devices does not make it another endpoint's link."""
     host.ip(f"link property del dev {HOST_NAME} altname {ALTNAME}")
     host.ip(f"link property add dev {HOST_NAME} altname enp5s0-f0")
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
@@ -103,7 +103,7 @@ async def test_without_its_mark_but_with_a_name_of_the_hosts(
 
 
 async def test_from_the_sandbox(kernel: Kernel, host: Namespace, taken_out: Namespace, sandbox: Namespace) -> None:
-    """Docker calls it ethN there, and it is up with addresses and routes."""
+    """There it is called ethN, and is up with addresses and routes."""
     host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth1")
     sandbox.ip("link set eth1 up", "address add 10.1.0.2/24 dev eth1", "route add default via 10.1.0.1")
     assert await bring_back(kernel, taken_out, sandbox.path) is LinkLocation.SANDBOX
@@ -111,18 +111,18 @@ async def test_from_the_sandbox(kernel: Kernel, host: Namespace, taken_out: Name
     assert sandbox.links() == set()
 
 
-async def test_from_a_sandbox_that_is_mounted_nowhere(
+async def test_from_a_sandbox_that_is_not_mounted(
     kernel: Kernel, host: Namespace, taken_out: Namespace, inhabited: Namespace, tmp_path: Path
 ) -> None:
-    """A container that Docker has lost runs on; nothing but its processes leads to its link."""
+    """A container that Docker has lost still runs; its link is found through its processes."""
     host.ip(f"link set {HOST_NAME} netns {inhabited.path} name eth0")
     assert await bring_back(kernel, taken_out, tmp_path / "unmounted") is LinkLocation.SANDBOX
     assert_back(host, taken_out)
     assert inhabited.links() == set()
 
 
-async def test_from_staging_which_it_never_left(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """ADD failed, or the daemon died before the move; other addresses make room."""
+async def test_from_staging(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+    """ADD failed, or the daemon died before the move; addresses that the result does not have are removed."""
     veth.ip(
         "address add 10.1.0.9/24 dev eth0", "address add 192.168.7.7/24 dev eth0", "address add fd00::9/64 dev eth0"
     )
@@ -131,54 +131,56 @@ async def test_from_staging_which_it_never_left(kernel: Kernel, host: Namespace,
 
 
 @pytest.mark.parametrize("name", ["eth0", HOST_NAME])
-async def test_from_staging_on_its_way_out(kernel: Kernel, host: Namespace, veth: Namespace, name: str) -> None:
-    """The daemon died after it had marked the link, or renamed it."""
+async def test_from_staging_during_the_move(kernel: Kernel, host: Namespace, veth: Namespace, name: str) -> None:
+    """The daemon died after it had added the alternative name, or had renamed the link."""
     veth.ip(f"link property add dev eth0 altname {ALTNAME}", "link set eth0 down", f"link set eth0 name {name}")
     assert await bring_back(kernel, veth) is LinkLocation.STAGING
     assert_back(host, veth)
 
 
-async def test_gone(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """A veth takes the place of a link that died with its container."""
+async def test_a_link_that_no_longer_exists(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """A veth replaces a link that was destroyed with its container."""
     host.ip(f"link delete {HOST_NAME}")
     assert await bring_back(kernel, taken_out) is LinkLocation.GONE
     assert_replaced(taken_out)
 
 
-async def test_twice(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """The second call finds everything in place."""
+async def test_bring_back_may_be_repeated(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """The second call changes nothing."""
     await bring_back(kernel, taken_out)
     assert await bring_back(kernel, taken_out) is LinkLocation.STAGING
     assert_back(host, taken_out)
 
 
-async def test_gone_twice(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """One veth is enough."""
+async def test_bring_back_of_a_missing_link_may_be_repeated(
+    kernel: Kernel, host: Namespace, taken_out: Namespace
+) -> None:
+    """The second call keeps the veth of the first."""
     host.ip(f"link delete {HOST_NAME}")
     await bring_back(kernel, taken_out)
     assert await bring_back(kernel, taken_out) is LinkLocation.STAGING
     assert_replaced(taken_out)
 
 
-async def test_the_link_turns_up_after_all(
+async def test_a_link_that_is_found_later(
     kernel: Kernel, host: Namespace, taken_out: Namespace, sandbox: Namespace
 ) -> None:
-    """It was in a sandbox nobody had told of; the veth of the first call makes room."""
+    """It was in a sandbox that the first call did not receive; the veth of that call is replaced."""
     host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth0")
     assert await bring_back(kernel, taken_out) is LinkLocation.GONE
     assert await bring_back(kernel, taken_out, sandbox.path) is LinkLocation.SANDBOX
     assert_back(host, taken_out)
 
 
-async def test_staging_is_gone(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """It is made again at its path, and the link comes back to it."""
+async def test_a_staging_namespace_that_no_longer_exists(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """It is made again at its path, and the link is moved to it."""
     await kernel.remove_staging(taken_out.path)
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
-async def test_everything_is_gone(kernel: Kernel, tmp_path: Path) -> None:
-    """As after a reboot: namespace and veth are made."""
+async def test_neither_link_nor_staging_exists(kernel: Kernel, tmp_path: Path) -> None:
+    """Both the namespace and a veth are made, as after a reboot."""
     staging = Namespace(tmp_path / "netns" / "endpoint")
     assert await bring_back(kernel, staging, tmp_path / "sandbox") is LinkLocation.GONE
     assert_replaced(staging)
@@ -186,10 +188,10 @@ async def test_everything_is_gone(kernel: Kernel, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "plain file", "host namespace"])
-async def test_a_sandbox_that_is_none(
+async def test_a_path_that_is_no_sandbox(
     kernel: Kernel, host: Namespace, taken_out: Namespace, tmp_path: Path, kind: str
 ) -> None:
-    """A sandbox that Docker has removed, and that of a container on the host's network, have nothing to look for."""
+    """A path that is missing, a plain file or the host's namespace is not searched."""
     sandbox = host.path if kind == "host namespace" else tmp_path / "sandbox"
     if kind == "plain file":
         sandbox.touch()
@@ -198,10 +200,10 @@ async def test_a_sandbox_that_is_none(
     assert_replaced(taken_out)
 
 
-async def test_links_of_others_are_left_alone(
+async def test_other_links_called_eth0_are_left_alone(
     kernel: Kernel, host: Namespace, taken_out: Namespace, sandbox: Namespace
 ) -> None:
-    """The name of ours in staging is not enough, neither in the host namespace nor in the sandbox."""
+    """The name that the link has in staging does not identify it in the host namespace or in the sandbox."""
     host.ip(f"link delete {HOST_NAME}", "link add eth0 up type veth peer name other")
     sandbox.ip("link add eth0 up type veth peer name peer")
     assert await bring_back(kernel, taken_out, sandbox.path) is LinkLocation.GONE
@@ -212,8 +214,8 @@ async def test_links_of_others_are_left_alone(
     host.ip("link delete eth0")
 
 
-async def test_a_link_of_that_ordinary_name_is_left_alone(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """The kernel finds links by either kind of name; ours have it as an alternative."""
+async def test_a_link_whose_name_is_the_alternative_name(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+    """It is left alone: the kernel finds links by either kind of name, but only the alternative one identifies it."""
     host.ip("link add marked up type veth peer name other")
     found = await kernel.bring_back(
         veth.path, "eth0", host_name=HOST_NAME, altname="marked", sandbox=None, addresses=ADDRESSES
@@ -223,15 +225,15 @@ async def test_a_link_of_that_ordinary_name_is_left_alone(kernel: Kernel, host: 
     host.ip("link delete marked")
 
 
-async def test_no_result_to_take_addresses_from(kernel: Kernel, veth: Namespace) -> None:
-    """A link that never left keeps what its plugin gave it."""
+async def test_without_a_result(kernel: Kernel, veth: Namespace) -> None:
+    """A link in staging keeps the addresses that its plugin gave it."""
     assert await bring_back(kernel, veth, addresses=None) is LinkLocation.STAGING
     assert veth.addresses("eth0") == ["10.1.0.2/24"]
     assert veth.is_up("eth0")
 
 
-async def test_what_it_has_in_staging(kernel: Kernel, veth: Namespace, staging: Namespace) -> None:
-    """Who has no result may ask before DEL: its addresses, and nothing else."""
+async def test_look_at_staged(kernel: Kernel, veth: Namespace, staging: Namespace) -> None:
+    """It returns the addresses of the link in staging and nothing else; a missing link is an error."""
     found = await kernel.look_at_staged(veth.path, "eth0")
     assert "10.1.0.2/24" in [str(address.address) for address in found.addresses]
     assert found.routes == ()
@@ -240,20 +242,20 @@ async def test_what_it_has_in_staging(kernel: Kernel, veth: Namespace, staging: 
 
 
 async def test_a_result_without_addresses(kernel: Kernel, veth: Namespace) -> None:
-    """A link of layer 2 has none, not even a link-local one."""
+    """A link of layer 2 has no address, not even a link-local one."""
     assert await bring_back(kernel, veth, addresses=()) is LinkLocation.STAGING
     assert b"inet" not in veth.run("ip address show dev eth0")
 
 
 async def test_ipv6_switched_off(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
-    """It is switched on for the link, as the plugins do it, when the link is to have an IPv6 address."""
+    """IPv6 is switched on for a link that needs an IPv6 address, as plugins do it."""
     taken_out.run("sh -c 'echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6'")
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
 async def test_ipv6_addresses_are_usable_at_once(kernel: Kernel, taken_out: Namespace) -> None:
-    """Plugins do not see them as tentative, in a namespace with duplicate address detection either."""
+    """They are not tentative, even in a namespace with duplicate address detection."""
     taken_out.run("sh -c 'echo 1 > /proc/sys/net/ipv6/conf/default/accept_dad'")
     await bring_back(kernel, taken_out)
     taken_out.ip("link set eth0 up")
@@ -261,7 +263,7 @@ async def test_ipv6_addresses_are_usable_at_once(kernel: Kernel, taken_out: Name
 
 
 async def test_a_macvlan(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
-    """It comes back on its parent."""
+    """It is moved back with its MAC address and addresses."""
     host.ip("link add parent up type veth peer name outside")
     host.ip(f"link add link parent name temporary address {MAC} type macvlan mode bridge")
     host.ip(f"link set temporary netns {staging.path} name eth0")

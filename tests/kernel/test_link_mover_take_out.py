@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The way out: the snapshot says what was there, and the link is in the host namespace under its new name."""
+"""`take_out`: the snapshot has what the link had, and the link is in the host namespace under its new name."""
 
 import asyncio
 import socket
@@ -48,7 +48,7 @@ def route(
     mtu: int | None = None,
     advmss: int | None = None,
 ) -> Route:
-    """Give the route that `ip route` would write like this."""
+    """Return a route, with the defaults of `ip route`."""
     return Route(
         destination=ip_network(destination),
         gateway=ip_address(gateway) if gateway else None,
@@ -78,12 +78,12 @@ async def take_out(kernel: Kernel, staging: Namespace) -> Snapshot:
 
 
 def destroy(host: Namespace, name: str = HOST_NAME) -> None:
-    """Remove what a test has moved to the host namespace, at once."""
+    """Delete a link in the host namespace."""
     host.ip(f"link delete {name}")
 
 
 async def test_a_veth_is_the_same_link_in_the_host_namespace(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """Same MAC, new name, marked, down; staging has nothing left of it."""
+    """It has the same MAC, its new name and its alternative name, and is down; staging has no link any more."""
     snapshot = await take_out(kernel, veth)
     assert snapshot.link == LinkState(name="eth0", kind="veth", mac=MAC, mtu=1500, noarp=False)
     assert veth.links() == set()
@@ -95,7 +95,7 @@ async def test_a_veth_is_the_same_link_in_the_host_namespace(kernel: Kernel, hos
 
 
 async def test_addresses_in_the_kernels_order(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """Both families, several of each, a point-to-point one, and the link-local one with its scope."""
+    """The snapshot has those of both families, with peers and scopes."""
     veth.ip("address add 10.1.0.2/24 dev eth0", "address add 10.1.0.3/24 dev eth0")
     veth.ip("address add 10.9.0.1 peer 10.9.0.2/32 dev eth0")
     veth.ip("address add fd00::1/64 dev eth0", "address add fd00::2/64 dev eth0 valid_lft 600 preferred_lft 600")
@@ -113,7 +113,7 @@ async def test_addresses_in_the_kernels_order(kernel: Kernel, host: Namespace, v
 
 
 async def test_routes_of_every_table_but_local(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """With everything that makes one route differ from another; those of `lo` are not among them."""
+    """The snapshot has every attribute that distinguishes routes; routes of `lo` are not in it."""
     veth.ip("address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
     veth.ip("route add default via 10.1.0.1", "route add 169.254.1.1 dev eth0 scope link")
     veth.ip("route add 10.2.0.0/16 via 192.168.9.9 dev eth0 onlink", "route add 10.3.0.0/16 via inet6 fe80::1 dev eth0")
@@ -138,8 +138,8 @@ async def test_routes_of_every_table_but_local(kernel: Kernel, host: Namespace, 
     destroy(host)
 
 
-async def test_ipv6_switched_off(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """A link without IPv6 has a snapshot without IPv6."""
+async def test_a_link_without_ipv6(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+    """Its snapshot has no IPv6 addresses or routes."""
     veth.run("sh -c 'echo 1 > /proc/sys/net/ipv6/conf/eth0/disable_ipv6'")
     veth.ip("address add 10.1.0.2/24 dev eth0")
     snapshot = await take_out(kernel, veth)
@@ -149,7 +149,7 @@ async def test_ipv6_switched_off(kernel: Kernel, host: Namespace, veth: Namespac
 
 
 async def test_a_link_without_arp(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """The snapshot tells, and the MTU too: Docker must not announce the address of such a link."""
+    """The snapshot records that, and the MTU: Docker must not announce the address of such a link."""
     veth.ip("link set eth0 arp off mtu 9000")
     snapshot = await take_out(kernel, veth)
     assert (snapshot.link.noarp, snapshot.link.mtu) == (True, 9000)
@@ -157,7 +157,7 @@ async def test_a_link_without_arp(kernel: Kernel, host: Namespace, veth: Namespa
 
 
 async def test_a_macvlan(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
-    """It stays on the parent that it was made on in the host namespace."""
+    """Its parent stays the same."""
     host.ip("link add parent up type veth peer name outside")
     host.ip(f"link add link parent name temporary address {MAC} type macvlan mode bridge")
     host.ip(f"link set temporary netns {staging.path} name eth0")
@@ -168,7 +168,7 @@ async def test_a_macvlan(kernel: Kernel, host: Namespace, staging: Namespace) ->
 
 
 async def test_a_port_of_a_bridge(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """The other end stays the port that it is."""
+    """The other end stays a port of its bridge."""
     host.ip("link add bridge0 up type bridge", "link set outside master bridge0")
     await take_out(kernel, veth)
     assert host.link("outside")["master"] == "bridge0"
@@ -177,7 +177,7 @@ async def test_a_port_of_a_bridge(kernel: Kernel, host: Namespace, veth: Namespa
 
 
 async def test_the_host_sees_the_link_under_its_new_name_only(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """A host that calls its own uplink otherwise never sees an eth0 come: its network services would configure it."""
+    """No netlink message shows an `eth0` in the host namespace: the host's network services would configure it."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0) as monitor:
         monitor.bind((0, 1))  # RTMGRP_LINK
         await take_out(kernel, veth)
@@ -193,7 +193,7 @@ async def test_the_host_sees_the_link_under_its_new_name_only(kernel: Kernel, ho
 
 
 async def test_no_such_link(kernel: Kernel, staging: Namespace) -> None:
-    """The error names the links that there are."""
+    """The error names the existing links."""
     staging.ip("link add net1 type veth peer name net2")
     with pytest.raises(
         LinkMissing, match=r"cannot move out link eth0 of .*: no such link; there are lo, .*net1"
@@ -204,7 +204,7 @@ async def test_no_such_link(kernel: Kernel, staging: Namespace) -> None:
 
 @pytest.mark.parametrize("taken", ["name", "altname"])
 async def test_a_name_that_is_taken(kernel: Kernel, host: Namespace, veth: Namespace, taken: str) -> None:
-    """The link stays in staging under its name, and the other one what it was."""
+    """The link stays in staging under its name, and the other link is unchanged."""
     host.ip("link add other up type veth peer name another")
     host.ip(f"link property add dev other altname {HOST_NAME if taken == 'name' else ALTNAME}")
     with pytest.raises(NameTaken, match=f"the host namespace already has a link called {HOST_NAME} or {ALTNAME}"):
@@ -215,8 +215,8 @@ async def test_a_name_that_is_taken(kernel: Kernel, host: Namespace, veth: Names
     destroy(host, "other")
 
 
-async def test_once_more_after_a_failure(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """What the first call did is no obstacle to the second."""
+async def test_take_out_may_be_repeated_after_a_failure(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+    """What the failed call did is no obstacle to the next."""
     host.ip(f"link add {HOST_NAME} type veth peer name another")
     with pytest.raises(NameTaken):
         await take_out(kernel, veth)
@@ -226,7 +226,7 @@ async def test_once_more_after_a_failure(kernel: Kernel, host: Namespace, veth: 
     destroy(host)
 
 
-async def test_a_staging_namespace_that_is_gone(kernel: Kernel, tmp_path: Path) -> None:
+async def test_a_missing_staging_namespace(kernel: Kernel, tmp_path: Path) -> None:
     """The error names the path."""
     path = tmp_path / "endpoint"
     with pytest.raises(NamespaceMissing, match=f"cannot enter namespace {path}: no network namespace is mounted there"):
@@ -234,7 +234,7 @@ async def test_a_staging_namespace_that_is_gone(kernel: Kernel, tmp_path: Path) 
 
 
 async def test_the_host_namespace_is_refused(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
-    """Whatever a path leads to: links of the host are not renamed."""
+    """Links of the host are not renamed, even if the staging path leads to its namespace."""
     host.ip("link add eth0 up type veth peer name outside")
     path = tmp_path / "endpoint"
     path.touch()
@@ -258,10 +258,10 @@ async def test_the_host_namespace_is_refused(kernel: Kernel, host: Namespace, tm
         ("link add dummy0 type veth peer name dummy1", r"a further link, dummy\d \(veth\)"),
     ],
 )
-async def test_what_is_beyond_a_snapshot(
+async def test_what_a_snapshot_cannot_have_is_refused(
     kernel: Kernel, host: Namespace, veth: Namespace, command: str, words: str
 ) -> None:
-    """It is named, not dropped; the link is as it was."""
+    """The error names it, and the link is unchanged."""
     veth.ip("address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad", command)
     with pytest.raises(NotCarriable, match=words):
         await take_out(kernel, veth)
@@ -270,8 +270,8 @@ async def test_what_is_beyond_a_snapshot(
     destroy(host, "outside")
 
 
-async def test_a_cancelled_call_is_over(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """When its cancellation arrives the work has ended, whole, and its thread with it."""
+async def test_a_cancelled_call_completes(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+    """When the cancellation is raised, the move is complete and its thread has ended."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(take_out(kernel, veth))
         await asyncio.sleep(0)  # the work begins
@@ -283,8 +283,8 @@ async def test_a_cancelled_call_is_over(kernel: Kernel, host: Namespace, veth: N
     destroy(host)
 
 
-async def test_the_caller_stays_where_it_is(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
-    """The event loop's thread never leaves the host namespace."""
+async def test_the_event_loop_stays_in_its_namespace(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+    """The thread of the event loop never leaves the host namespace."""
     with current_namespace() as before:
         await take_out(kernel, veth)
         with current_namespace() as after:

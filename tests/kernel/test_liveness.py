@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which endpoints' containers are not there any more, as far as the kernel knows."""
+"""Which endpoints are abandoned: the kernel shows that their container no longer exists."""
 
 import os
 from dataclasses import replace
@@ -41,13 +41,13 @@ RECORD = EndpointRecord(
     ),
 )
 LOST = ProcessRecord(pid=2**22 + 1, started=1)
-"""There is none of that number: it is above the kernel's limit."""
+"""A process that does not exist: its number is above the kernel's limit."""
 NAME, ALTNAME = host_link_name(RECORD.attachment.id), alternative_name(RECORD.attachment.id)
 
 
 @pytest.fixture
 def processes(tmp_path: Path, inhabited: Namespace) -> Path:
-    """A directory like /proc with our own process and that of `inhabited`; not every machine shows all of its own."""
+    """A directory like /proc with this process and that of `inhabited`: a machine need not show all of its own."""
     for process in ("self", inhabited.path.parts[2]):
         (tmp_path / Path("/proc", process).resolve().name).symlink_to(Path("/proc", process).resolve())
     return tmp_path
@@ -55,7 +55,7 @@ def processes(tmp_path: Path, inhabited: Namespace) -> Path:
 
 @pytest.fixture(name="kernel")
 def make_kernel(processes: Path) -> Kernel:
-    """One that sees only these."""
+    """A kernel that sees only these processes."""
     return Kernel(reply_limit_s=5.0, processes=processes)
 
 
@@ -69,33 +69,33 @@ async def is_abandoned(kernel: Kernel, record: EndpointRecord = RECORD) -> bool:
     return await find_abandoned(kernel, [record]) == (record,)
 
 
-async def test_in_the_sandbox_of_a_container_that_runs(kernel: Kernel, inhabited: Namespace) -> None:
-    """A process lives there, mounted or not."""
+async def test_a_link_in_a_namespace_with_a_process(kernel: Kernel, inhabited: Namespace) -> None:
+    """The endpoint is not abandoned, whether the namespace is mounted or not."""
     add_link(inhabited)
     assert not await is_abandoned(kernel)
 
 
-async def test_without_a_link_in_a_container_that_runs(kernel: Kernel, inhabited: Namespace) -> None:
-    """Somebody has deleted it; the container is none the less there."""
+async def test_a_running_container_without_its_link(kernel: Kernel, inhabited: Namespace) -> None:
+    """An endpoint whose link was deleted is not abandoned while a process lives in its sandbox."""
     assert not await is_abandoned(kernel, replace(RECORD, sandbox_key=str(inhabited.path)))
 
 
-async def test_in_a_sandbox_without_a_process(kernel: Kernel, sandbox: Namespace) -> None:
-    """A dockerd that was killed has left it mounted."""
+async def test_a_link_in_a_sandbox_without_a_process(kernel: Kernel, sandbox: Namespace) -> None:
+    """A killed dockerd left the sandbox mounted: the endpoint is abandoned."""
     add_link(sandbox)
     assert await is_abandoned(kernel, replace(RECORD, sandbox_key=str(sandbox.path)))
     sandbox.ip(f"link delete {NAME}")
 
 
-async def test_in_the_host_namespace(kernel: Kernel, host: Namespace) -> None:
-    """Docker is about to move it, or has taken it back."""
+async def test_a_link_in_the_host_namespace(kernel: Kernel, host: Namespace) -> None:
+    """Docker is about to move the link, or has moved it back: the endpoint is not abandoned."""
     add_link(host)
     assert not await is_abandoned(kernel)
     host.ip(f"link delete {NAME}")
 
 
-async def test_in_the_host_namespace_when_the_engine_has_ended(kernel: Kernel, host: Namespace) -> None:
-    """Nobody will move it any more, joined or not; neither if another process has the engine's number now."""
+async def test_a_link_in_the_host_namespace_after_the_end_of_the_engine(kernel: Kernel, host: Namespace) -> None:
+    """The endpoint is abandoned, joined or not, even if another process has the engine's process ID by now."""
     started = kernel.find_start(os.getpid())
     assert started is not None
     add_link(host)
@@ -107,46 +107,46 @@ async def test_in_the_host_namespace_when_the_engine_has_ended(kernel: Kernel, h
     host.ip(f"link delete {NAME}")
 
 
-async def test_asked_for_by_what_has_ended_and_not_joined(kernel: Kernel, host: Namespace) -> None:
-    """It may be that every call has come from a process of its own, as through a proxy that forks."""
+async def test_a_caller_that_has_ended_without_a_join(kernel: Kernel, host: Namespace) -> None:
+    """Nothing is concluded: each call may come from a process of its own, as through a proxy that forks."""
     add_link(host)
     assert not await is_abandoned(kernel, replace(RECORD, phase=Phase.READY, caller=LOST))
     host.ip(f"link delete {NAME}")
 
 
-async def test_in_the_host_namespace_when_the_container_runs(
+async def test_a_link_in_the_host_namespace_while_the_container_runs(
     kernel: Kernel, host: Namespace, inhabited: Namespace
 ) -> None:
-    """The next dockerd lets one that it has taken over leave its networks and join them again (`Sandbox.Refresh`)."""
+    """The next dockerd makes the container leave its networks and join them again (`Sandbox.Refresh`)."""
     add_link(host)
     assert not await is_abandoned(kernel, replace(RECORD, caller=LOST, sandbox_key=str(inhabited.path)))
     host.ip(f"link delete {NAME}")
 
 
-async def test_in_a_container_that_runs_when_the_engine_has_ended(kernel: Kernel, inhabited: Namespace) -> None:
-    """Live-restore: the next dockerd takes the container over."""
+async def test_a_running_container_after_the_end_of_the_engine(kernel: Kernel, inhabited: Namespace) -> None:
+    """Live-restore: the endpoint is not abandoned, as the next dockerd takes the container over."""
     add_link(inhabited)
     lost = replace(RECORD, caller=LOST, sandbox_key="/var/run/docker/netns/gone")
     assert not await is_abandoned(kernel, lost)
     assert not await is_abandoned(kernel, replace(lost, phase=Phase.READY))
 
 
-async def test_nowhere(kernel: Kernel, host: Namespace) -> None:
-    """It has died with its container."""
+async def test_a_link_that_no_longer_exists(kernel: Kernel, host: Namespace) -> None:
+    """A joined endpoint whose link exists nowhere is abandoned: the link was destroyed with the container."""
     assert host.links() == set()
     assert await is_abandoned(kernel)
 
 
-async def test_a_process_that_is_not_to_be_looked_at(kernel: Kernel, processes: Path) -> None:
-    """The link may be where it lives."""
+async def test_a_process_that_cannot_be_examined(kernel: Kernel, processes: Path) -> None:
+    """Liveness is an error then: the link may be in that process's namespace."""
     (processes / "1" / "ns").mkdir(parents=True)
     (processes / "1" / "ns" / "net").symlink_to("net")  # a loop: root is denied little else
     with pytest.raises(KernelError, match="processes"):
         await find_abandoned(kernel, [RECORD])
 
 
-async def test_not_yet_joined(kernel: Kernel) -> None:
-    """Of any other phase nothing is concluded."""
+async def test_phases_other_than_joined(kernel: Kernel) -> None:
+    """Endpoints in any other phase are not abandoned."""
     for phase in set(Phase) - {Phase.JOINED}:
         assert not await is_abandoned(kernel, replace(RECORD, phase=phase))
     for phase in (Phase.PENDING, Phase.DELETING):

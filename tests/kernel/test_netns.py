@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Staging namespaces: made whole or not at all, found again, removed without a trace."""
+"""Staging namespaces: made completely or not at all, reused, and removed completely."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from tests.kernel.namespace import Namespace
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[Path]:
-    """A directory in another mount namespace, where this process can make files and cannot mount."""
+    """A directory in another mount namespace, in which this process can make files but cannot mount."""
     command = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs tmpfs {tmp_path}; echo ready; exec cat"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -26,12 +26,12 @@ def elsewhere(tmp_path: Path) -> Iterator[Path]:
 
 
 def inode(path: Path) -> int:
-    """Give what tells one namespace from another."""
+    """Return the inode, which identifies a namespace."""
     return path.stat().st_ino
 
 
 async def test_a_new_namespace_is_ready_for_plugins(staging: Namespace) -> None:
-    """It is mounted, `lo` is up, nothing detects duplicate addresses, and it is for root alone."""
+    """It is mounted, `lo` is up, duplicate address detection is off, and only root may enter its directory."""
     assert is_namespace(staging.path)
     assert inode(staging.path) != inode(Path("/proc/self/ns/net"))
     assert staging.is_up("lo")
@@ -41,22 +41,22 @@ async def test_a_new_namespace_is_ready_for_plugins(staging: Namespace) -> None:
 
 
 async def test_duplicate_address_detection_is_off_for_links_made_later(staging: Namespace) -> None:
-    """An IPv6 address is usable at once, as ptp and macvlan wait for."""
+    """An IPv6 address is usable at once: ptp and macvlan would wait for it."""
     staging.ip("link add eth0 type veth peer name peer", "link set eth0 up", "link set peer up")
     staging.ip("address add fd00::2/64 dev eth0")
     assert b"tentative" not in staging.run("ip address show dev eth0 to fd00::2")
 
 
-async def test_every_missing_directory_is_for_root_alone(kernel: Kernel, tmp_path: Path) -> None:
-    """Parents of parents too: a path into a staging namespace is a way into a container's network."""
+async def test_created_directories_are_for_root_only(kernel: Kernel, tmp_path: Path) -> None:
+    """Parents of parents too: a path to a staging namespace gives access to a container's network."""
     path = tmp_path / "run" / "netns" / "endpoint"
     await kernel.create_staging(path)
     assert {parent.stat().st_mode & 0o777 for parent in (path.parent, path.parent.parent)} == {0o700}
     await kernel.remove_staging(path)
 
 
-async def test_a_namespace_that_is_there_stays(kernel: Kernel, staging: Namespace) -> None:
-    """Made again, it is the same namespace with the same links."""
+async def test_an_existing_namespace_is_kept(kernel: Kernel, staging: Namespace) -> None:
+    """`create_staging` on it changes nothing: it is the same namespace with the same links."""
     staging.ip("link add eth0 type veth peer name peer")
     before = inode(staging.path)
     await kernel.create_staging(staging.path)
@@ -65,7 +65,7 @@ async def test_a_namespace_that_is_there_stays(kernel: Kernel, staging: Namespac
 
 
 async def test_a_stale_file_is_mounted_over(kernel: Kernel, tmp_path: Path) -> None:
-    """An interrupted call or a reboot leaves a plain file."""
+    """The plain file that an interrupted call or a reboot leaves is no obstacle."""
     path = tmp_path / "endpoint"
     path.touch()
     await kernel.create_staging(path)
@@ -74,7 +74,7 @@ async def test_a_stale_file_is_mounted_over(kernel: Kernel, tmp_path: Path) -> N
 
 
 async def test_a_failure_leaves_nothing(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
-    """The error names the path and the kernel's reason; the file that was to be mounted over is gone."""
+    """The error names the path and the kernel's reason; the file for the mount point is removed."""
     host.run(f"mount -t tmpfs -o ro tmpfs {tmp_path}")
     path = tmp_path / "endpoint"
     try:
@@ -87,15 +87,15 @@ async def test_a_failure_leaves_nothing(kernel: Kernel, host: Namespace, tmp_pat
 
 
 async def test_a_mount_that_fails_leaves_nothing(kernel: Kernel, elsewhere: Path) -> None:
-    """The last step undoes the one before it."""
+    """The file for the mount point is removed if mounting fails."""
     path = elsewhere / "endpoint"
     with pytest.raises(KernelError, match=r"cannot make namespace .*/endpoint: Invalid argument"):
         await kernel.create_staging(path)
     assert not path.exists()
 
 
-async def test_a_directory_is_no_place_for_a_namespace(kernel: Kernel, tmp_path: Path) -> None:
-    """What is there stays there."""
+async def test_a_directory_is_not_mounted_over(kernel: Kernel, tmp_path: Path) -> None:
+    """`create_staging` on an existing directory fails and leaves the directory as it is."""
     before = inode(tmp_path)
     with pytest.raises(KernelError):
         await kernel.create_staging(tmp_path)
@@ -103,15 +103,15 @@ async def test_a_directory_is_no_place_for_a_namespace(kernel: Kernel, tmp_path:
 
 
 async def test_removing_destroys_the_links_inside(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
-    """The veth peer in the host namespace goes with them, which the guard waits for."""
+    """The veth peer in the host namespace is destroyed too; the guard waits for that."""
     staging.ip(f"link add eth0 type veth peer name outside netns {os.getpid()}")
     assert host.links() == {"outside"}
     await kernel.remove_staging(staging.path)
     assert not staging.path.exists()
 
 
-async def test_removing_what_is_not_there_succeeds(kernel: Kernel, tmp_path: Path) -> None:
-    """Nothing at all, a second time, in a directory that does not exist, or a file that is no namespace."""
+async def test_removing_what_does_not_exist_succeeds(kernel: Kernel, tmp_path: Path) -> None:
+    """A missing path, a second removal, a missing directory, and a file that is no namespace are no errors."""
     path = tmp_path / "endpoint"
     await kernel.remove_staging(path)
     await kernel.create_staging(path)
@@ -124,7 +124,7 @@ async def test_removing_what_is_not_there_succeeds(kernel: Kernel, tmp_path: Pat
 
 
 async def test_removing_a_namespace_that_is_mounted_twice(kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
-    """Mounts over mounts are removed down to the last."""
+    """Every mount at the path is removed."""
     path = tmp_path / "endpoint"
     await kernel.create_staging(path)
     host.run(f"mount --bind {path} {path}")
@@ -132,8 +132,8 @@ async def test_removing_a_namespace_that_is_mounted_twice(kernel: Kernel, host: 
     assert not path.exists()
 
 
-async def test_what_is_no_network_namespace(tmp_path: Path) -> None:
-    """A missing path, a plain file, a directory and a namespace of another kind are none."""
+async def test_is_namespace(tmp_path: Path) -> None:
+    """A missing path, a plain file, a directory and a namespace of another kind are not network namespaces."""
     plain = tmp_path / "plain"
     plain.touch()
     for path in (tmp_path / "missing", plain / "below", plain, tmp_path, Path("/proc/self/ns/mnt")):
@@ -142,7 +142,7 @@ async def test_what_is_no_network_namespace(tmp_path: Path) -> None:
 
 
 async def test_many_at_once(kernel: Kernel, tmp_path: Path) -> None:
-    """Namespaces made at the same time are as many different ones, and all are removed again."""
+    """Namespaces that are made at the same time are all different, and all can be removed at the same time."""
     paths = [tmp_path / str(number) for number in range(16)]
     async with asyncio.TaskGroup() as group:
         for path in paths:

@@ -40,15 +40,15 @@ TABLES = ("inet cni_plugins_masquerade", "ip cni_hostport", "ip6 cni_hostport")
 
 
 def rules() -> list[str]:
-    """Give the lines of the plugins' tables."""
-    there = HOST.run("nft list tables").decode().splitlines()
-    mine = [table for table in TABLES if f"table {table}" in there]
-    return [line.strip() for table in mine for line in HOST.run(f"nft list table {table}").decode().splitlines()]
+    """Return the lines of the plugins' tables."""
+    existing = HOST.run("nft list tables").decode().splitlines()
+    tables = [table for table in TABLES if f"table {table}" in existing]
+    return [line.strip() for table in tables for line in HOST.run(f"nft list table {table}").decode().splitlines()]
 
 
 @pytest.fixture(name="runtime")
 def make_runtime(private_namespaces: int) -> Iterator[Runtime]:
-    """A runtime that has the newer plugins; what they leave for ever by design is taken away afterwards."""
+    """A runtime with the newer plugins; what they leave behind by design is removed afterwards."""
     assert private_namespaces
     if shutil.which("nft") is None:
         pytest.skip("no nft; `make setup` installs it")
@@ -60,8 +60,8 @@ def make_runtime(private_namespaces: int) -> Iterator[Runtime]:
 
 @pytest.mark.parametrize("beside_iptables", [False, True])
 @pytest.mark.parametrize("name", LISTS)
-async def test_life_of_an_attachment(runtime: Runtime, tmp_path: Path, name: str, *, beside_iptables: bool) -> None:
-    """ADD makes rules for its container alone, CHECK finds them, and misses them; DEL takes them away, repeatedly."""
+async def test_add_check_and_del(runtime: Runtime, tmp_path: Path, name: str, *, beside_iptables: bool) -> None:
+    """ADD makes rules for its own container only, CHECK finds them, DEL removes them and may be repeated."""
     network = await runtime.negotiate(make_list(*LISTS[name], data_dir=tmp_path))
     if beside_iptables:
         HOST.run("iptables -t nat -A POSTROUTING -s 192.0.2.1 -j RETURN")

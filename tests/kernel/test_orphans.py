@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What belongs to no record, and whose it may be."""
+"""The audit for orphans: artifacts of plugins that belong to no record and to no other runtime."""
 
 import asyncio
 import itertools
@@ -23,12 +23,12 @@ from tests.kernel.records import endpoint, put
 RESERVATIONS: Final = Path("/var/lib/cni/networks")
 RESULTS: Final = Path("/var/lib/cni/results")
 CRI_DOCKERD_RESULTS: Final = Path("/var/lib/cni/cache/results")
-OURS, STRANGE = "1" * 64, "2" * 64
+OURS, UNKNOWN = "1" * 64, "2" * 64
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_in_cni_directories(private_namespaces: int) -> Iterator[None]:
-    """Remove what tests leave below `/var/lib/cni`, which is a private one."""
+    """Remove what tests leave below `/var/lib/cni`, which is mounted for the tests only."""
     assert private_namespaces
     yield
     for directory in (RESERVATIONS, RESULTS, CRI_DOCKERD_RESULTS):
@@ -42,8 +42,8 @@ def reserve(directory: Path, address: str, container_id: str) -> str:
     return str(directory / address)
 
 
-async def look_twice(audit: OrphanAudit) -> None:
-    """Look at the network `lan` until nothing is in doubt."""
+async def audit_twice(audit: OrphanAudit) -> None:
+    """Audit the network `lan` twice: an artifact is reported only when two audits find it."""
     await audit.look(["lan"])
     assert audit.orphans == ()
     assert audit.is_in_doubt
@@ -51,11 +51,11 @@ async def look_twice(audit: OrphanAudit) -> None:
     assert not audit.is_in_doubt
 
 
-async def test_what_one_look_sees(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """Another runtime is creating or removing it; what has gone by the next look is not reported."""
+async def test_an_artifact_that_only_one_audit_finds(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is not reported: another runtime was just creating or removing it."""
     audit = OrphanAudit(store, kernel, tmp_path / "run")
     for _ in range(2):
-        reserve(RESERVATIONS / "lan", "10.1.2.3", "somebody")
+        reserve(RESERVATIONS / "lan", "10.1.2.3", "unknown")
         await audit.look(["lan"])
         shutil.rmtree(RESERVATIONS)
         await audit.look(["lan"])
@@ -63,23 +63,23 @@ async def test_what_one_look_sees(store: Store, kernel: Kernel, tmp_path: Path) 
         assert not audit.is_in_doubt
 
 
-async def test_reservations_of_nobody(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """They are told, in every place that a list has or had: of a record, of the list as it is now, and the default."""
+async def test_unowned_reservations(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """They are reported in the directories of records, of the present list, and in the default one."""
     now: JsonObject = {"plugins": [{"type": "ptp", "ipam": {"dataDir": str(tmp_path / "now")}}]}
     await put(store, endpoint(OURS, ipam={"type": "host-local", "dataDir": str(tmp_path / "then")}))
     audit = OrphanAudit(store, kernel, tmp_path / "run")
     left = set()
-    for place in (RESERVATIONS, tmp_path / "then", tmp_path / "now"):
-        reserve(place / "lan", "10.1.2.3", OURS)
-        left.add(reserve(place / "lan", "10.1.2.4", "somebody"))
-        reserve(place / "other", "10.1.2.5", "somebody")
+    for directory in (RESERVATIONS, tmp_path / "then", tmp_path / "now"):
+        reserve(directory / "lan", "10.1.2.3", OURS)
+        left.add(reserve(directory / "lan", "10.1.2.4", "unknown"))
+        reserve(directory / "other", "10.1.2.5", "unknown")
     for _ in range(2):
         assert await audit.look(["lan"], [now]) == {}
     assert {orphan.what for orphan in audit.orphans} == left
 
 
-async def test_what_another_runtime_has_noted(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It is that runtime's, if it has noted exactly this; names are no patterns."""
+async def test_reservations_of_another_runtime(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """A reservation is another runtime's if its results name exactly this container; names are not patterns."""
     audit = OrphanAudit(store, kernel, tmp_path / "run")
     RESULTS.mkdir()
     (RESULTS / "lan-podman-eth0").touch()
@@ -90,64 +90,62 @@ async def test_what_another_runtime_has_noted(store: Store, kernel: Kernel, tmp_
         reserve(RESERVATIONS / "lan", f"10.1.2.{number}", name)
         for number, name in enumerate(["podman2", "pod", "*", "[p]odman", "seven"], start=4)
     }
-    await look_twice(audit)
+    await audit_twice(audit)
     assert {orphan.what for orphan in audit.orphans} == left
 
 
-async def test_names_that_are_not_endpoints(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
-    """A link or a file whose name is no ID of Docker's is an operator's, whatever it begins with."""
+async def test_names_that_are_not_endpoint_ids(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """A link or a file is no leftover unless its name contains an endpoint ID, whatever it begins with."""
     staging = tmp_path / "run" / "netns"
     staging.mkdir(parents=True)
     (staging / "notes.txt").touch()
-    (staging / STRANGE).touch()
+    (staging / UNKNOWN).touch()
     host.ip("link add marked type veth peer name other")
     host.ip("link property add dev marked altname cni-bridge-uplink")
-    remains = await OrphanAudit(store, kernel, tmp_path / "run").look([])
-    assert {found.attachment_id for found in remains.values()} == {STRANGE}
+    leftovers = await OrphanAudit(store, kernel, tmp_path / "run").look([])
+    assert {found.attachment_id for found in leftovers.values()} == {UNKNOWN}
     host.ip(f"link property add dev marked altname cni-bridge-{OURS}")
-    remains = await OrphanAudit(store, kernel, tmp_path / "run").look([])
-    assert {found.attachment_id for found in remains.values()} == {STRANGE, OURS}
+    leftovers = await OrphanAudit(store, kernel, tmp_path / "run").look([])
+    assert {found.attachment_id for found in leftovers.values()} == {UNKNOWN, OURS}
     host.ip("link del marked")
 
 
-async def test_what_limits_the_bandwidth_of_nobody(
-    store: Store, kernel: Kernel, host: Namespace, tmp_path: Path
-) -> None:
-    """Its name tells whose it is to those who know all the others: of a record, and noted by another runtime."""
+async def test_unowned_ifb_links(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """An ifb link is an orphan if its name, a digest, matches no record and no result of another runtime."""
     record = endpoint(OURS)
     await put(store, record)
     RESULTS.mkdir()
     (RESULTS / "lan-podman-eth0").touch()
-    names = {whose: ifb_name("lan", whose) for whose in (OURS, "podman", "nobody")}
+    names = {whose: ifb_name("lan", whose) for whose in (OURS, "podman", "unowned")}
     host.ip(*(f"link add {name} type ifb" for name in names.values()), "link add ifb7 type ifb")
     audit = OrphanAudit(store, kernel, tmp_path / "run")
-    await look_twice(audit)
-    assert [orphan.what for orphan in audit.orphans] == [f"link {names['nobody']} (ifb)"]
+    await audit_twice(audit)
+    assert [orphan.what for orphan in audit.orphans] == [f"link {names['unowned']} (ifb)"]
     host.ip(*(f"link del {name}" for name in (*names.values(), "ifb7")))
 
 
-async def test_chains_of_nobody(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
-    """One without rules was made for a container that only its name tells."""
+async def test_unowned_chains(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """An empty chain is an orphan if its name, a digest, matches no record and no result of another runtime."""
     await put(store, endpoint(OURS))
     RESULTS.mkdir()
     (RESULTS / "lan-podman-eth0").touch()
     CRI_DOCKERD_RESULTS.mkdir(parents=True)
     (CRI_DOCKERD_RESULTS / "k8s-pod-eth0").touch()
-    chains = {whose: sorted(chain_names("lan", whose)) for whose in (OURS, "podman", "nobody")}
+    chains = {whose: sorted(chain_names("lan", whose)) for whose in (OURS, "podman", "unowned")}
     chains["pod"] = sorted(chain_names("k8s", "pod"))
     for name in itertools.chain(*chains.values()):
         host.run(f"iptables -t nat -N {name}")
     audit = OrphanAudit(store, kernel, tmp_path / "run")
-    await look_twice(audit)
-    assert [orphan.what for orphan in audit.orphans] == [f"iptables -t nat -N {name}" for name in chains["nobody"]]
+    await audit_twice(audit)
+    assert [orphan.what for orphan in audit.orphans] == [f"iptables -t nat -N {name}" for name in chains["unowned"]]
     for name in itertools.chain(*chains.values()):
         host.run(f"iptables -t nat -X {name}")
 
 
-async def test_an_endpoint_that_is_made_meanwhile(
+async def test_an_endpoint_that_is_created_during_an_audit(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its reservation is there when the records are read for the first time, or not; it is nobody's at no time."""
+    """Its reservation is never taken for an orphan, although its record did not exist when the audit began."""
     for name in ("iptables-save", "ip6tables-save"):
         waits = tmp_path / "bin" / name
         waits.parent.mkdir(exist_ok=True)
@@ -156,11 +154,11 @@ async def test_an_endpoint_that_is_made_meanwhile(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
     audit = OrphanAudit(store, kernel, tmp_path / "run")
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
-        looking = tasks.create_task(audit.look(["lan"]))
+        audit_task = tasks.create_task(audit.look(["lan"]))
         while not (tmp_path / "begun").exists():  # noqa: ASYNC110  # a file is polled
             await asyncio.sleep(0.02)
         await put(store, endpoint(OURS))
         reserve(RESERVATIONS / "lan", "10.1.2.3", OURS)
         (tmp_path / "go").touch()
-        assert await looking == {}
+        assert await audit_task == {}
     assert audit.orphans == ()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's GC with plugins of CNI 1.1.0: what nobody has goes, what endpoints have stays.
+"""The daemon's GC with plugins of CNI 1.1.0: attachments without a record are removed, those of endpoints stay.
 
-The reference plugins accept GC and do nothing (1.9.1); so there is one more in the list that does it.
+The reference plugins accept GC and do nothing (1.9.1); so the list has one more plugin, which implements it.
 """
 
 import subprocess
@@ -36,8 +36,8 @@ LEDGER = """#!{python} -IS
 import json, os, pathlib, sys
 
 asked = json.load(sys.stdin)
-place = pathlib.Path(asked.get("place", "/nowhere"))
-file = place / os.environ["CNI_CONTAINERID"]
+directory = pathlib.Path(asked.get("directory", "/nowhere"))
+file = directory / os.environ["CNI_CONTAINERID"]
 match os.environ["CNI_COMMAND"]:
     case "VERSION":
         print(json.dumps({{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}}))
@@ -48,23 +48,23 @@ match os.environ["CNI_COMMAND"]:
         file.unlink(missing_ok=True)
     case "GC":
         valid = {{one["containerID"] for one in asked["cni.dev/valid-attachments"]}}
-        for one in place.iterdir():
+        for one in directory.iterdir():
             if one.name not in valid:
                 one.unlink()
 """
-"""A plugin that keeps a file for each container, and collects garbage."""
+"""A plugin that keeps a file for each container, and implements GC."""
 
 
 @pytest.fixture(name="plugin_dirs")
 def make_plugin_dirs(private_namespaces: int, tmp_path: Path) -> Iterator[list[Path]]:
-    """The newer plugins, and one that collects; their bridge is removed at the end."""
+    """The newer plugins, and `ledger`; their bridge is removed at the end."""
     assert private_namespaces
     try:
         fetched = find_fetched_plugins()
     except FetchError as exc:
-        pytest.skip(f"the plugins that were fetched are of no use: {exc}")
+        pytest.skip(f"the fetched plugins are unusable: {exc}")
     if fetched is None:
-        pytest.skip("no newer plugins have been fetched; `python -m tests.lab.fetch_plugins` does it")
+        pytest.skip("no newer plugins are fetched; run `python -m tests.lab.fetch_plugins`")
     own = tmp_path / "bin"
     own.mkdir()
     (own / "ledger").write_text(LEDGER.format(python=sys.executable))
@@ -96,8 +96,8 @@ def record(attachment: Attachment, network: NetworkConfigurationList, result: Js
     )
 
 
-async def test_what_nobody_has_goes(plugin_dirs: list[Path], tmp_path: Path) -> None:
-    """Of two containers one has no record any more: what is kept for it goes, and nothing of the other's."""
+async def test_gc_removes_what_has_no_record(plugin_dirs: list[Path], tmp_path: Path) -> None:
+    """Of two attached containers one has no record: GC removes the ledger's file for it, and nothing of the other's."""
     ledger, reserved = tmp_path / "ledger", tmp_path / "networks"
     ledger.mkdir()
     ipam: JsonObject = {"type": "host-local", "dataDir": str(reserved), "ranges": [[{"subnet": "10.99.0.0/24"}]]}
@@ -105,7 +105,7 @@ async def test_what_nobody_has_goes(plugin_dirs: list[Path], tmp_path: Path) -> 
     bridge: JsonObject = {"type": "bridge", "bridge": "cni-test0", "isGateway": True, "ipam": ipam}
     network = await runtime.negotiate(
         NetworkConfigurationList.from_document(
-            {"cniVersion": "1.1.0", "name": "blue", "plugins": [bridge, {"type": "ledger", "place": str(ledger)}]}
+            {"cniVersion": "1.1.0", "name": "blue", "plugins": [bridge, {"type": "ledger", "directory": str(ledger)}]}
         )
     )
     store = Store.open(tmp_path / "state")

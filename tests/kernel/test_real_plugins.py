@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The CNI project's own plugins, the machine's and newer ones: every verb they know, and nothing left of it.
+"""The CNI project's own plugins, the machine's and newer ones: every verb they support, and nothing left behind.
 
-Each list offers several versions; which one is used is up to the plugins. `python -m tests.lab.fetch_plugins` has the
-newer plugins.
+Each list offers several versions; the plugins determine which one is used. `python -m tests.lab.fetch_plugins` fetches
+the newer plugins.
 """
 
 from dataclasses import replace
@@ -39,8 +39,8 @@ pytestmark = pytest.mark.usefixtures("host_with_uplink")
 async def assert_checked(
     plugins: Plugins, runtime: Runtime, network: NetworkConfigurationList, attachment: Attachment, result: Result
 ) -> None:
-    """See that CHECK finds what ADD did, and misses it when it is not there any more."""
-    if network.plugins[-1].type == "sbr":  # it takes away the routes that the plugin before it looks for
+    """Assert that CHECK succeeds after ADD, and fails when the addresses are missing."""
+    if network.plugins[-1].type == "sbr":  # it moves the routes that the plugin before it looks for
         with pytest.raises(PluginFailed, match="Failed to find Gateway"):
             await runtime.check(network, attachment, result)
         return
@@ -58,10 +58,10 @@ async def assert_checked(
 
 
 @pytest.mark.parametrize("name", LISTS)
-async def test_life_of_an_attachment(
+async def test_add_check_and_del(
     plugins: Plugins, runtime: Runtime, executed: Executed, tmp_path: Path, name: str
 ) -> None:
-    """ADD has its effects, CHECK finds them, and misses them when they are gone; DEL leaves nothing."""
+    """ADD takes effect, CHECK finds that, and fails when it is gone; DEL leaves nothing behind."""
     wanted = make_list(*LISTS[name], data_dir=tmp_path)
     report = await run_preflight(runtime, wanted)
     assert report.all_problems == ()
@@ -76,7 +76,7 @@ async def test_life_of_an_attachment(
         await runtime.delete(network, attachment, result)
         assert inside(attachment).links() == set()
         assert leftovers(before, observe(tmp_path)) == ""
-        if name != "bridge, sbr" or plugins.directory != MACHINES:  # whose sbr does not delete what has been already
+        if name != "bridge, sbr" or plugins.directory != MACHINES:  # whose sbr fails in a second DEL
             await runtime.delete(network, attachment, result)
             await runtime.delete(network, attachment, None)
         assert leftovers(before, observe(tmp_path)) == ""
@@ -86,7 +86,7 @@ async def test_life_of_an_attachment(
 
 
 async def test_loopback(plugins: Plugins, runtime: Runtime, tmp_path: Path) -> None:
-    """The loopback link is set up by ADD, and down by DEL."""
+    """ADD sets the loopback link up, and DEL sets it down."""
     network = await runtime.negotiate(make_list({"type": "loopback"}, data_dir=tmp_path))
     with container("c1") as ethernet:
         attachment = replace(ethernet, ifname="lo")
@@ -101,7 +101,7 @@ async def test_loopback(plugins: Plugins, runtime: Runtime, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("version", ["0.3.1", "0.4.0", "1.0.0"])
 async def test_an_attachment_of_an_older_version(runtime: Runtime, tmp_path: Path, version: str) -> None:
-    """It is checked and deleted in the version it was added in, whichever version its result is kept in."""
+    """CHECK and DEL use the CNI version of its ADD, whichever version its stored result has."""
     network = make_list(*LISTS["ptp, bandwidth"], data_dir=tmp_path).with_version(version)
     before = observe(tmp_path)
     with container("c1") as attachment:

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("host_with_uplink")
 
 
 async def test_status_and_gc(plugins: Plugins, executed: Executed, tmp_path: Path) -> None:
-    """GC deletes what is stale and nothing else; plugins hear of GC and STATUS where their version has them."""
+    """GC deletes stale attachments and nothing else; plugins receive GC and STATUS if their CNI version has them."""
     runtime = Runtime([plugins.directory], LIMITS, observer=executed)
     cached = CachedRuntime(runtime, MemoryCache())
     network = await runtime.negotiate(make_list(*LISTS["bridge with all"], data_dir=tmp_path))

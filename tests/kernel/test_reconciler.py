@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""One round of reconcile, with an engine that a test has made."""
+"""One round of reconcile, against a fake engine."""
 
 from pathlib import Path
 from secrets import token_hex
@@ -32,8 +32,8 @@ def make_daemon(store: Store, engine: FakeEngine, tmp_path: Path) -> Daemon:
     return assemble(settings, store)
 
 
-async def test_the_name_of_a_network(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
-    """One that needs no name to be bound gets it all the same: operators know it by that."""
+async def test_a_network_receives_its_docker_name(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """Reconcile stores the Docker name of a network that was bound without one: operators know it by that name."""
     record = NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options={"cni.network": "lan"})
     await store.put_network(record)
     async with engine.running():
@@ -42,7 +42,7 @@ async def test_the_name_of_a_network(store: Store, engine: FakeEngine, daemon: D
 
 
 async def test_rounds_are_counted(engine: FakeEngine, daemon: Daemon) -> None:
-    """A round in which the engine answered counts, also if there was nothing to do."""
+    """A round in which the engine answered is counted, even if it had nothing to do."""
     await daemon.reconcile.once()
     assert daemon.reconcile.rounds == 0
     async with engine.running():
@@ -51,22 +51,22 @@ async def test_rounds_are_counted(engine: FakeEngine, daemon: Daemon) -> None:
     assert daemon.reconcile.rounds == 2
 
 
-async def test_a_network_that_cannot_be_ours(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
-    """It is logged once, not in each round; the others are handled."""
+async def test_a_network_with_unknown_options_is_not_imported(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """This is logged once, not in each round; other networks are imported."""
     await store.put_engine_identity(engine.identity)
     engine.networks[OTHER] = {**network(OTHER), "Options": {"cni.nonsense": "yes"}}
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as logged:
         async with engine.running():
             for _ in range(3):
                 await daemon.reconcile.once()
     assert [found.id for found in store.networks()] == [NETWORK]
-    events = [line["event"] for line in said if line["log_level"] == "warning"]
+    events = [line["event"] for line in logged if line["log_level"] == "warning"]
     assert events.count("network.not_imported") == 1
     assert events.count("network.imported") == 1
 
 
-async def test_a_network_that_went_before_its_endpoint(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
-    """Docker had lost the endpoint in a crash, and let the network be removed: nobody else will ask for it."""
+async def test_endpoints_of_a_removed_network_are_deleted(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """Docker lost the endpoint in a crash and then removed the network: it will not delete the endpoint itself."""
     await store.put_engine_identity(engine.identity)
     record = endpoint(token_hex(32))
     await put(store, record)

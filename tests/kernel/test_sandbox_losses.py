@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Nothing that plugins made in staging is lost silently: it reaches the sandbox, or it is refused."""
+"""Nothing that plugins make in staging is lost silently: it is carried to the sandbox, or it is refused."""
 
 import re
 import socket
@@ -12,7 +12,7 @@ import pytest
 from cnm_bridge.kernel import Kernel, NotCarriable, Observation
 from cnm_bridge.planning.sandbox_plan import plan_sandbox
 from tests.kernel.namespace import Namespace
-from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place, prepare
+from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare
 
 pytestmark = pytest.mark.usefixtures("nothing_left_of_the_pair")
 
@@ -82,9 +82,9 @@ LOOKS = (
 
 
 def look(namespace: Namespace, name: str) -> str:
-    """Give what iproute2 shows of a link, with the link called `LINK`, without what a move changes by its nature.
+    """Return what iproute2 shows of a link, with the link called `LINK`, without what every move changes.
 
-    Its index is of that kind: the kernel gives it another one where that is in use.
+    The index is left out too: the kernel assigns another one where it is in use.
     """
     lines = (line for command in LOOKS for line in namespace.run(command.replace("LINK", name)).decode().splitlines())
     kept = (line for line in lines if not any(word in line for word in ("altname", "fe80::", "ff00::", "anycast")))
@@ -92,8 +92,8 @@ def look(namespace: Namespace, name: str) -> str:
     return re.sub(rf"\b{name}\b", "LINK", shown).replace(" noprefixroute", "").replace(" nodad", "")
 
 
-def of_link(namespace: Namespace, name: str) -> dict[str, object]:
-    """Give what a link itself is."""
+def properties_of_link(namespace: Namespace, name: str) -> dict[str, object]:
+    """Return the properties of a link itself."""
     link = namespace.link(name)
     kept = ("flags", "mtu", "qdisc", "group", "txqlen", "promiscuity", "allmulti", "address")
     return {key: link.get(key) for key in kept}
@@ -103,7 +103,7 @@ def of_link(namespace: Namespace, name: str) -> dict[str, object]:
 async def test_what_cannot_be_carried_is_refused(
     kernel: Kernel, host: Namespace, staging: Namespace, command: str
 ) -> None:
-    """It is named, and the link stays in staging."""
+    """The error names it, and the link stays in staging."""
     with pytest.raises(NotCarriable, match=REFUSED[command]):
         await prepare(kernel, host, staging, command, observation=EVERYTHING)
     assert "eth0" in staging.links()
@@ -111,50 +111,52 @@ async def test_what_cannot_be_carried_is_refused(
 
 
 @pytest.mark.parametrize("what", CARRIED)
-async def test_what_can_is_carried(
+async def test_what_is_carried(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace, what: str
 ) -> None:
-    """The sandbox reads as staging did."""
+    """iproute2 shows the same in the sandbox as it did in staging."""
     await kernel.create_staging(staging.path)
     host.ip(f"link add outside up type veth peer name eth0 netns {staging.path}")
     staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
     staging.run(CARRIED[what])
-    wanted, wanted_link = look(staging, "eth0"), of_link(staging, "eth0")
+    wanted, wanted_link = look(staging, "eth0"), properties_of_link(staging, "eth0")
     snapshot = await kernel.take_out(staging.path, "eth0", host_name=HOST_NAME, altname=ALTNAME)
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox_plan = plan_sandbox(snapshot, internal=False)
-    # what libnetwork is told of, it makes
+    # libnetwork makes the routes that the join response has
     for pair in sandbox_plan.replaced:
         sandbox.ip(f"route add {pair.plain.destination} dev eth7 scope link")
     await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert look(sandbox, "eth7") == wanted
-    assert of_link(sandbox, "eth7") == {**wanted_link, "address": sandbox.link("eth7")["address"]}
+    assert properties_of_link(sandbox, "eth7") == {**wanted_link, "address": sandbox.link("eth7")["address"]}
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
 @pytest.fixture
 def fq_codel(host: Namespace) -> None:
-    """Skip where the kernel does not have this qdisc."""
+    """Skip if the kernel does not have this qdisc."""
     host.ip("link add probe type veth peer name probe2")
     try:
         host.run("tc qdisc add dev probe root fq_codel")
     except subprocess.CalledProcessError:
-        pytest.skip("this kernel has no fq_codel")
+        pytest.skip("this kernel does not have the qdisc fq_codel")
     finally:
         host.ip("link delete probe")
 
 
 @pytest.mark.usefixtures("fq_codel")
 async def test_filters_of_a_qdisc(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
-    """A qdisc that is carried without its filters would be another."""
+    """A qdisc with filters is refused: without its filters it would behave differently."""
     command = "sh -c 'tc qdisc add dev eth0 root handle 1: fq_codel; tc filter add dev eth0 parent 1: matchall'"
     with pytest.raises(NotCarriable, match="fq_codel with filters"):
         await prepare(kernel, host, staging, command)
     host.ip("link delete outside")
 
 
-async def test_what_a_router_announces_is_not_the_plugins(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
-    """It is heard in the sandbox again; taken for the plugins', it would stay for ever."""
+async def test_router_announcements_are_not_in_the_snapshot(
+    kernel: Kernel, host: Namespace, staging: Namespace
+) -> None:
+    """The sandbox receives them again; a route that was carried as a plugin's would never expire."""
     await kernel.create_staging(staging.path, "eth0", EVERYTHING)
     host.ip(f"link add outside up type veth peer name eth0 netns {staging.path}")
     staging.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0")
@@ -171,10 +173,10 @@ async def test_what_a_router_announces_is_not_the_plugins(kernel: Kernel, host: 
 
 
 def announce(host: Namespace, name: str) -> None:
-    """Say, as a router does, that it is the way out, and that there is a prefix."""
+    """Send a router advertisement with a default route and a prefix."""
     prefix = struct.pack("!BBBBIII16s", 3, 4, 64, 0xC0, 3600, 1800, 0, socket.inet_pton(socket.AF_INET6, "fd77::"))
     message = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + prefix
-    for _ in range(100):  # until its link-local address is there
+    for _ in range(100):  # until it has its link-local address
         if b"fe80::" in host.run(f"ip -6 address show dev {name} -tentative"):
             break
         host.run("sleep 0.05")
@@ -183,12 +185,12 @@ def announce(host: Namespace, name: str) -> None:
         router.sendto(message, ("ff02::1", 0, 0, socket.if_nametoindex(name)))
 
 
-async def test_what_others_made_in_the_sandbox_is_no_obstacle(
+async def test_what_the_container_made_is_no_obstacle(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
 ) -> None:
-    """A container that may configure its network can have routes and qdiscs that nobody could carry."""
+    """Routes and qdiscs that a container with CAP_NET_ADMIN made, and that cannot be carried, do not end the sync."""
     snapshot = await prepare(kernel, host, staging, "ip route add 10.4.0.0/16 via 10.1.0.7 table 100")
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox.ip("route add 10.58.0.0/16 nexthop via 10.1.0.1 nexthop via 10.1.0.7")
     sandbox.run("tc qdisc add dev eth7 root handle 1: htb")
     sandbox_plan = plan_sandbox(snapshot, internal=False)
@@ -196,44 +198,46 @@ async def test_what_others_made_in_the_sandbox_is_no_obstacle(
     assert b"10.4.0.0/16" in sandbox.run("ip route show table 100")
 
 
-async def test_a_qdisc_takes_the_place_of_another(
+async def test_a_qdisc_replaces_another(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
 ) -> None:
-    """Also of one with classes."""
+    """The plugin's root qdisc replaces the sandbox's, even one with classes."""
     snapshot = await prepare(kernel, host, staging, "tc qdisc add dev eth0 root pfifo limit 33")
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox.run("tc qdisc add dev eth7 root handle 1: htb")
     sandbox.run("tc class add dev eth7 parent 1: classid 1:1 htb rate 1mbit")
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False)) == ("qdisc pfifo",)
     assert b"pfifo" in sandbox.run("tc qdisc show dev eth7")
 
 
-async def test_a_links_own_setting_survives_that_of_all_links(
+async def test_a_links_own_sysctl_is_written_after_that_of_all_links(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
 ) -> None:
-    """Setting `ip_forward` sets that of every link: the link's own comes after, though it is as it was."""
+    """Writing `ip_forward` changes `forwarding` of every link: the link's own value is written after it."""
     write = "sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv4/conf/eth0/forwarding'"
     snapshot = await prepare(kernel, host, staging, write, observation=EVERYTHING)
-    place(host, sandbox)
+    place_link(host, sandbox)
     await kernel.sync_sandbox(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False))
     assert sandbox.setting("net/ipv4/ip_forward") == "1"
     assert sandbox.setting("net/ipv4/conf/eth7/forwarding") == "0"
 
 
-async def test_what_plugins_are_told_to_set_is_carried_in_any_case(
+async def test_sysctls_in_the_configuration_are_always_carried(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
 ) -> None:
-    """Docker has values of its own for some settings: what is as it was in staging is not what a sandbox has."""
+    """A sysctl that the configuration sets is carried even if it has the default: Docker changes some in sandboxes."""
     name = "net/ipv4/ip_unprivileged_port_start"
     snapshot = await prepare(kernel, host, staging, observation=Observation(stated=(name,)))
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox.run(f"sh -c 'echo 0 > /proc/sys/{name}'")
     await kernel.sync_sandbox(sandbox.path, ALTNAME, plan_sandbox(snapshot, internal=False))
     assert sandbox.setting(name) == "1024"
 
 
-async def test_rules_are_withdrawn(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
-    """Those that were brought, under the names and numbers that they have; others stay."""
+async def test_withdraw_removes_the_carried_rules(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """It removes them under the link's name and the tables that they have in the sandbox; other rules stay."""
     snapshot = await prepare(
         kernel,
         host,
@@ -243,7 +247,7 @@ async def test_rules_are_withdrawn(kernel: Kernel, host: Namespace, staging: Nam
         "ip rule add from 10.1.0.3 lookup 100 priority 51",
         "ip route add default via 10.1.0.1 table 100",
     )
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox.ip("rule add from 10.77.0.0/16 lookup 100 priority 50", "route add blackhole default table 100")
     before = sandbox.run("ip rule")
     sandbox_plan = plan_sandbox(snapshot, internal=False)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Settling: what plugins made in staging is in the sandbox after libnetwork has placed the link there."""
+"""The sync of a sandbox: what plugins made in staging exists in the sandbox after libnetwork has placed the link."""
 
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -23,13 +23,13 @@ from cnm_bridge.kernel import (
     Sysctl,
 )
 from tests.kernel.namespace import Namespace
-from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place, prepare
+from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare
 
 pytestmark = pytest.mark.usefixtures("nothing_left_of_the_pair")
 
 
 def route(destination: str, gateway: str | None = None, *, metric: int = 0, mtu: int | None = None) -> Route:
-    """Give a route of the main table."""
+    """Return a route of the main table."""
     return Route(
         destination=ip_network(destination),
         gateway=ip_address(gateway) if gateway else None,
@@ -46,7 +46,7 @@ def route(destination: str, gateway: str | None = None, *, metric: int = 0, mtu:
 
 
 def everything_of(snapshot: Snapshot) -> SandboxPlan:
-    """Give the plan for all but the addresses and routes that `place` brings."""
+    """Return the plan for everything but the addresses and routes that `place_link` makes."""
     return SandboxPlan(
         ifname="eth0",
         addresses=tuple(a for a in snapshot.addresses if str(a.address.ip) in {"10.1.0.3", "10.9.0.1", "fd00::3"}),
@@ -59,7 +59,7 @@ def everything_of(snapshot: Snapshot) -> SandboxPlan:
 
 
 def shown(namespace: Namespace, name: str) -> str:
-    """Give what iproute2 shows of a namespace, with the link called `LINK`."""
+    """Return what iproute2 shows of a namespace, with the link called `LINK`."""
     commands = (
         f"ip -4 address show dev {name} scope global",
         "ip route show table all type unicast",
@@ -95,39 +95,43 @@ WORK = (
 )
 
 
-async def test_the_sandbox_is_what_staging_was(
+async def test_the_sandbox_equals_staging(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
 ) -> None:
-    """Addresses, routes, rules and neighbours read the same, under the link's new name; once is enough."""
+    """Addresses, routes, rules and neighbours are the same under the link's new name; a second sync changes nothing."""
     snapshot = await prepare(kernel, host, staging, *WORK)
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox_plan = everything_of(snapshot)
     done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert done is not None
     assert len(done) == len(WORK)
-    # the same commands straight in a namespace say what there should be
-    straight = Namespace(staging.path)
-    straight.ip("link add outside2 up type veth peer name eth0")
-    straight.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
+    # the same commands, run directly in a namespace, give the expected state
+    direct = Namespace(staging.path)
+    direct.ip("link add outside2 up type veth peer name eth0")
+    direct.ip("link set eth0 up", "address add 10.1.0.2/24 dev eth0", "address add fd00::2/64 dev eth0 nodad")
     for command in WORK:
         if "rule" not in command:
-            straight.run(command)
-    assert shown(sandbox, "eth7") == shown(straight, "eth0")
+            direct.run(command)
+    assert shown(sandbox, "eth7") == shown(direct, "eth0")
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
-async def test_only_what_is_missing(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
-    """What somebody took away is brought back, and nothing else is touched."""
+async def test_a_sync_restores_only_what_is_missing(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """A rule and a neighbour that were removed are made again, and nothing else changes."""
     sandbox_plan = everything_of(await prepare(kernel, host, staging, *WORK))
-    place(host, sandbox)
+    place_link(host, sandbox)
     await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     sandbox.ip("rule del priority 50", "neighbour del 10.1.0.9 dev eth7")
     done = await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
     assert done == ("neighbour 10.1.0.9", "rule 50 to table 100")
 
 
-async def test_settings(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
-    """Those that changed, of the link under its new name and of the namespace; not what staging itself changed."""
+async def test_changed_sysctls_are_carried(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """Those of the link, under its new name, and those of the namespace; not those that staging itself changes."""
     snapshot = await prepare(
         kernel,
         host,
@@ -146,7 +150,7 @@ async def test_settings(kernel: Kernel, host: Namespace, staging: Namespace, san
         Sysctl(name="net/ipv4/neigh/eth0/gc_stale_time", value="77"),
         Sysctl(name="net/ipv6/conf/eth0/proxy_ndp", value="1"),
     )
-    place(host, sandbox)
+    place_link(host, sandbox)
     await kernel.sync_sandbox(sandbox.path, ALTNAME, everything_of(snapshot))
     assert sandbox.setting("net/ipv4/conf/eth7/rp_filter") == "2"
     assert sandbox.setting("net/ipv6/conf/eth7/proxy_ndp") == "1"
@@ -155,8 +159,8 @@ async def test_settings(kernel: Kernel, host: Namespace, staging: Namespace, san
     assert sandbox.setting("net/ipv4/ip_local_port_range") == "20000\t30000"
 
 
-async def test_only_the_settings_that_are_observed(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
-    """Reading all takes milliseconds; where few are of interest, few are read."""
+async def test_only_observed_sysctls_are_read(kernel: Kernel, host: Namespace, staging: Namespace) -> None:
+    """Reading all sysctls takes milliseconds: if a list can change only some, only these are read."""
     snapshot = await prepare(
         kernel,
         host,
@@ -171,9 +175,9 @@ async def test_only_the_settings_that_are_observed(kernel: Kernel, host: Namespa
 
 @pytest.mark.parametrize("qdisc", ["tbf rate 1mbit burst 10kb latency 70ms", "bfifo limit 7777", "pfifo limit 33"])
 async def test_qdiscs(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace, qdisc: str) -> None:
-    """The root qdisc is the same, byte for byte."""
+    """The root qdisc is the same, and a second sync changes nothing."""
     snapshot = await prepare(kernel, host, staging, f"tc qdisc add dev eth0 root {qdisc}")
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox_plan = everything_of(snapshot)
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == (f"qdisc {qdisc.split(maxsplit=1)[0]}",)
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
@@ -189,10 +193,10 @@ async def test_qdiscs(kernel: Kernel, host: Namespace, staging: Namespace, sandb
         (("iptables -A INPUT -j ACCEPT",), "tables"),
     ],
 )
-async def test_what_cannot_be_carried(
+async def test_what_cannot_be_carried_is_refused(
     kernel: Kernel, host: Namespace, staging: Namespace, commands: tuple[str, ...], words: str
 ) -> None:
-    """It is named, and the link stays where it was."""
+    """The error names it, and the link stays in staging."""
     with pytest.raises(NotCarriable, match=words):
         await prepare(kernel, host, staging, *commands, observation=EVERYTHING)
     assert staging.links() == {"eth0"}
@@ -205,10 +209,12 @@ REPLACED = ReplacedRoute(
 DEFAULT = ReplacedRoute(plain=route("0.0.0.0/0", "10.1.0.1"), wanted=route("0.0.0.0/0", "10.1.0.1", mtu=1400))
 
 
-async def test_routes_are_replaced(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace) -> None:
-    """Libnetwork's plain routes become what plugins made: in place, or one after the other where the metric differs."""
+async def test_libnetworks_routes_are_replaced(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
+) -> None:
+    """Its plain routes become those of the plugins: in place, or by removing and adding where the metric differs."""
     await prepare(kernel, host, staging)
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox.ip("route add 10.4.0.0/16 via 10.1.0.7", "route add default via 10.1.0.1")
     sandbox_plan = SandboxPlan(ifname="eth0", replaced=(REPLACED, DEFAULT))
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan)
@@ -222,21 +228,21 @@ async def test_routes_are_replaced(kernel: Kernel, host: Namespace, staging: Nam
 async def test_no_default_route_where_libnetwork_made_none(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
 ) -> None:
-    """The way out is another network's; a route that was lost otherwise is made again."""
+    """The default route belongs to another network, so it is not made; other missing routes are made."""
     await prepare(kernel, host, staging)
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox_plan = SandboxPlan(ifname="eth0", replaced=(REPLACED, DEFAULT))
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == (f"route {REPLACED.wanted}",)
     assert "default" not in sandbox.run("ip -4 route").decode()
 
 
 @pytest.mark.parametrize("other", [None, "default via fd00::7", "default via fd00::1"])
-async def test_a_fallback(
+async def test_a_fallback_default_route(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace, other: str | None
 ) -> None:
-    """It is made where there is no default route of the family, and libnetwork can still add its own beside it."""
+    """It is made if the family has no default route, and does not prevent libnetwork from adding its own."""
     await prepare(kernel, host, staging)
-    place(host, sandbox)
+    place_link(host, sandbox)
     if other:
         sandbox.ip(f"-6 route add {other}")
     sandbox_plan = SandboxPlan(ifname="eth0", fallbacks=(route("::/0", "fd00::1", metric=1025),))
@@ -247,12 +253,12 @@ async def test_a_fallback(
     assert await kernel.sync_sandbox(sandbox.path, ALTNAME, sandbox_plan) == ()
 
 
-async def test_what_the_kernel_refuses_is_named(
+async def test_refusals_of_the_kernel_are_reported(
     kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace
 ) -> None:
-    """The rest is settled all the same."""
+    """The error names each refused item; the others are carried."""
     await prepare(kernel, host, staging)
-    place(host, sandbox)
+    place_link(host, sandbox)
     sandbox_plan = SandboxPlan(
         ifname="eth0",
         routes=(route("10.66.0.0/16", "192.0.2.1"),),
@@ -266,8 +272,8 @@ async def test_what_the_kernel_refuses_is_named(
     assert "10.1.0.9" in sandbox.run("ip neighbour show dev eth7").decode()
 
 
-async def test_a_link_that_is_not_there(kernel: Kernel, tmp_path: Path, host: Namespace, sandbox: Namespace) -> None:
-    """A sandbox that does not exist, is a plain file, is the host's, or does not have the link: nothing is done."""
+async def test_a_sandbox_without_the_link(kernel: Kernel, tmp_path: Path, host: Namespace, sandbox: Namespace) -> None:
+    """Nothing is changed if the path does not exist, is a plain file, is the host's, or does not have the link."""
     sandbox_plan = SandboxPlan(ifname="eth0", sysctls=(Sysctl(name="net/core/somaxconn", value="9"),))
     plain = tmp_path / "plain"
     plain.touch()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A tear down that is repeated resumes where it stopped, and leaves alone what belongs to another endpoint by now."""
+"""A repeated teardown resumes where it stopped, and leaves alone what belongs to a new endpoint by now."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -53,43 +53,43 @@ def record_of(
     return replace(made, attachment=attachment, result=result, added_plugins=added_plugins, addresses=tuple(addresses))
 
 
-def make_tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, owners: AddressOwners | None = None) -> Teardown:
-    """Make the object under test."""
+def make_teardown(store: Store, kernel: Kernel, fakes: FakePlugins, owners: AddressOwners | None = None) -> Teardown:
+    """Make the teardown under test."""
     runtime = Runtime([fakes.directory], LIMITS)
     attachers = make_attachers(store, runtime, kernel)
     return Teardown(store, attachers, owners or AddressOwners(store), TeardownSlots(LIMITS.executions))
 
 
 async def fill_log(store: Store) -> None:
-    """Write until nothing more can be written: a full disk has space in the last page of the log."""
+    """Write until no write succeeds: on a full disk the last page of the log still has space."""
     with suppress(StateUnusable):
         while True:
             await store.put_engine_identity("x" * 1000)
 
 
 def deleted_by(fakes: FakePlugins) -> list[str]:
-    """Give the plugins whose DEL has run, in order."""
+    """Return the plugins whose DEL has run, in order."""
     return [name for name, verb in fakes.calls if verb == "DEL"]
 
 
-async def test_it_resumes(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) -> None:
-    """What has completed does not run again, in the next life of the daemon neither."""
+async def test_a_repeated_teardown_resumes(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) -> None:
+    """Plugins whose DEL has completed do not run again, not even after a restart of the daemon."""
     fakes.install("bridge", DEL=[FAILS, FAILS, {}])
     await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED))
     with pytest.raises(PluginFailed, match="xtables lock"):
-        await make_tear_down(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+        await make_teardown(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
     failed = store.get_endpoint(EndpointId(FIRST))
     assert (failed.phase, failed.deleted) == (Phase.DELETING, (1, 2))
-    await make_tear_down(store, kernel, fakes)(failed)
+    await make_teardown(store, kernel, fakes)(failed)
     assert deleted_by(fakes) == ["third", "firewall", "bridge", "bridge", "bridge"]
     assert store.endpoints() == ()
 
 
-async def test_only_the_record_is_left(disk: Path, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) -> None:
-    """On a full disk all is undone but the record; when there is space only that is removed."""
+async def test_a_teardown_on_a_full_disk(disk: Path, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) -> None:
+    """Everything is undone except the record; when there is space, it is removed, and no plugin runs again."""
     store = Store.open(disk / "state")
     await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED))
-    teardown = make_tear_down(store, kernel, fakes)
+    teardown = make_teardown(store, kernel, fakes)
     fill(disk)
     await fill_log(store)
     for _ in range(2):
@@ -106,7 +106,7 @@ async def test_only_the_record_is_left(disk: Path, kernel: Kernel, fakes: FakePl
 async def test_an_address_with_a_new_owner(
     store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path, owner: str
 ) -> None:
-    """`firewall` does not learn the address, unless nobody else needs its rules; all others do."""
+    """`firewall` receives no result if another endpoint needs the rules of the address; other plugins always do."""
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     second = record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED)
     if owner == "has another address":
@@ -118,19 +118,19 @@ async def test_an_address_with_a_new_owner(
         await put(store, record)
     if owner == "being deleted":
         await store.put_endpoint(replace(second, phase=Phase.DELETING))
-    await make_tear_down(store, kernel, fakes)(first)
-    told = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
-    assert told == {"bridge": True, "third": True, "firewall": owner != "joined"}
+    await make_teardown(store, kernel, fakes)(first)
+    received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
+    assert received == {"bridge": True, "third": True, "firewall": owner != "joined"}
 
 
-async def test_an_address_that_a_new_endpoint_claims(
+async def test_an_address_claimed_by_a_new_endpoint(
     store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path
 ) -> None:
-    """`firewall` stays pending until the new endpoint has the address, or has failed: then its rules are removed."""
+    """DEL of `firewall` is put off until the claim ends; then it removes its rules."""
     owners = AddressOwners(store)
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     await put(store, first)
-    teardown = make_tear_down(store, kernel, fakes, owners)
+    teardown = make_teardown(store, kernel, fakes, owners)
     configuration = NetworkConfigurationList.from_document(first.attachment.configuration)
     with (
         owners.claim(EndpointId(SECOND), [ip_address(ADDRESS)], configuration),
@@ -143,15 +143,15 @@ async def test_an_address_that_a_new_endpoint_claims(
     assert received == {"bridge": True, "third": True, "firewall": True}
 
 
-async def test_a_former_owner_whose_record_could_not_be_written(
+async def test_a_former_owner_whose_record_could_not_be_removed(
     disk: Path, kernel: Kernel, fakes: FakePlugins, tmp_path: Path
 ) -> None:
-    """Its plugins have completed: the next endpoint with its address removes the rules."""
+    """It owns the address no longer, as its plugins have completed: the next owner's teardown removes the rules."""
     store = Store.open(disk / "state")
     first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
     second = record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED)
     await put(store, first)
-    teardown = make_tear_down(store, kernel, fakes)
+    teardown = make_teardown(store, kernel, fakes)
     fill(disk)
     await fill_log(store)
     with pytest.raises(StateUnusable, match="No space left"):
@@ -164,16 +164,16 @@ async def test_a_former_owner_whose_record_could_not_be_written(
     store.close()
 
 
-async def test_a_plugin_half_done_before_one_whose_add_did_not_complete(
+async def test_addresses_are_shown_to_the_plugin_that_failed_only(
     store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path
 ) -> None:
-    """The addresses are shown to the plugin that has failed, not to the one behind it, which is still pending."""
+    """DEL runs once per address for the plugin that lost a chain, not for the later one, whose ADD did not complete."""
     half_done: JsonObject = {"error": {"code": 999, "msg": "(nf_tables): Chain 'CNI-1' does not exist"}}
     fakes.install("firewall", DEL=[FAILS, FAILS, FAILS, FAILS, {}])
     fakes.install("bridge", DEL=[half_done, half_done, half_done, half_done, {}])
     addresses = [ADDRESS, "10.1.0.10"]
     await put(store, record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED, addresses=addresses, added_plugins=1))
-    teardown = make_tear_down(store, kernel, fakes)
+    teardown = make_teardown(store, kernel, fakes)
     with pytest.raises(PluginFailed, match="xtables lock"):
         await teardown(store.get_endpoint(EndpointId(FIRST)))
     assert store.get_endpoint(EndpointId(FIRST)).deleted == (0, 2)
@@ -182,14 +182,14 @@ async def test_a_plugin_half_done_before_one_whose_add_did_not_complete(
     assert store.endpoints() == ()
 
 
-async def test_one_plugin_is_shown_the_addresses_one_by_one(
+async def test_a_plugin_that_lost_a_chain_is_shown_its_addresses_one_by_one(
     store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path
 ) -> None:
-    """Killed between two addresses it fails at the first for ever; the plugins behind it do not run once more."""
+    """A plugin that was killed between two addresses fails at the first each time; later plugins do not run again."""
     half_done: JsonObject = {"error": {"code": 999, "msg": "(nf_tables): Chain 'CNI-1' does not exist"}}
     fakes.install("bridge", DEL=[half_done, half_done, half_done, half_done, {}])
     netns = tmp_path / "netns" / "first"
     await put(store, record_of(FIRST, netns, Phase.JOINED, addresses=[ADDRESS, "10.1.0.10"]))
-    await make_tear_down(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+    await make_teardown(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
     assert deleted_by(fakes) == ["third", "firewall", *["bridge"] * 6]
     assert store.endpoints() == ()

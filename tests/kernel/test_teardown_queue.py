@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is owed is done in the end, whatever goes wrong; what a container runs on is not owed."""
+"""The queue completes every pending teardown: in which order, after which failures, and what it leaves alone."""
 
 import asyncio
 from dataclasses import replace
@@ -17,23 +17,25 @@ from tests.kernel.records import endpoint, put
 from tests.kernel.teardown_queue import (
     FIRST,
     SECOND,
-    Clumsy,
+    Buggy,
     Docker,
+    Failing,
+    Hanging,
     Slow,
-    Stuck,
-    Sulky,
-    Walled,
+    WithFirewall,
     make_queue,
     running,
     wait_gone,
 )
 
 
-async def test_what_nobody_will_delete(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It is given up at once, and torn down in the background; a bug with one, or a wait, is not another's."""
+async def test_abandoned_endpoints_are_torn_down_in_the_background(
+    store: Store, kernel: Kernel, tmp_path: Path
+) -> None:
+    """`abandon` stores DELETING before it returns; a bug in the teardown of one endpoint does not stop the next."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id))
-    teardowns = make_queue(store, kernel, tmp_path / "run", Clumsy)
+    teardowns = make_queue(store, kernel, tmp_path / "run", Buggy)
     async with asyncio.timeout(20):
         for record in store.endpoints():
             await teardowns.abandon(record)
@@ -47,14 +49,14 @@ async def test_what_nobody_will_delete(store: Store, kernel: Kernel, tmp_path: P
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that gives way to Docker for as long as it takes."""
+def yields_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that yields to Docker's calls without a time limit."""
     monkeypatch.setattr("cnm_bridge.scheduling.idle_gate._LONGEST_S", 3600.0)
 
 
-@pytest.mark.usefixtures("patient")
-async def test_what_docker_asks_for_gives_way_to_its_calls(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It is on disk at once, and begins when Docker has been quiet for a moment, later than what does not wait."""
+@pytest.mark.usefixtures("yields_without_limit")
+async def test_a_requested_teardown_yields_to_dockers_calls(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """It is on disk at once, starts only when Docker has been quiet for a moment, and lets abandoned ones go first."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.READY))
     docker = Docker()
@@ -71,41 +73,41 @@ async def test_what_docker_asks_for_gives_way_to_its_calls(store: Store, kernel:
     assert (teardowns.all, teardowns.requested_ids) == ({}, frozenset())
 
 
-@pytest.mark.usefixtures("patient")
-async def test_what_somebody_waits_for(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It begins at once, though Docker is not quiet; so does that of which alone Docker wants something."""
+@pytest.mark.usefixtures("yields_without_limit")
+async def test_a_teardown_that_a_call_waits_for_starts_at_once(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """So does that of an endpoint that is the only one Docker makes calls about; Docker need not be quiet."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.READY))
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
     async with running(teardowns):
         for endpoint_id in (FIRST, SECOND):
             await teardowns.request(EndpointId(endpoint_id))
-        await wait_gone(store, SECOND)  # which would end later than the first, if both began at once
+        await wait_gone(store, SECOND)  # if both started at once, the first would be gone before it
         assert [record.id for record in store.endpoints()] == [FIRST]
         await teardowns.wait_tried([EndpointId(FIRST)])
         assert store.endpoints() == ()
 
 
-async def test_docker_deletes_what_has_failed(
+async def test_a_request_repeats_a_failed_teardown_at_once(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is tried again at once, however long the pause is yet."""
+    """A DeleteEndpoint for an endpoint whose teardown has failed does not wait for the pause to end."""
     monkeypatch.setattr("cnm_bridge.teardown.queue._FIRST_PAUSE_S", 3600.0)
     await put(store, endpoint(SECOND, Phase.READY))
-    teardowns = make_queue(store, kernel, tmp_path / "run", Sulky)
+    teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
     async with running(teardowns):
         await teardowns.request(EndpointId(SECOND))
         await teardowns.wait_tried()
-        assert "sulk" in str(teardowns.all[EndpointId(SECOND)].error)
-        monkeypatch.setattr(Sulky, "is_sulky", False)
+        assert "the test wants it" in str(teardowns.all[EndpointId(SECOND)].error)
+        monkeypatch.setattr(Failing, "is_failing", False)
         await teardowns.request(EndpointId(SECOND))
         await wait_gone(store, SECOND)
 
 
-async def test_what_cannot_be_stored(
+async def test_a_request_that_cannot_be_stored(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Docker is told, reconcile is not; it is torn down all the same, and gives way to nobody."""
+    """`request` raises, `abandon` does not; both endpoints are torn down all the same, without yielding to Docker."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.READY))
 
@@ -125,9 +127,9 @@ async def test_what_cannot_be_stored(
     assert store.endpoints() == ()
 
 
-@pytest.mark.usefixtures("patient")
-async def test_what_docker_did_not_ask_for(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It gives way to nobody: Docker may have started the container again, and need what it has."""
+@pytest.mark.usefixtures("yields_without_limit")
+async def test_an_abandoned_endpoint_does_not_yield(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """Docker may have started its container again, and the new endpoint needs the address and the ports."""
     await put(store, endpoint(FIRST, Phase.READY))
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
     async with running(teardowns):
@@ -136,15 +138,15 @@ async def test_what_docker_did_not_ask_for(store: Store, kernel: Kernel, tmp_pat
         await wait_gone(store, FIRST)
 
 
-async def test_an_endpoint_that_nobody_knows(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """It is gone already, or never was."""
+async def test_a_request_for_an_unknown_endpoint(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """Nothing is added: the endpoint is gone already, or never existed."""
     teardowns = make_queue(store, kernel, tmp_path / "run")
     await teardowns.request(EndpointId(FIRST))
     assert (teardowns.all, teardowns.requested_ids) == ({}, frozenset())
 
 
-async def test_what_has_changed_since(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """Docker has joined it after all: it is not given up."""
+async def test_abandon_skips_a_record_that_has_changed(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """The endpoint has been joined since reconcile saw it: it keeps its phase, and no teardown is added."""
     await put(store, endpoint(FIRST, Phase.READY))
     (found,) = store.endpoints()
     await store.put_endpoint(replace(found, phase=Phase.JOINED))
@@ -153,34 +155,34 @@ async def test_what_has_changed_since(store: Store, kernel: Kernel, tmp_path: Pa
     assert (teardowns.all, store.get_endpoint(EndpointId(FIRST)).phase) == ({}, Phase.JOINED)
 
 
-async def test_plugins_that_hang_again(store: Store, kernel: Kernel, tmp_path: Path) -> None:
-    """However many they are, others are torn down meanwhile: those have hung before."""
+async def test_plugins_that_hang_again_leave_slots_for_others(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """Teardowns whose plugin has hung before get half of the slots; the others are torn down meanwhile."""
     for number in range(40):
         await put(store, endpoint(f"{number:064x}", Phase.READY))
     await put(store, endpoint(SECOND, Phase.READY))
-    teardowns = make_queue(store, kernel, tmp_path / "run", Stuck, plugins=10)
-    most = 5  # half of the places
+    teardowns = make_queue(store, kernel, tmp_path / "run", Hanging, plugins=10)
+    half_of_the_slots = 5
     async with running(teardowns):
         for record in store.endpoints():
             if record.id != SECOND:
                 await teardowns.abandon(record)
-        while len(Stuck.at_work) < most:  # noqa: ASYNC110 - nobody would set an event
+        while len(Hanging.hanging) < half_of_the_slots:  # noqa: ASYNC110 - nothing sets an event
             await asyncio.sleep(0.01)
         await teardowns.abandon(store.get_endpoint(EndpointId(SECOND)))
         await wait_gone(store, SECOND)
-        assert len(Stuck.at_work) == most
+        assert len(Hanging.hanging) == half_of_the_slots
 
 
-async def test_one_that_was_put_off(
+async def test_a_teardown_that_waits_for_a_claimed_address(
     store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new endpoint claimed its address: as soon as that one is made, or was refused, it is torn down."""
+    """DEL of `firewall` is put off while a new endpoint claims the address, and runs as soon as the claim ends."""
     monkeypatch.setattr("cnm_bridge.teardown.queue._FIRST_PAUSE_S", 3600.0)
-    walled = endpoint(FIRST, plugins=[{"type": "firewall"}])
-    await put(store, replace(walled, addresses=("10.1.0.2",)))
+    with_firewall = endpoint(FIRST, plugins=[{"type": "firewall"}])
+    await put(store, replace(with_firewall, addresses=("10.1.0.2",)))
     owners = AddressOwners(store)
-    teardowns = make_queue(store, kernel, tmp_path / "run", Walled, owners=owners)
-    configuration = NetworkConfigurationList.from_document(walled.attachment.configuration)
+    teardowns = make_queue(store, kernel, tmp_path / "run", WithFirewall, owners=owners)
+    configuration = NetworkConfigurationList.from_document(with_firewall.attachment.configuration)
     async with running(teardowns):
         with owners.claim(EndpointId(SECOND), [ip_address("10.1.0.2")], configuration):
             await teardowns.abandon(store.get_endpoint(EndpointId(FIRST)))

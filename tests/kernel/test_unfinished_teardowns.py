@@ -14,10 +14,10 @@ from tests.kernel.records import endpoint, put
 from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue
 
 
-async def test_a_record_that_was_not_the_latest(
+async def test_a_pending_endpoint_in_use_becomes_joined(
     store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path
 ) -> None:
-    """A PENDING endpoint on which a container runs becomes joined; the teardowns of others are pending."""
+    """A PENDING record on which a container runs was not the latest: it becomes JOINED; the others are torn down."""
     for endpoint_id in (FIRST, SECOND):
         await put(store, endpoint(endpoint_id, Phase.PENDING, boot_id=BOOT))
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
@@ -29,8 +29,10 @@ async def test_a_record_that_was_not_the_latest(
     sandbox.ip("link del marked")
 
 
-async def test_what_is_given_up(store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path) -> None:
-    """Docker has asked for the end of it, wherever its link is; and nothing outlives a boot."""
+async def test_deleted_endpoints_and_those_of_an_earlier_boot_are_torn_down(
+    store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path
+) -> None:
+    """A DELETING endpoint is torn down although its link is in a sandbox; no endpoint outlives a boot."""
     await put(store, endpoint(FIRST, boot_id=BOOT))
     await store.put_endpoint(endpoint(FIRST, Phase.DELETING, boot_id=BOOT))
     await put(store, endpoint(SECOND, boot_id="an earlier one"))
@@ -42,9 +44,11 @@ async def test_what_is_given_up(store: Store, kernel: Kernel, sandbox: Namespace
 
 
 @pytest.mark.parametrize(("plugins", "most"), [(1, 16), (20, 40)])
-async def test_many(store: Store, kernel: Kernel, tmp_path: Path, plugins: int, most: int) -> None:
-    """After a reboot all are pending; not all are torn down at once: sixteen, or two for each plugin that may run."""
-    Slow.most = 0
+async def test_the_number_of_teardowns_at_once_is_limited(
+    store: Store, kernel: Kernel, tmp_path: Path, plugins: int, most: int
+) -> None:
+    """After a reboot, when all are pending, sixteen run at once, or two for each plugin that may run."""
+    Slow.most_at_once = 0
     for number in range(most + 20):
         await put(store, endpoint(f"{number:064x}", Phase.PENDING))
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow, plugins=plugins)
@@ -54,4 +58,4 @@ async def test_many(store: Store, kernel: Kernel, tmp_path: Path, plugins: int, 
         await teardowns.wait_tried()
         running.cancel()
     assert store.endpoints() == ()
-    assert Slow.most == most
+    assert Slow.most_at_once == most
