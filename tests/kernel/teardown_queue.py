@@ -42,17 +42,11 @@ FIRST, SECOND = token_hex(32), token_hex(32)  # unique on this machine: the queu
 
 
 class Slow(Teardown):
-    """A teardown that takes a while, and counts how many run at once."""
-
-    at_once = 0
-    most_at_once = 0
+    """A teardown that takes a while."""
 
     async def __call__(self, record: EndpointRecord) -> None:
         """Wait a moment, then remove the record."""
-        Slow.at_once += 1
-        Slow.most_at_once = max(Slow.most_at_once, Slow.at_once)
         await asyncio.sleep(0.01)
-        Slow.at_once -= 1
         await self._store.put_endpoint(replace(record, phase=Phase.DELETING))
         await self._store.remove_endpoint(record.id)
 

@@ -3,12 +3,14 @@
 """What the daemon does at its start with the teardowns that its previous run did not finish."""
 
 import asyncio
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from cnm_bridge.kernel import Kernel
-from state import EndpointId, Phase, Store
+from cnm_bridge.teardown.teardown import Teardown
+from state import EndpointId, EndpointRecord, Phase, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
 from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue
@@ -43,19 +45,52 @@ async def test_deleted_endpoints_and_those_of_an_earlier_boot_are_torn_down(
     sandbox.ip("link del marked")
 
 
+@dataclass(slots=True)
+class Crowd:
+    """Counts the teardowns that run at once, and holds them until there are as many as expected.
+
+    Attributes:
+        expected: How many should run at once.
+        now: How many run.
+        most: How many have run at once at most.
+        complete: Set when as many as expected have run at once.
+    """
+
+    expected: int
+    now: int = 0
+    most: int = 0
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def teardown(self) -> type[Teardown]:
+        """Make a teardown that is counted."""
+        crowd = self
+
+        class Counted(Slow):
+            async def __call__(self, record: EndpointRecord) -> None:
+                crowd.now += 1
+                crowd.most = max(crowd.most, crowd.now)
+                if crowd.now == crowd.expected:
+                    crowd.complete.set()
+                await crowd.complete.wait()
+                await super().__call__(record)
+                crowd.now -= 1
+
+        return Counted
+
+
 @pytest.mark.parametrize(("plugins", "most"), [(1, 16), (20, 40)])
 async def test_the_number_of_teardowns_at_once_is_limited(
     store: Store, kernel: Kernel, tmp_path: Path, plugins: int, most: int
 ) -> None:
     """After a reboot, when all are pending, sixteen run at once, or two for each plugin that may run."""
-    Slow.most_at_once = 0
+    crowd = Crowd(expected=most)
     for number in range(most + 20):
         await put(store, endpoint(f"{number:064x}", Phase.PENDING))
-    teardowns = make_queue(store, kernel, tmp_path / "run", Slow, plugins=plugins)
-    async with asyncio.TaskGroup() as tasks:
+    teardowns = make_queue(store, kernel, tmp_path / "run", crowd.teardown(), plugins=plugins)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:  # only to end a test that fails
         assert await teardowns.add_unfinished() == most + 20
         running = tasks.create_task(teardowns.run())
         await teardowns.wait_tried()
         running.cancel()
     assert store.endpoints() == ()
-    assert Slow.most_at_once == most
+    assert crowd.most == most
