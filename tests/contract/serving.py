@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.daemon import assemble
+from cnm_bridge.assembly import assemble
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import listening
 from spec import JsonObject

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cnm_bridge.api import Method
-from cnm_bridge.daemon import assemble
+from cnm_bridge.assembly import assemble
 from cnm_bridge.settings import Settings
 from spec import JsonObject, JsonValue, load_schema
 from state import NetworkId, NetworkRecord, Store
@@ -36,7 +36,7 @@ _CHANGES: Final = frozenset({"NetworkDriver.CreateNetwork", "NetworkDriver.Delet
 def _methods(directory: Path) -> dict[str, Method]:
     store = Store.open(directory / "table")
     try:
-        return {method.name: method for method in assemble(Settings(), store).methods}
+        return {method.name: method for method in assemble(Settings(), store).api.methods}
     finally:
         store.close()
 

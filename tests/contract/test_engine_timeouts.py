@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from cnm_bridge.daemon import Daemon, assemble
+from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings
 from spec import JsonObject
@@ -69,7 +69,7 @@ async def assembled(directory: Path) -> AsyncIterator[Daemon]:
 
 async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
     """Have a call of Docker's answered."""
-    (answer,) = (found.answer for found in daemon.methods if found.name == f"NetworkDriver.{method}")
+    (answer,) = (found.answer for found in daemon.api.methods if found.name == f"NetworkDriver.{method}")
     assert callable(answer)
     return await answer(body, 0)
 
@@ -87,9 +87,9 @@ async def test_a_call_does_not_wait(tmp_path: Path) -> None:
 async def test_the_background_waits(tmp_path: Path) -> None:
     """The name of a network is learned from an engine that takes longer than a call would wait."""
     async with assembled(tmp_path) as daemon, asyncio.TaskGroup() as tasks:
-        learning = tasks.create_task(daemon.name_resolver.run())
+        learning = tasks.create_task(daemon.networks.name_resolver.run())
         with capture_logs() as logged:
             await call(daemon, "CreateNetwork", {"NetworkID": NETWORK, "Options": {}})
-            assert await daemon.name_resolver.wait(NETWORK) == "blue"
+            assert await daemon.networks.name_resolver.wait(NETWORK) == "blue"
         assert [line["event"] for line in logged] == ["network.created", "network.named"]
         learning.cancel()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.api import Method
-from cnm_bridge.daemon import assemble
+from cnm_bridge.assembly import assemble
 from cnm_bridge.settings import Settings
 from spec import JsonObject, load_validator
 from state import Store
@@ -26,7 +26,7 @@ def methods(where: Path) -> Iterator[dict[str, Method]]:
     store = Store.open(where / "state")
     try:
         daemon = assemble(Settings(cni_conf_dirs=(where,), run_dir=where / "run"), store)
-        yield {method.name: method for method in daemon.methods}
+        yield {method.name: method for method in daemon.api.methods}
     finally:
         store.close()
 

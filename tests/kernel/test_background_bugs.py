@@ -8,9 +8,9 @@ from pathlib import Path
 
 import structlog
 
+from cnm_bridge.assembly import assemble
 from cnm_bridge.attach import sandbox_sync as sync_module
 from cnm_bridge.attach.sandbox_sync import SandboxSync
-from cnm_bridge.daemon import assemble
 from cnm_bridge.kernel import Kernel, Placement
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import Settings
@@ -37,7 +37,7 @@ async def test_invalid_events_do_not_end_reconcile(store: Store, tmp_path: Path)
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=engine.host)
     daemon = assemble(settings, store)
     async with engine.running(), asyncio.TaskGroup() as tasks:
-        reconcile = tasks.create_task(daemon.reconcile.run())
+        reconcile = tasks.create_task(daemon.recovery.reconciler.run())
         async with asyncio.timeout(30):
             while engine.followed < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

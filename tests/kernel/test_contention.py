@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import PluginFailed
-from cnm_bridge.daemon import Daemon, assemble
+from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.settings import Settings
 from spec import JsonObject, get_object, get_str, render_json
 from state import EndpointId, NetworkId, Phase, Store
@@ -49,7 +49,7 @@ class Host:
 
     async def call(self, method: str, body: JsonObject) -> JsonObject:
         """Make one call as Docker does, and return its answer."""
-        (found,) = (one for one in self.daemon.methods if one.name == f"NetworkDriver.{method}")
+        (found,) = (one for one in self.daemon.api.methods if one.name == f"NetworkDriver.{method}")
         assert callable(found.answer)
         return await found.answer(body, 0)
 
@@ -117,7 +117,7 @@ async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
     data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
     body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-        background = tasks.create_task(host.daemon.teardowns.run())
+        background = tasks.create_task(host.daemon.teardown.queue.run())
         await host.call("CreateNetwork", body)
         try:
             assert await host.create(FIRST) == f"{ADDRESS}/32"
@@ -188,5 +188,5 @@ async def test_a_refusal_while_another_network_hangs(
         await pool.delete(THIRD)
         with pytest.raises(PluginFailed, match="no IP addresses available"):
             await pool.create(SECOND)
-        assert THIRD in pool.daemon.teardowns.leaving
-        assert pool.daemon.teardowns.all[EndpointId(THIRD)].attempts == 0
+        assert THIRD in pool.daemon.teardown.queue.leaving
+        assert pool.daemon.teardown.queue.all[EndpointId(THIRD)].attempts == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.daemon import Daemon, assemble
+from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.kernel import NameTaken
 from cnm_bridge.model.naming import alternative_name, host_link_name
 from cnm_bridge.settings import Settings
@@ -25,7 +25,7 @@ LIMIT_S = 60.0
 
 async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
     """Make one call as Docker does, and return its answer."""
-    (found,) = (one for one in daemon.methods if one.name == f"NetworkDriver.{method}")
+    (found,) = (one for one in daemon.api.methods if one.name == f"NetworkDriver.{method}")
     assert callable(found.answer)
     return await found.answer(body, 0)
 
@@ -56,13 +56,13 @@ async def daemon(store: Store, tmp_path: Path) -> AsyncIterator[Daemon]:
     generic: JsonObject = {"com.docker.network.generic": {"cni.network": "lan"}}
     data: list[JsonObject] = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-        background = tasks.create_task(daemon.teardowns.run())
+        background = tasks.create_task(daemon.teardown.queue.run())
         network: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
         await call(daemon, "CreateNetwork", network)
         yield daemon
         for record in store.endpoints():
             await call(daemon, "DeleteEndpoint", {"NetworkID": NETWORK, "EndpointID": record.id})
-        await daemon.teardowns.wait_tried()
+        await daemon.teardown.queue.wait_tried()
         background.cancel()
 
 

@@ -8,7 +8,7 @@ from secrets import token_hex
 import pytest
 import structlog
 
-from cnm_bridge.daemon import Daemon, assemble
+from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.settings import Settings
 from state import NetworkId, NetworkRecord, Phase, Store
 from tests.kernel.engine import FakeEngine, network
@@ -37,18 +37,18 @@ async def test_a_network_receives_its_docker_name(store: Store, engine: FakeEngi
     record = NetworkRecord(id=NETWORK, configuration="lan", name=None, internal=False, options={"cni.network": "lan"})
     await store.put_network(record)
     async with engine.running():
-        await daemon.reconcile.once()
+        await daemon.recovery.reconciler.once()
     assert [(found.name, found.configuration) for found in store.networks()] == [("blue", "lan")]
 
 
 async def test_rounds_are_counted(engine: FakeEngine, daemon: Daemon) -> None:
     """A round in which the engine answered is counted, even if it had nothing to do."""
-    await daemon.reconcile.once()
-    assert daemon.reconcile.rounds == 0
+    await daemon.recovery.reconciler.once()
+    assert daemon.recovery.reconciler.rounds == 0
     async with engine.running():
         for _ in range(2):
-            await daemon.reconcile.once()
-    assert daemon.reconcile.rounds == 2
+            await daemon.recovery.reconciler.once()
+    assert daemon.recovery.reconciler.rounds == 2
 
 
 async def test_a_network_with_unknown_options_is_not_imported(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
@@ -58,7 +58,7 @@ async def test_a_network_with_unknown_options_is_not_imported(store: Store, engi
     with structlog.testing.capture_logs() as logged:
         async with engine.running():
             for _ in range(3):
-                await daemon.reconcile.once()
+                await daemon.recovery.reconciler.once()
     assert [found.id for found in store.networks()] == [NETWORK]
     events = [line["event"] for line in logged if line["log_level"] == "warning"]
     assert events.count("network.not_imported") == 1
@@ -72,6 +72,6 @@ async def test_endpoints_of_a_removed_network_are_deleted(store: Store, engine: 
     await put(store, record)
     engine.networks.clear()
     async with engine.running():
-        await daemon.reconcile.once()
+        await daemon.recovery.reconciler.once()
     assert [found.phase for found in store.endpoints()] == [Phase.DELETING]
-    assert daemon.teardowns.all.keys() == {record.id}
+    assert daemon.teardown.queue.all.keys() == {record.id}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.daemon import assemble
+from cnm_bridge.assembly import assemble
 from cnm_bridge.errors import Interrupted
 from cnm_bridge.settings import Settings
 from spec import JsonObject
@@ -66,7 +66,7 @@ async def test_a_plugin_that_hangs(tmp_path: Path, call: str, phase: Phase) -> N
         cni_bin_dirs=(plugins.directory,),
         docker_host=f"unix://{tmp_path}/none",
     )
-    methods = {method.name: method.answer for method in assemble(settings, store).methods}
+    methods = {method.name: method.answer for method in assemble(settings, store).api.methods}
 
     async def answer(name: str, body: JsonObject) -> JsonObject:
         method = methods[f"NetworkDriver.{name}"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Final
 
-from cnm_bridge.daemon import assemble
+from cnm_bridge.assembly import assemble
 from cnm_bridge.endpoints.unpublishable_ports import Unpublished
 from cnm_bridge.errors import CannotPublish
 from cnm_bridge.model.endpoint import Endpoint
@@ -102,13 +102,13 @@ async def test_nothing_is_kept_of_an_endpoint_that_is_gone(tmp_path: Path) -> No
     assert places_of(joined.id, daemon) == []
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED):
         await store.put_endpoint(replace(joined, phase=phase))
-    await daemon.port_publisher.load()
-    daemon.sandbox_sync.join(Endpoint(joined))
-    assert daemon.sandbox_sync._wanted.get_nowait() == joined.id  # as `run` does
-    daemon.sandbox_sync.become_gateway(joined.id)
+    await daemon.endpoints.port_publisher.load()
+    daemon.attach.sandbox_sync.join(Endpoint(joined))
+    assert daemon.attach.sandbox_sync._wanted.get_nowait() == joined.id  # as `run` does
+    daemon.attach.sandbox_sync.become_gateway(joined.id)
     request = ProgramExternalConnectivity(network_id=joined.network_id, endpoint_id=joined.id, ports=())
     await unpublished.accept(request, CannotPublish("ports cannot be published"))
-    assert (daemon.sandbox_sync._needy, daemon.sandbox_sync._gateways) == ({joined.id}, {joined.id})
+    assert (daemon.attach.sandbox_sync._needy, daemon.attach.sandbox_sync._gateways) == ({joined.id}, {joined.id})
     assert (len(claims.of(joined.id)), len(unpublished.reasons)) == (1, 1)
     await store.put_endpoint(replace(joined, phase=Phase.DELETING))
     await store.remove_endpoint(joined.id)

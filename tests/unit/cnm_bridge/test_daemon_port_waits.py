@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from cnm_bridge.daemon import assemble
+from cnm_bridge.assembly import assemble
 from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings
 from cnm_bridge.teardown.contention import ContentionResolver
@@ -34,7 +34,7 @@ class Recorded(ContentionResolver):
 
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An owner that is torn down all the time leaves no time to look whether it is dead."""
-    monkeypatch.setattr("cnm_bridge.daemon.ContentionResolver", Recorded)
+    monkeypatch.setattr("cnm_bridge.assembly.teardown.ContentionResolver", Recorded)
     monkeypatch.setattr("cnm_bridge.endpoints.external_connectivity.WAIT_LIMIT_S", 0.1)
     store = Store.open(tmp_path / "state")
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
@@ -43,9 +43,9 @@ async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.Mon
     for record in (RECORD, owner):
         await store.adopt_endpoint(record)
     daemon = assemble(settings, store)
-    await daemon.port_publisher.load()
-    daemon.teardowns.add(OWNER)  # nobody carries it out
-    (program,) = (one for one in daemon.methods if one.name == "NetworkDriver.ProgramExternalConnectivity")
+    await daemon.endpoints.port_publisher.load()
+    daemon.teardown.queue.add(OWNER)  # nobody carries it out
+    (program,) = (one for one in daemon.api.methods if one.name == "NetworkDriver.ProgramExternalConnectivity")
     assert callable(program.answer)
     options: JsonObject = {"com.docker.network.portmap": [{**PORT, "HostPort": 8080, "HostPortEnd": 8080}]}
     with pytest.raises(Refused, match=f"published for endpoint {OWNER}"):

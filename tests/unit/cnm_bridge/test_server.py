@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cnm_bridge.daemon import Daemon, assemble
+from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.settings import Settings
 from state import Store
 

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the objects of the room `api`."""
+
+from dataclasses import dataclass
+
+from cnm_bridge.api import CallsUnderWay, Connections, Method, network_driver, status_method
+from cnm_bridge.assembly.endpoints import EndpointRoom
+from cnm_bridge.assembly.networks import NetworkRoom
+from cnm_bridge.assembly.recovery import RecoveryRoom
+from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.assembly.teardown import TeardownRoom
+from cnm_bridge.status_report import Status
+
+__all__ = ["ApiRoom", "make_api"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRoom:
+    """The room `api`.
+
+    Attributes:
+        methods: The calls that the daemon answers.
+        calls: Docker's calls under way.
+        connections: The connections to the plugin socket.
+    """
+
+    methods: tuple[Method, ...]
+    calls: CallsUnderWay
+    connections: Connections
+
+
+def make_api(
+    outside: Surroundings,
+    *,
+    calls: CallsUnderWay,
+    networks: NetworkRoom,
+    teardown: TeardownRoom,
+    recovery: RecoveryRoom,
+    endpoints: EndpointRoom,
+) -> ApiRoom:
+    """Make them."""
+    status = Status(outside.store, teardown.queue, recovery.reconciler, recovery.audit, endpoints.unpublished)
+    driver_methods = network_driver(networks.service, endpoints.service, endpoints.external_connectivity)
+    return ApiRoom(
+        methods=(*driver_methods, status_method(status)),
+        calls=calls,
+        connections=Connections(on_hidden=outside.kernel.distrust_processes),
+    )

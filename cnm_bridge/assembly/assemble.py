@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the daemon's objects, room by room, in the order of their imports. Each is made once; nothing is done yet.
+
+This page shows which room receives what. A room's own module shows how its objects are connected.
+"""
+
+import socket
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from cnm_bridge.api import CallsUnderWay
+from cnm_bridge.assembly.api import ApiRoom, make_api
+from cnm_bridge.assembly.attach import AttachRoom, make_attach
+from cnm_bridge.assembly.endpoints import EndpointRoom, make_endpoints
+from cnm_bridge.assembly.networks import NetworkRoom, make_networks
+from cnm_bridge.assembly.recovery import RecoveryRoom, make_recovery
+from cnm_bridge.assembly.surroundings import make_surroundings
+from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
+from cnm_bridge.server import answering
+from cnm_bridge.settings import Settings
+from state import Store
+
+__all__ = ["Daemon", "assemble"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Daemon:
+    """The rooms, and the calls that the daemon answers."""
+
+    networks: NetworkRoom
+    attach: AttachRoom
+    teardown: TeardownRoom
+    recovery: RecoveryRoom
+    endpoints: EndpointRoom
+    api: ApiRoom
+
+    def answering(self, sock: socket.socket, drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
+        """Answer the calls on a listening socket for as long as the block runs; see `cnm_bridge.server`."""
+        return answering(
+            sock,
+            self.api.methods,
+            calls=self.api.calls,
+            connections=self.api.connections,
+            teardowns=self.teardown.queue,
+            drain_timeout_s=drain_timeout_s,
+        )
+
+
+def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None = None) -> Daemon:
+    """Make all objects and connect them.
+
+    Args:
+        settings: What the operator wants.
+        store: The records.
+        plugin_descriptors: How many descriptors a plugin may have open unless it asks for more; None: as many as the
+            daemon itself.
+    """
+    calls = CallsUnderWay()
+    outside = make_surroundings(settings, store, plugin_descriptors)
+    networks = make_networks(outside)
+    attach = make_attach(outside)
+    teardown = make_teardown(outside, attach=attach, quiet_s=calls.quiet_s)
+    recovery = make_recovery(outside, networks=networks, attach=attach, teardown=teardown)
+    endpoints = make_endpoints(outside, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
+    api = make_api(outside, calls=calls, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints)
+    for forget in (teardown.in_use.forget, attach.sandbox_sync.forget, endpoints.unpublished.forget):
+        store.when_removed(forget)
+    return Daemon(networks=networks, attach=attach, teardown=teardown, recovery=recovery, endpoints=endpoints, api=api)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the objects of the room `attach`."""
+
+from dataclasses import dataclass
+
+from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.attach.move import MoveAttacher
+from cnm_bridge.attach.move_detach import MoveDetacher
+from cnm_bridge.attach.protocol import Attachers
+from cnm_bridge.attach.sandbox_sync import SandboxSync
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from state import AttachMode, EndpointId
+
+__all__ = ["AttachRoom", "make_attach"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachRoom:
+    """The room `attach`, and the locks of endpoints, which all rooms above it share."""
+
+    attachers: Attachers
+    sandbox_sync: SandboxSync
+    locks: KeyedLocks[EndpointId]
+
+
+def make_attach(outside: Surroundings) -> AttachRoom:
+    """Make them."""
+    locks: KeyedLocks[EndpointId] = KeyedLocks()
+    sandbox_sync = SandboxSync(outside.store, outside.kernel, locks)
+    detacher = MoveDetacher(outside.runtime, outside.kernel)
+    return AttachRoom(
+        attachers={AttachMode.MOVE: MoveAttacher(outside.runtime, outside.kernel, sandbox_sync, detacher)},
+        sandbox_sync=sandbox_sync,
+        locks=locks,
+    )

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the objects of the room `endpoints`."""
+
+from dataclasses import dataclass
+
+from cnm_bridge.assembly.attach import AttachRoom
+from cnm_bridge.assembly.networks import NetworkRoom
+from cnm_bridge.assembly.recovery import RecoveryRoom
+from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.assembly.teardown import TeardownRoom
+from cnm_bridge.endpoints.caller import CallerLookup
+from cnm_bridge.endpoints.creation import EndpointCreation
+from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
+from cnm_bridge.endpoints.port_publisher import PortPublisher
+from cnm_bridge.endpoints.service import EndpointService
+from cnm_bridge.endpoints.unpublishable_ports import Unpublished
+from cnm_bridge.kernel import HostPorts
+from cnm_bridge.planning.port_claims import PortClaims
+
+__all__ = ["EndpointRoom", "make_endpoints"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRoom:
+    """The room `endpoints`."""
+
+    service: EndpointService
+    external_connectivity: ExternalConnectivity
+    port_publisher: PortPublisher
+    unpublished: Unpublished
+
+
+def make_endpoints(
+    outside: Surroundings,
+    *,
+    networks: NetworkRoom,
+    attach: AttachRoom,
+    teardown: TeardownRoom,
+    recovery: RecoveryRoom,
+) -> EndpointRoom:
+    """Make them."""
+    port_publisher = PortPublisher(outside.store, outside.runtime, HostPorts(), PortClaims())
+    unpublished = Unpublished(outside.store, outside.engine_in_calls)
+    creation = EndpointCreation(
+        store=outside.store,
+        networks=networks.service,
+        attachers=attach.attachers,
+        teardowns=teardown.queue,
+        owners=teardown.owners,
+        contention=teardown.contention,
+        run_dir=outside.settings.run_dir,
+        boot_id=outside.boot_id,
+    )
+    return EndpointRoom(
+        service=EndpointService(
+            store=outside.store,
+            creation=creation,
+            attachers=attach.attachers,
+            sandbox_sync=attach.sandbox_sync,
+            teardowns=teardown.queue,
+            adopt=recovery.adopt,
+            port_publisher=port_publisher,
+            engine_process=CallerLookup(outside.kernel),
+            locks=attach.locks,
+        ),
+        external_connectivity=ExternalConnectivity(
+            store=outside.store,
+            port_publisher=port_publisher,
+            unpublished=unpublished,
+            sandbox_sync=attach.sandbox_sync,
+            contention=teardown.contention,
+            locks=attach.locks,
+        ),
+        port_publisher=port_publisher,
+        unpublished=unpublished,
+    )

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the objects of the room `networks`."""
+
+from dataclasses import dataclass
+
+from cni_invoker import ConfigurationDirectories
+from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.networks.engine_import import EngineImport
+from cnm_bridge.networks.name_resolver import NetworkNameResolver
+from cnm_bridge.networks.service import NetworkService
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from state import NetworkId
+
+__all__ = ["NetworkRoom", "make_networks"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRoom:
+    """The room `networks`."""
+
+    service: NetworkService
+    directories: ConfigurationDirectories
+    name_resolver: NetworkNameResolver
+    engine_import: EngineImport
+
+
+def make_networks(outside: Surroundings) -> NetworkRoom:
+    """Make them."""
+    locks: KeyedLocks[NetworkId] = KeyedLocks()
+    directories = ConfigurationDirectories(outside.settings.cni_conf_dirs)
+    name_resolver = NetworkNameResolver(outside.store, outside.engine, locks, outside.settings.binding_timeout_s)
+    engine_import = EngineImport(outside.store, outside.engine_in_calls, locks)
+    return NetworkRoom(
+        service=NetworkService(
+            store=outside.store,
+            directories=directories,
+            runtime=outside.runtime,
+            name_resolver=name_resolver,
+            lost=engine_import,
+            locks=locks,
+        ),
+        directories=directories,
+        name_resolver=name_resolver,
+        engine_import=engine_import,
+    )

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the objects through which the daemon reaches what is outside it: records, plugins, kernel, engine."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cni_invoker import DEFAULT_LOCK_DIR, Limits, Runtime
+from cnm_bridge.engine import Engine
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.plugin_log import PluginLog
+from cnm_bridge.settings import Settings
+from state import Store
+
+__all__ = ["Surroundings", "make_surroundings"]
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+_RUNNING: Final = "plugins"
+"""Below `run_dir`: which plugins run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the daemon is given, and what it acts on: settings, records, plugins, kernel, engine.
+
+    Attributes:
+        settings: What the operator wants.
+        store: The records.
+        runtime: Runs plugins.
+        limits: The limits of the plugins.
+        running_dir: Where it is stored which plugins run.
+        kernel: Links and namespaces.
+        boot_id: The kernel's boot ID.
+        engine: The engine, for work in the background.
+        engine_in_calls: The engine, for a call that Docker waits for: it has less time to answer.
+    """
+
+    settings: Settings
+    store: Store
+    runtime: Runtime
+    limits: Limits
+    running_dir: Path
+    kernel: Kernel
+    boot_id: str
+    engine: Engine
+    engine_in_calls: Engine
+
+
+def make_surroundings(settings: Settings, store: Store, plugin_descriptors: int | None) -> Surroundings:
+    """Make it; see `cnm_bridge.assembly.assemble` for the arguments."""
+    limits = Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s, descriptors=plugin_descriptors)
+    running_dir = settings.run_dir / _RUNNING
+    return Surroundings(
+        settings=settings,
+        store=store,
+        runtime=Runtime(
+            settings.cni_bin_dirs, limits, observer=PluginLog(), lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir
+        ),
+        limits=limits,
+        running_dir=running_dir,
+        kernel=Kernel(reply_limit_s=settings.netlink_timeout_s),
+        boot_id=_BOOT_ID.read_text("ascii").strip(),
+        engine=Engine(settings.docker_host, settings.engine_background_timeout_s),
+        engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s),
+    )

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Makes the objects of the room `teardown`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cnm_bridge.assembly.attach import AttachRoom
+from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.contention import ContentionResolver
+from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.liveness import Liveness
+from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.slots import TeardownSlots
+from cnm_bridge.teardown.teardown import Teardown
+from state import EndpointId
+
+__all__ = ["TeardownRoom", "make_teardown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeardownRoom:
+    """The room `teardown`."""
+
+    queue: TeardownQueue
+    owners: AddressOwners
+    liveness: Liveness
+    in_use: InUseCheck
+    contention: ContentionResolver
+
+
+def make_teardown(outside: Surroundings, *, attach: AttachRoom, quiet_s: Callable[[EndpointId], float]) -> TeardownRoom:
+    """Make them.
+
+    Args:
+        outside: Records, plugins, kernel.
+        attach: Undoes what it has attached.
+        quiet_s: Returns for how many seconds Docker has made no call, except for one endpoint.
+    """
+    owners = AddressOwners(outside.store)
+    liveness = Liveness(attach.attachers)
+    in_use = InUseCheck(outside.kernel, outside.settings.run_dir)
+    slots = TeardownSlots(outside.limits.executions)
+    queue = TeardownQueue(
+        store=outside.store,
+        teardown=Teardown(outside.store, attach.attachers, owners, slots),
+        in_use=in_use,
+        locks=attach.locks,
+        owners=owners,
+        places=slots,
+        boot_id=outside.boot_id,
+        orphaned_plugins=OrphanedPlugins(outside.running_dir),
+        quiet_s=quiet_s,
+    )
+    return TeardownRoom(
+        queue=queue,
+        owners=owners,
+        liveness=liveness,
+        in_use=in_use,
+        contention=ContentionResolver(outside.store, liveness, in_use, queue),
+    )
