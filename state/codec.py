@@ -42,6 +42,7 @@ from state.records import (
     PoolRecord,
     ProcessRecord,
     RequestedInterface,
+    network_name,
 )
 from state.stored_value import check_lines, join_lines, line_of
 
@@ -132,7 +133,12 @@ def document_of(key: str, value: bytes) -> JsonObject:
 def _join_endpoint(document: JsonObject) -> bytes:
     attachment = get_object(document, "attachment")
     record = {name: document[name] for name in document if name not in {"attachment", "result", "snapshot"}}
-    head = {"id": attachment["id"], "mode": attachment["mode"], "hasCapabilityArgs": bool(attachment["capabilityArgs"])}
+    head: JsonObject = {
+        "id": attachment["id"],
+        "mode": attachment["mode"],
+        "network": network_name(get_object(attachment, "configuration")),
+        "hasCapabilityArgs": bool(attachment["capabilityArgs"]),
+    }
     rest = {name: attachment[name] for name in attachment if name not in {"id", "mode", "configuration"}}
     documents = (attachment["configuration"], document["result"], document["snapshot"])
     return join_lines([render_json(part) for part in ({**record, "attachment": head}, rest, *documents)])
@@ -201,6 +207,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "attachment": {
             "id": attachment.id,
             "mode": attachment.mode.value,
+            "network": attachment.network,
             "hasCapabilityArgs": attachment.has_capability_args,
         },
     }
@@ -235,7 +242,11 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             internal=document["internal"],
             requested=_parse_requested(document["requested"]),
             attachment=_StoredAttachment(
-                value, AttachmentId(attachment["id"]), AttachMode(attachment["mode"]), attachment["hasCapabilityArgs"]
+                value,
+                AttachmentId(attachment["id"]),
+                AttachMode(attachment["mode"]),
+                intern(attachment["network"]),
+                attachment["hasCapabilityArgs"],
             ),
             added_plugins=document["answered"],
             deleted=tuple(document["deleted"]),
@@ -305,15 +316,22 @@ class _StoredAttachment:
 
     Attributes:
         value: The stored value that it is part of.
-        id: What is known of it without parsing.
-        mode: As well.
-        has_capability_args: As well.
+        id: As in `AttachmentRecord`, like all that follow; known without parsing the attachment.
+        mode: As there.
+        network: As there.
+        has_capability_args: As there.
     """
 
     value: bytes
     id: AttachmentId
     mode: AttachMode
+    network: str
     has_capability_args: bool
+
+    @property
+    def configuration(self) -> JsonObject:
+        """As in `AttachmentRecord`; only this line is parsed, and only once for all records that have it."""
+        return _parse_configuration(line_of(self.value, _CONFIGURATION))
 
     def parse(self) -> AttachmentRecord:
         _, _, attachment, configuration, _, _ = self.value.split(b"\n")

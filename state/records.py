@@ -12,7 +12,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from typing import NewType
 
-from spec import JsonObject
+from spec import JsonObject, find_str
 from state.lazy_field import Document, Later
 from state.phases import Phase
 
@@ -26,6 +26,7 @@ __all__ = [
     "NetworkRecord",
     "PoolRecord",
     "RequestedInterface",
+    "network_name",
 ]
 
 NetworkId = NewType("NetworkId", str)
@@ -109,6 +110,11 @@ class AttachmentRecord:
     mode: AttachMode = AttachMode.MOVE
 
     @property
+    def network(self) -> str:
+        """The name of its CNI network, empty if the list has none."""
+        return network_name(self.configuration)
+
+    @property
     def has_capability_args(self) -> bool:
         """Whether there are any."""
         return bool(self.capability_args)
@@ -181,7 +187,24 @@ class EndpointRecord:
         return found
 
     @property
+    def cni_network(self) -> str:
+        """The name of the CNI network, empty if the list has none; known without parsing, too."""
+        found: str = self.__dict__["_attachment"].network
+        return found
+
+    @property
+    def configuration(self) -> JsonObject:
+        """The attachment's network configuration list; the rest of the attachment need not be parsed for it."""
+        found: JsonObject = self.__dict__["_attachment"].configuration
+        return found
+
+    @property
     def has_capability_args(self) -> bool:
         """Whether the plugins receive capability args, such as published ports; known without parsing, too."""
         found: bool = self.__dict__["_attachment"].has_capability_args
         return found
+
+
+def network_name(configuration: JsonObject) -> str:
+    """Return the name of a network configuration list, empty if it has none."""
+    return find_str(configuration, "name") or ""

@@ -17,7 +17,7 @@ import structlog
 
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.errors import CannotPublish, Interrupted
-from cnm_bridge.model.endpoint import Endpoint, cni_network_name
+from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.port_allocation import choose_ports
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.planning.port_mappings import CAPABILITY, FreePorts, PortMapping, parse_mappings, refuse_other_families
@@ -87,7 +87,7 @@ class PortPublisher:
         """
         publishers = _publishers(record)
         if publishers is None:
-            name = cni_network_name(record)
+            name = record.cni_network
             raise CannotPublish(
                 f"ports cannot be published (-p, -P): CNI configuration {name} has no plugin after its first with the "
                 'capability portMappings; add { "type": "portmap", "capabilities": { "portMappings": true } } '

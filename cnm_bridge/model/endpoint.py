@@ -8,10 +8,9 @@ from pathlib import Path
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cnm_bridge.kernel import Snapshot
 from cnm_bridge.model.naming import alternative_name, host_link_name
-from spec import find_str
 from state import AttachmentId, EndpointId, EndpointRecord
 
-__all__ = ["Endpoint", "cni_network_name"]
+__all__ = ["Endpoint"]
 
 
 class Endpoint:
@@ -90,8 +89,3 @@ class Endpoint:
         """What the plugins left in the staging namespace, None before ADD has completed."""
         document = self.record.snapshot
         return None if document is None else Snapshot.from_json(document)
-
-
-def cni_network_name(record: EndpointRecord) -> str:
-    """Return the name of an endpoint's CNI network, empty if its list has none."""
-    return find_str(record.attachment.configuration, "name") or ""

@@ -18,7 +18,6 @@ from typing import Final
 import structlog
 
 from cnm_bridge.kernel import Kernel, Link
-from cnm_bridge.model.endpoint import cni_network_name
 from cnm_bridge.model.naming import attachment_of, is_attachment_id, staging_directory
 from cnm_bridge.recovery.artifacts import (
     IFB_KIND,
@@ -118,10 +117,10 @@ class OrphanAudit:
         records, noted = self._store.endpoints(), await asyncio.to_thread(_noted_elsewhere)
         links = await self._kernel.host_links()
         staging = await self._kernel.namespaces_in(self._staging)
-        names = frozenset(networks).union(filter(None, map(cni_network_name, records)))
+        names = frozenset(networks).union(filter(None, (record.cni_network for record in records)))
         rules = await find_rules()
-        directories = {_RESERVATIONS, *_data_directories(configurations, records)}
-        reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
+        directories = await asyncio.to_thread(_data_directories, configurations, records)
+        reservations = await asyncio.to_thread(_find_reservations, sorted({_RESERVATIONS, *directories}), sorted(names))
         noted |= await asyncio.to_thread(_noted_elsewhere)
         sight = _Sight(
             names=names,
@@ -170,7 +169,7 @@ class _Sight:
 
 def _judge(sight: _Sight) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
     """Return the remains of our endpoints, and the objects that may belong to another program; pure."""
-    known = {record.attachment_id: cni_network_name(record) for record in sight.records}
+    known = {record.attachment_id: record.cni_network for record in sight.records}
     links = _by_attachment(sight.links)
     staging = {AttachmentId(path.name) for path in sight.staging if is_attachment_id(path.name)}
     ours = (staging | links.keys()) - known.keys()
@@ -210,7 +209,7 @@ def _judge(sight: _Sight) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orpha
 
 def _data_directories(configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]) -> frozenset[Path]:
     """Return the directories in which lists have reservations; thousands of records share a few lists."""
-    shared = {id(record.attachment.configuration): record.attachment.configuration for record in records}
+    shared = {id(configuration): configuration for configuration in (record.configuration for record in records)}
     documents = (*configurations, *shared.values())
     ipams = (find_object(plugin, "ipam") or {} for document in documents for plugin in get_objects(document, "plugins"))
     found = (find_str(ipam, "dataDir") for ipam in ipams)

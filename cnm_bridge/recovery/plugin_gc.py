@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from cni_invoker import AttachmentReader, CniError, NetworkConfigurationList, Runtime, collect_garbage
+from cnm_bridge.scheduling.time_slice import TimeSlice
 from spec import render_json
 
 __all__ = ["PluginGc"]
@@ -50,12 +51,16 @@ class PluginGc:
         Args:
             configurations: The lists that networks are bound to now, in the version their plugins are spoken to in.
         """
+        lists: dict[tuple[str, bytes], NetworkConfigurationList] = {}
         try:
-            lists = [*configurations, *[network async for network in self._stored()]]
+            for network in configurations:
+                lists.setdefault((network.name, render_json(network.document)), network)
+            async for network in self._stored():
+                lists.setdefault((network.name, render_json(network.document)), network)
         except CniError as exc:
             log.warning("gc.failed", error=str(exc))
             return
-        for network in {(one.name, render_json(one.document)): one for one in lists}.values():
+        for network in lists.values():
             try:
                 await collect_garbage(self._runtime, network, (self._own, *self._others), wait_s=_WAIT_S)
             except CniError as exc:
@@ -92,6 +97,8 @@ class PluginGc:
             await asyncio.sleep(every_s if doubt is None else min(every_s, _SOON_S))
 
     async def _stored(self) -> AsyncIterator[NetworkConfigurationList]:
+        time_slice = TimeSlice()
         for cached in await self._own.list():
+            await time_slice.pause()
             if cached.configuration is not None:
                 yield NetworkConfigurationList.from_document(cached.configuration)

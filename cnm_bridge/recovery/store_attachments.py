@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's endpoints, seen as CNI attachments: LevelDB as an attachment cache, the half of it that is read.
+"""The daemon's endpoints as CNI attachments: a read-only attachment cache over the store.
 
-There is no other half: an endpoint is made and undone by the daemon's own calls, which bring the link back before DEL.
+Nothing is written here: only the daemon's own calls create and delete endpoints, and they return the link before DEL.
 """
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment
-from cnm_bridge.model.endpoint import Endpoint, cni_network_name
+from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.scheduling.time_slice import TimeSlice
 from spec import JsonObject
 from state import AttachmentId, EndpointRecord, Store
 
@@ -40,14 +41,19 @@ class EndpointCache:
         """Return all endpoints, or those on one CNI network, by ID."""
         for copy in self._store.damaged_copies() if whole else ():
             raise CacheDamaged(copy, "endpoints may be in it that were lost; remove it when none of them runs")
-        records = self._store.endpoints()
-        return tuple(cached for cached in map(_cached, records) if network in {None, cached.network})
+        found = []
+        time_slice = TimeSlice()
+        for record in self._store.endpoints():
+            if network in {None, record.cni_network}:
+                found.append(_cached(record))
+                await time_slice.pause()
+        return tuple(found)
 
 
 def _cached(record: EndpointRecord) -> CachedAttachment:
     configuration = _as_spoken(record.attachment.configuration, record.attachment.cni_version)
     return CachedAttachment(
-        network=cni_network_name(record),
+        network=record.cni_network,
         attachment=Endpoint(record).attachment,
         configuration=configuration,
         result=record.result,

@@ -21,7 +21,6 @@ import structlog
 
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import IpAddress, KernelError
-from cnm_bridge.model.endpoint import cni_network_name
 from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.queue import TeardownQueue
@@ -154,7 +153,7 @@ class Contention:
             return True
         if not self._has_looked_for_dead and self._rest_s > 0:
             self._has_looked_for_dead = True
-            here = (record for record in self._store.endpoints() if cni_network_name(record) == self._network)
+            here = (record for record in self._store.endpoints() if record.cni_network == self._network)
             if await self._resolver.evict_dead(here, self._rest_s):
                 return True
         return await self._have_left_elsewhere()
@@ -203,7 +202,7 @@ class Contention:
         return self._deadline - asyncio.get_running_loop().time()
 
     def _of_network(self, endpoints: Iterable[EndpointId]) -> frozenset[EndpointId]:
-        return frozenset(record.id for record in self._records(endpoints) if cni_network_name(record) == self._network)
+        return frozenset(record.id for record in self._records(endpoints) if record.cni_network == self._network)
 
     def _records(self, endpoints: Iterable[EndpointId]) -> Iterator[EndpointRecord]:
         """Give the records of those of some endpoints that are not gone."""

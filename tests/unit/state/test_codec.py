@@ -154,6 +154,7 @@ def test_what_a_start_needs_is_known_without_parsing_the_attachment(endpoint: En
     """That takes half of the time of ten thousand records; once parsed it is kept."""
     record = parse_endpoint(ENDPOINT, render_endpoint(endpoint))
     assert (record.attachment_id, record.has_capability_args) == (endpoint.attachment.id, True)
+    assert (record.cni_network, record.configuration) == ("blue", endpoint.attachment.configuration)
     assert not isinstance(vars(record)["_attachment"], AttachmentRecord)
     assert record.attachment == endpoint.attachment
     assert record.attachment is record.attachment
@@ -165,6 +166,14 @@ def test_whether_there_are_capability_args(endpoint: EndpointRecord, args: JsonO
     changed = replace(endpoint, attachment=replace(endpoint.attachment, capability_args=args))
     read = parse_endpoint(ENDPOINT, render_endpoint(changed))
     assert read.has_capability_args is changed.has_capability_args is bool(args)
+
+
+def test_a_list_without_a_name(endpoint: EndpointRecord) -> None:
+    """The CNI network's name is empty, in a record that is written and in one that is read."""
+    changed = replace(endpoint, attachment=replace(endpoint.attachment, configuration={"plugins": []}))
+    value = render_endpoint(changed)
+    assert parse_endpoint(ENDPOINT, value).cni_network == changed.cni_network == ""
+    assert value_of(ENDPOINT, document_of(ENDPOINT, value)) == value
 
 
 def test_an_attachment_of_an_earlier_version_that_is_none(endpoint: EndpointRecord) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.model.endpoint import Endpoint, cni_network_name
+from cnm_bridge.model.endpoint import Endpoint
 from spec import JsonObject
 from state import AttachmentId, AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface
 
@@ -44,7 +44,6 @@ def test_names_come_from_the_attachment() -> None:
 def test_the_list_as_its_plugins_were_run() -> None:
     """DEL speaks the version of the ADD, whatever the list says."""
     assert Endpoint(RECORD).network.cni_version == "0.3.1"
-    assert cni_network_name(RECORD) == "lan"
 
 
 def test_before_the_plugins_have_run() -> None:
