@@ -4,7 +4,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
 import structlog
@@ -15,8 +15,8 @@ log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
 
-_LATER_AT_ONCE: Final = 64
-"""How many keys that may come later are begun at once: thousands of tasks would take a hundred megabytes."""
+_BEGUN_AT_ONCE: Final = 64
+"""How many keys of a backlog are begun at once: thousands of tasks would take a hundred megabytes."""
 
 
 class _Signal:
@@ -67,6 +67,36 @@ class _Progress:
         self.done = _Signal()
 
 
+class _Backlog(Generic[K]):
+    """Keys that wait for their turn. A few are begun at once; each that was tried makes room for the next."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[K, None] = OrderedDict()
+        self._begun: set[K] = set()
+
+    def add(self, key: K) -> None:
+        """Let a key wait after the others."""
+        self._waiting[key] = None
+
+    def remove(self, key: K) -> bool:
+        """Take a key out; return whether it was waiting."""
+        if key not in self._waiting:
+            return False
+        del self._waiting[key]
+        return True
+
+    def take_due(self) -> Iterator[K]:
+        """Yield the keys that are to begin now."""
+        while self._waiting and len(self._begun) < _BEGUN_AT_ONCE:
+            key, _ = self._waiting.popitem(last=False)
+            self._begun.add(key)
+            yield key
+
+    def was_tried(self, key: K) -> None:
+        """Make room for the next one, if the key was begun from here."""
+        self._begun.discard(key)
+
+
 class RetryQueue(Generic[K]):
     """Attempts in the background, one task for each key, in `run`.
 
@@ -91,8 +121,8 @@ class RetryQueue(Generic[K]):
         self._on_attempt = on_attempt
         self._wanted: asyncio.Queue[K] = asyncio.Queue()
         self._progress: dict[K, _Progress] = {}
-        self._later: OrderedDict[K, None] = OrderedDict()
-        self._begun_later: set[K] = set()
+        self._later: _Backlog[K] = _Backlog()
+        self._urgent: _Backlog[K] = _Backlog()
 
     @property
     def attempts(self) -> Mapping[K, int]:
@@ -121,15 +151,15 @@ class RetryQueue(Generic[K]):
         """Have it done for `key`, one of very many: a few of them begin at once, the others when these were tried."""
         if key not in self._progress:
             self._progress[key] = _Progress()
-            self._later[key] = None
-            self._begin_later()
+            self._later.add(key)
+            self._begin_due()
 
     def begin(self, keys: Iterable[K]) -> None:
-        """Begin at once with those of some keys that were to come later."""
+        """Begin with those of some keys that were to come later; of very many, a few at once, in this order."""
         for key in keys:
-            if key in self._later:
-                del self._later[key]
-                self._wanted.put_nowait(key)
+            if self._later.remove(key):
+                self._urgent.add(key)
+        self._begin_due()
 
     async def wait_done(self, key: K) -> None:
         """Wait until it is done for `key`; at once if it is not under way."""
@@ -148,16 +178,16 @@ class RetryQueue(Generic[K]):
                 tasks.create_task(self._work(await self._wanted.get()))
                 await asyncio.sleep(0)  # of ten thousand at once not all in one turn of the event loop
 
-    def _begin_later(self) -> None:
-        while self._later and len(self._begun_later) < _LATER_AT_ONCE:
-            key, _ = self._later.popitem(last=False)
-            self._begun_later.add(key)
-            self._wanted.put_nowait(key)
+    def _begin_due(self) -> None:
+        for backlog in (self._urgent, self._later):
+            for key in backlog.take_due():
+                self._wanted.put_nowait(key)
 
     def _was_tried(self, key: K) -> None:
         self._progress[key].tried.set()
-        self._begun_later.discard(key)
-        self._begin_later()
+        self._urgent.was_tried(key)
+        self._later.was_tried(key)
+        self._begin_due()
 
     async def _work(self, key: K) -> None:
         progress = self._progress[key]

@@ -152,6 +152,30 @@ async def test_of_very_many_a_few_are_begun_at_once() -> None:
     assert sorted(begun) == sorted([*names, "new"])
 
 
+async def test_of_very_many_urgent_keys_a_few_are_begun_at_once() -> None:
+    """They do not wait for those that were begun before, and a thousand of them are not begun in one turn."""
+    begun: list[str] = []
+    may_end = asyncio.Event()
+
+    async def attempt(key: str) -> bool:
+        begun.append(key)
+        await may_end.wait()
+        return True
+
+    names = [str(number) for number in range(1000)]
+    async with running(attempt) as retries:
+        for name in names:
+            retries.want_later(name)
+        retries.begin(names[500:])
+        retries.want("new")
+        while "new" not in begun:  # noqa: ASYNC110 - it is a matter of turns of the event loop
+            await asyncio.sleep(0)
+        assert begun == [*names[:64], *names[500:564], "new"]
+        may_end.set()
+        await retries.wait_tried(names)
+    assert sorted(begun) == sorted([*names, "new"])
+
+
 async def test_keys_that_come_later_take_little_memory() -> None:
     """There may be ten thousand after a reboot; three events for each would be twenty megabytes."""
 
