@@ -10,7 +10,8 @@ Each execution for a container has a file, named `<process ID>-<start>-<number>`
 ```
 
 The first line is written before the plugin starts and the second right after; the file is removed when the plugin has
-ended. A file whose process no longer runs therefore identifies a plugin that was left behind. Times are in clock ticks
+ended. The file of a plugin that hangs in the kernel, so that even SIGKILL does not end it, stays: if the plugin is still
+running when the runtime is started again, no DEL may run at the same time. A file whose process no longer runs therefore identifies a plugin that was left behind. Times are in clock ticks
 since boot. Nothing is synced to disk, because no process survives a crash of the kernel.
 """
 
@@ -25,7 +26,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.execution.process_table import find_process, ticks_now
+from cni_invoker.execution.process_table import Process, find_process, ticks_now
 
 __all__ = ["Execution", "RunningPlugins", "find_abandoned"]
 
@@ -77,11 +78,20 @@ class RunningPlugins:
         if file is None:
             yield lambda _: None
             return
+        plugin: Process | None = None
+
+        def on_started(pid: int) -> None:
+            nonlocal plugin
+            plugin = find_process(pid)
+            if plugin is not None:
+                self._add(file, plugin)
+
         try:
-            yield lambda pid: self._add(file, pid)
+            yield on_started
         finally:
-            with suppress(OSError):
-                file.unlink()
+            if plugin is None or not _still_runs(plugin):
+                with suppress(OSError):
+                    file.unlink()
 
     def _make(self, container_id: str) -> Path | None:
         assert self._directory is not None  # noqa: S101  # the caller checks this
@@ -104,13 +114,11 @@ class RunningPlugins:
             self._report(exc)
             return None
 
-    def _add(self, file: Path, pid: int) -> None:
-        plugin = find_process(pid)
-        if plugin is not None:
-            try:
-                _write(file, os.O_APPEND, f"{pid} {plugin.started}\n".encode())
-            except OSError as exc:
-                self._report(exc)
+    def _add(self, file: Path, plugin: Process) -> None:
+        try:
+            _write(file, os.O_APPEND, f"{plugin.pid} {plugin.started}\n".encode())
+        except OSError as exc:
+            self._report(exc)
 
     def _report(self, exc: OSError) -> None:
         if not self._is_reported:
@@ -153,6 +161,11 @@ def _runs(name: str) -> bool:
     pid, started, _ = map(int, name.split("-"))
     runtime = find_process(pid)
     return runtime is not None and runtime.started == started and not runtime.ended
+
+
+def _still_runs(plugin: Process) -> bool:
+    found = find_process(plugin.pid)
+    return found is not None and found == plugin and not found.ended
 
 
 def _parse(file: Path) -> Execution:

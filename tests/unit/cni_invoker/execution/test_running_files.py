@@ -33,14 +33,26 @@ def kill_a_runtime(directory: Path) -> int:
 
 def test_a_file_lives_as_long_as_the_plugin(tmp_path: Path) -> None:
     """While the runtime lives, its plugins are not abandoned."""
-    with RunningPlugins(tmp_path / "running").keep("a1") as on_started:
-        on_started(os.getpid())
+    with (
+        RunningPlugins(tmp_path / "running").keep("a1") as on_started,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as plugin,
+    ):
+        on_started(plugin.pid)
         (file,) = (tmp_path / "running").iterdir()
-        own = find_process(os.getpid())
-        assert own is not None
-        assert file.read_text().splitlines()[1] == f"{own.pid} {own.started}"
+        found = find_process(plugin.pid)
+        assert found is not None
+        assert file.read_text().splitlines()[1] == f"{found.pid} {found.started}"
         assert find_abandoned(tmp_path / "running", None) == ()
     assert not list((tmp_path / "running").iterdir())
+
+
+def test_the_file_of_a_plugin_that_does_not_end_stays(tmp_path: Path) -> None:
+    """A plugin that hangs in the kernel outlives SIGKILL: the next runtime must know that it may still be running."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as plugin:
+        with RunningPlugins(tmp_path).keep("a1") as on_started:
+            on_started(plugin.pid)
+        (file,) = tmp_path.iterdir()
+        assert file.read_text().splitlines()[1].startswith(f"{plugin.pid} ")
 
 
 def test_a_plugin_of_a_killed_runtime(tmp_path: Path) -> None:
