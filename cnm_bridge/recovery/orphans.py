@@ -23,6 +23,7 @@ from cnm_bridge.recovery.artifacts import (
     IFB_KIND,
     EmptyChain,
     PluginArtifact,
+    Reservations,
     find_reservations,
     find_rules,
     hashed_names,
@@ -90,6 +91,12 @@ class OrphanAudit:
         self._staging = staging_directory(run_dir)
         self._found: frozenset[Orphan] = frozenset()
         self._orphans: tuple[Orphan, ...] = ()
+        self._unwritten: tuple[Path, ...] = ()
+
+    @property
+    def unwritten(self) -> tuple[Path, ...]:
+        """The empty reservations that the last look found; see `artifacts.remove_unwritten`."""
+        return self._unwritten
 
     @property
     def orphans(self) -> tuple[Orphan, ...]:
@@ -121,6 +128,7 @@ class OrphanAudit:
         rules = await find_rules()
         directories = await asyncio.to_thread(_data_directories, configurations, records)
         reservations = await asyncio.to_thread(_find_reservations, sorted({_RESERVATIONS, *directories}), sorted(names))
+        self._unwritten = reservations.unwritten
         noted |= await asyncio.to_thread(_noted_elsewhere)
         sight = _Sight(
             names=names,
@@ -128,7 +136,7 @@ class OrphanAudit:
             noted=noted,
             links=links,
             staging=staging,
-            artifacts=(*rules.artifacts, *reservations),
+            artifacts=(*rules.artifacts, *reservations.owned),
             empty_chains=rules.empty_chains,
         )
         leftovers, orphans = await asyncio.to_thread(_judge, sight)  # of ten thousand endpoints that takes a while
@@ -216,9 +224,11 @@ def _data_directories(configurations: Iterable[JsonObject], records: Iterable[En
     return frozenset(Path(directory) for directory in found if directory)
 
 
-def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> tuple[PluginArtifact, ...]:
-    return tuple(
-        trace for directory in directories for network in networks for trace in find_reservations(directory, network)
+def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> Reservations:
+    found = [find_reservations(directory, network) for directory in directories for network in networks]
+    return Reservations(
+        owned=tuple(artifact for reservations in found for artifact in reservations.owned),
+        unwritten=tuple(file for reservations in found for file in reservations.unwritten),
     )
 
 

@@ -25,6 +25,7 @@ from cnm_bridge.kernel import KernelError
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.adopt import AdoptEndpoint
+from cnm_bridge.recovery.artifacts import remove_unwritten
 from cnm_bridge.recovery.engine_diff import (
     EngineView,
     forgotten_endpoints,
@@ -222,6 +223,7 @@ class Reconciler:
         leftovers: Mapping[AttachmentId, Leftovers] = {}
         try:
             leftovers = await self._audit.look(self._networks.bound_names(), self._networks.bound_documents())
+            await self._release_unwritten()
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
         return _Look(
@@ -232,6 +234,14 @@ class Reconciler:
             without_link=without_link,
             has_asked_engine=True,
         )
+
+    async def _release_unwritten(self) -> None:
+        """Release the addresses that a host-local reserved for no container, because it was killed."""
+        try:
+            for file in await asyncio.to_thread(lambda: tuple(remove_unwritten(self._audit.unwritten))):
+                log.warning("reservation.unwritten", file=str(file))
+        except OSError as exc:
+            log.warning("reservation.unwritten_kept", error=str(exc))
 
     async def _view(
         self, networks: tuple[NetworkRecord, ...], endpoints: tuple[EndpointRecord, ...]

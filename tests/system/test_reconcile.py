@@ -193,6 +193,26 @@ def test_an_orphan_that_may_be_anybodys(private_scene: Scene) -> None:
     lab.remove(orphan)
 
 
+def test_an_empty_reservation(private_scene: Scene) -> None:
+    """A host-local that was killed before it wrote the file has reserved the address for no container: it is free."""
+    lab = private_scene.lab
+    restart_daemon(lab, "--reconcile-interval", "3600")
+    subnet = private_scene.subnet()
+    main, *others = bridge(subnet)
+    address = subnet.ipv4.replace("0/24", "9")
+    ranges: JsonObject = {"subnet": subnet.ipv4, "rangeStart": address, "rangeEnd": address}
+    name = private_scene.configure([{**main, "ipam": {"type": "host-local", "ranges": [[ranges]]}}, *others])
+    network = private_scene.network(name)
+    lab.docker("rm", "-f", private_scene.run(network).name)
+    file = f"/var/lib/cni/networks/{name}/{address}"
+    lab.write(file, "")
+    assert "no IP addresses available" in private_scene.run_refusal(network)
+    restart_daemon(lab, *OFTEN)
+    assert file in wait_said(lab, "reservation.unwritten")
+    private_scene.run(network)
+    assert lab.read(file)
+
+
 def test_status_of_the_daemon(private_scene: Scene) -> None:
     """What is attached is shown, and what is owed with its reason; the exit status tells whether all is well."""
     lab = private_scene.lab

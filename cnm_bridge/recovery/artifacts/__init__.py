@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What CNI plugins leave on a host under a container ID: reservations, rules, chains, links. Read only."""
+"""What CNI plugins leave on a host under a container ID: reservations, rules, chains, links."""
 
 from cnm_bridge.recovery.artifacts.artifact import PluginArtifact
 from cnm_bridge.recovery.artifacts.hashed_names import (
@@ -12,13 +12,14 @@ from cnm_bridge.recovery.artifacts.hashed_names import (
     is_ifb_name,
     noted_names,
 )
-from cnm_bridge.recovery.artifacts.reservations import find_reservations
+from cnm_bridge.recovery.artifacts.reservations import Reservations, find_reservations, remove_unwritten
 from cnm_bridge.recovery.artifacts.rules import EmptyChain, SavedRules, find_rules, parse_rules
 
 __all__ = [
     "IFB_KIND",
     "EmptyChain",
     "PluginArtifact",
+    "Reservations",
     "SavedRules",
     "chain_names",
     "find_reservations",
@@ -29,4 +30,5 @@ __all__ = [
     "is_ifb_name",
     "noted_names",
     "parse_rules",
+    "remove_unwritten",
 ]

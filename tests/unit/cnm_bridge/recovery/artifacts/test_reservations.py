@@ -2,28 +2,59 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """host-local's files, as it writes them, and what else lies there."""
 
+import fcntl
 from pathlib import Path
 
-from cnm_bridge.recovery.artifacts import PluginArtifact, find_reservations
+import pytest
+
+from cnm_bridge.recovery.artifacts import PluginArtifact, Reservations, find_reservations, remove_unwritten
 
 
-def test_reservations(tmp_path: Path) -> None:
-    """One file is one address; lock, last address, empty and foreign files are none."""
+@pytest.fixture(name="network")
+def make_network(tmp_path: Path) -> Path:
+    """The directory of the network `lan`, with the lock."""
     network = tmp_path / "lan"
     network.mkdir()
+    (network / "lock").touch()
+    return network
+
+
+def test_reservations(tmp_path: Path, network: Path) -> None:
+    """One file is one address; lock, last address and foreign files are not, and an empty one has no owner."""
     (network / "10.1.2.3").write_text("77ad\r\neth0")
     (network / "fd00::3").write_text("77ad\r\neth0")
     (network / "10.1.2.4").write_text("88be")
     (network / "10.1.2.5").write_text("")
     (network / "10.1.2.6").write_bytes(b"\xff\xfe")
-    (network / "lock").write_text("")
-    (network / "last_reserved_ip.0").write_text("10.1.2.4")
-    assert find_reservations(tmp_path, "lan") == tuple(
-        PluginArtifact(network="lan", container_id=container, what=str(network / address), address=address)
-        for address, container in (("10.1.2.3", "77ad"), ("10.1.2.4", "88be"), ("fd00::3", "77ad"))
+    (network / "last_reserved_ip.0").write_text("")
+    assert find_reservations(tmp_path, "lan") == Reservations(
+        owned=tuple(
+            PluginArtifact(network="lan", container_id=container, what=str(network / address), address=address)
+            for address, container in (("10.1.2.3", "77ad"), ("10.1.2.4", "88be"), ("fd00::3", "77ad"))
+        ),
+        unwritten=(network / "10.1.2.5",),
     )
 
 
 def test_a_network_without_reservations(tmp_path: Path) -> None:
-    """No directory is no reservation."""
-    assert find_reservations(tmp_path, "lan") == ()
+    """A network whose directory does not exist has no reservations."""
+    assert find_reservations(tmp_path, "lan") == Reservations()
+
+
+def test_an_empty_reservation_is_removed(network: Path) -> None:
+    """Its host-local was killed; one that another host-local has written or removed meanwhile is left alone."""
+    empty, written, removed = network / "10.1.2.3", network / "10.1.2.4", network / "10.1.2.5"
+    empty.touch()
+    written.write_text("77ad\r\neth0")
+    assert list(remove_unwritten([empty, written, removed])) == [empty]
+    assert sorted(file.name for file in network.iterdir()) == ["10.1.2.4", "lock"]
+
+
+def test_an_empty_reservation_stays_while_a_plugin_has_the_lock(network: Path) -> None:
+    """That host-local may be about to write it."""
+    file = network / "10.1.2.3"
+    file.touch()
+    with (network / "lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert list(remove_unwritten([file])) == []
+    assert list(remove_unwritten([file])) == [file]
