@@ -10,9 +10,9 @@ Each execution for a container has a file, named `<process ID>-<start>-<number>`
 ```
 
 The first line is written before the plugin starts and the second right after; the file is removed when the plugin has
-ended. The file of a plugin that hangs in the kernel, so that even SIGKILL does not end it, stays: if the plugin is still
-running when the runtime is started again, no DEL may run at the same time. A file whose process no longer runs therefore identifies a plugin that was left behind. Times are in clock ticks
-since boot. Nothing is synced to disk, because no process survives a crash of the kernel.
+ended. A file whose process no longer runs therefore identifies a plugin that was left behind. The file of a plugin that
+hangs in the kernel, which even SIGKILL does not end, stays until the next start of the runtime: no DEL may run beside
+it. Times are in clock ticks since boot. Nothing is synced to disk, because no process survives a crash of the kernel.
 """
 
 import errno
