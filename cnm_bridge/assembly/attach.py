@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cnm_bridge.assembly.surroundings import Surroundings
 from cnm_bridge.attach.move import MoveAttacher
 from cnm_bridge.attach.move_detach import MoveDetacher
+from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.attach.protocol import Attachers
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -21,6 +22,7 @@ class AttachRoom:
 
     attachers: Attachers
     sandbox_sync: SandboxSync
+    new_records: NewRecords
     locks: KeyedLocks[EndpointId]
 
 
@@ -32,5 +34,6 @@ def make_attach(outside: Surroundings) -> AttachRoom:
     return AttachRoom(
         attachers={AttachMode.MOVE: MoveAttacher(outside.runtime, outside.kernel, sandbox_sync, detacher)},
         sandbox_sync=sandbox_sync,
+        new_records=NewRecords(outside.settings.run_dir, outside.boot_id),
         locks=locks,
     )

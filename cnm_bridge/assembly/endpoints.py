@@ -49,8 +49,7 @@ def make_endpoints(
         teardowns=teardown.queue,
         owners=teardown.owners,
         contention=teardown.contention,
-        run_dir=outside.settings.run_dir,
-        boot_id=outside.boot_id,
+        new_records=attach.new_records,
     )
     return EndpointRoom(
         service=EndpointService(

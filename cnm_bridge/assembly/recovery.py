@@ -42,8 +42,7 @@ def make_recovery(
         networks=networks.service,
         lost=networks.engine_import,
         locks=attach.locks,
-        run_dir=outside.settings.run_dir,
-        boot_id=outside.boot_id,
+        new_records=attach.new_records,
     )
     remove = RemoveLeftovers(
         store=outside.store,
@@ -52,7 +51,7 @@ def make_recovery(
         teardowns=teardown.queue,
         locks=attach.locks,
         run_dir=outside.settings.run_dir,
-        boot_id=outside.boot_id,
+        new_records=attach.new_records,
     )
     return RecoveryRoom(
         reconciler=Reconciler(

@@ -6,31 +6,20 @@ What the plugins refuse may be held by an endpoint that is being torn down: then
 left, within a limited time (`cnm_bridge.teardown.contention`).
 """
 
-from pathlib import Path
-
 import structlog
 
 from cni_invoker import CniError, PluginFailed
+from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.attach.protocol import Attachers
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import KernelError
-from cnm_bridge.model.naming import STAGING_IFNAME, staging_path
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.contention import ContentionResolver
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import CreateEndpoint
-from state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointRecord,
-    NetworkRecord,
-    Phase,
-    ProcessRecord,
-    StateError,
-    Store,
-)
+from state import EndpointRecord, ProcessRecord, StateError, Store
 
 __all__ = ["EndpointCreation"]
 
@@ -47,8 +36,7 @@ class EndpointCreation:
         teardowns: Undoes what fails.
         owners: Knows whose the addresses are.
         contention: Waits for endpoints that are being deleted, and evicts dead ones.
-        run_dir: Below it are the staging namespaces.
-        boot_id: The kernel's boot ID.
+        new_records: Makes the first record of an endpoint.
     """
 
     def __init__(
@@ -60,8 +48,7 @@ class EndpointCreation:
         teardowns: TeardownQueue,
         owners: AddressOwners,
         contention: ContentionResolver,
-        run_dir: Path,
-        boot_id: str,
+        new_records: NewRecords,
     ) -> None:
         self._store = store
         self._networks = networks
@@ -69,8 +56,7 @@ class EndpointCreation:
         self._teardowns = teardowns
         self._owners = owners
         self._contention = contention
-        self._run_dir = run_dir
-        self._boot_id = boot_id
+        self._new_records = new_records
 
     async def __call__(self, request: CreateEndpoint, caller: ProcessRecord | None) -> EndpointRecord:
         """Make an endpoint that does not exist; return its record. The caller holds its lock.
@@ -89,7 +75,7 @@ class EndpointCreation:
         """
         # Nothing is stored or done before the plan is made: a bad request changes nothing.
         network, plan = await self._networks.plan(request)
-        record = self._intend(request, network, plan, caller)
+        record = self._new_records.planned(request, network, plan, caller)
         contention = self._contention.begin(plan.configuration.name)
         while True:
             await contention.wait_for_addresses(plan.fixed_addresses)
@@ -107,31 +93,6 @@ class EndpointCreation:
                 if not leaving:
                     raise
                 raise Refused(f"{exc}; {leaving}") from exc
-
-    def _intend(
-        self, request: CreateEndpoint, network: NetworkRecord, plan: Plan, caller: ProcessRecord | None
-    ) -> EndpointRecord:
-        """Return the record that is written before anything is done."""
-        attachment_id = AttachmentId(request.endpoint_id)
-        return EndpointRecord(
-            id=request.endpoint_id,
-            network_id=request.network_id,
-            phase=Phase.PENDING,
-            boot_id=self._boot_id,
-            internal=network.internal,
-            requested=request.requested,
-            attachment=AttachmentRecord(
-                id=attachment_id,
-                ifname=STAGING_IFNAME,
-                netns=str(staging_path(self._run_dir, attachment_id)),
-                configuration=plan.configuration.document,
-                cni_version=plan.configuration.cni_version,
-                args=plan.args,
-                capability_args=plan.capability_args,
-            ),
-            ifname_prefix=plan.ifname_prefix,
-            caller=caller,
-        )
 
     async def _prepare_or_undo(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:
         await self._store.put_endpoint(record)

@@ -8,10 +8,10 @@ from typing import Final
 import structlog
 
 from cni_invoker import CniError, NetworkConfigurationList
+from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, staging_directory, staging_path
 from cnm_bridge.networks.service import NetworkService
-from cnm_bridge.recovery.adopt import adopted_endpoint
 from cnm_bridge.recovery.orphans import Leftovers
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.queue import TeardownQueue
@@ -35,7 +35,7 @@ class RemoveLeftovers:
         teardowns: Tears down what can get a record.
         locks: The locks of endpoints.
         run_dir: Below it are the staging namespaces.
-        boot_id: The kernel's boot ID.
+        new_records: Makes the record of what is torn down.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RemoveLeftovers:
         teardowns: TeardownQueue,
         locks: KeyedLocks[EndpointId],
         run_dir: Path,
-        boot_id: str,
+        new_records: NewRecords,
     ) -> None:
         self._store = store
         self._networks = networks
@@ -55,7 +55,7 @@ class RemoveLeftovers:
         self._teardowns = teardowns
         self._locks = locks
         self._run_dir = run_dir
-        self._boot_id = boot_id
+        self._new_records = new_records
 
     async def __call__(self, leftovers: Leftovers) -> None:
         """Remove what is left of an endpoint, unless its link is in a sandbox.
@@ -76,7 +76,7 @@ class RemoveLeftovers:
                 if configuration is None:
                     await self._remove(leftovers)
                     return
-                record = adopted_endpoint(
+                record = self._new_records.rebuilt(
                     endpoint_id,
                     network_id=_UNKNOWN,
                     phase=Phase.DELETING,
@@ -84,8 +84,6 @@ class RemoveLeftovers:
                     configuration=configuration,
                     addresses=tuple(trace.address for trace in leftovers.artifacts if trace.address is not None),
                     mac=None,
-                    run_dir=self._run_dir,
-                    boot_id=self._boot_id,
                 )
                 await self._store.adopt_endpoint(record)
             self._teardowns.add(endpoint_id)

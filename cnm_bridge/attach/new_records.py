@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The first record of an endpoint: which attachment it has, in which mode, in which namespace; pure.
+
+Today each endpoint has one attachment of its ID, in mode *move*: its plugins run in a staging namespace.
+"""
+
+from collections.abc import Sequence
+from ipaddress import ip_interface
+from pathlib import Path
+from typing import Final
+
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.model.naming import STAGING_IFNAME, staging_path
+from cnm_bridge.planning.plan import Plan
+from cnm_bridge.wire import CreateEndpoint
+from spec import JsonObject
+from state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    NetworkRecord,
+    Phase,
+    ProcessRecord,
+    RequestedInterface,
+)
+
+__all__ = ["NewRecords"]
+
+_ANY_PORT: Final[JsonObject] = {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}
+"""For DEL only: `portmap` deletes its rules, by container ID, only if it receives at least one port."""
+
+
+class NewRecords:
+    """Makes the first records of endpoints.
+
+    Args:
+        run_dir: Below it are the staging namespaces.
+        boot_id: The kernel's boot ID.
+    """
+
+    def __init__(self, run_dir: Path, boot_id: str) -> None:
+        self._run_dir = run_dir
+        self._boot_id = boot_id
+
+    def planned(
+        self, request: CreateEndpoint, network: NetworkRecord, plan: Plan, caller: ProcessRecord | None
+    ) -> EndpointRecord:
+        """Return the record of an endpoint to be created; it is stored before anything is done.
+
+        Args:
+            request: What Docker asks for.
+            network: The endpoint's network.
+            plan: What its plugins receive.
+            caller: The process that asks, None if it cannot be seen.
+        """
+        return EndpointRecord(
+            id=request.endpoint_id,
+            network_id=request.network_id,
+            phase=Phase.PENDING,
+            boot_id=self._boot_id,
+            internal=network.internal,
+            requested=request.requested,
+            attachment=self._attachment(request.endpoint_id, plan.configuration, plan.args, plan.capability_args),
+            ifname_prefix=plan.ifname_prefix,
+            caller=caller,
+        )
+
+    def rebuilt(
+        self,
+        endpoint_id: EndpointId,
+        *,
+        network_id: NetworkId,
+        phase: Phase,
+        internal: bool,
+        configuration: NetworkConfigurationList,
+        addresses: Sequence[str],
+        mac: str | None,
+    ) -> EndpointRecord:
+        """Return a record of an endpoint whose own was lost: enough for a DEL that undoes what its plugins did.
+
+        Plugins find what they made by the endpoint's ID and by its addresses.
+        """
+        attachment = self._attachment(endpoint_id, configuration, (), _ANY_PORT)
+        interface: JsonObject = {"name": STAGING_IFNAME, "sandbox": attachment.netns, **({"mac": mac} if mac else {})}
+        return EndpointRecord(
+            id=endpoint_id,
+            network_id=network_id,
+            phase=phase,
+            boot_id=self._boot_id,
+            internal=internal,
+            requested=RequestedInterface(),
+            attachment=attachment,
+            added_plugins=len(configuration.plugins),
+            result={
+                "cniVersion": "1.0.0",
+                "interfaces": [interface],
+                "ips": [{"address": str(ip_interface(address)), "interface": 0} for address in addresses],
+                "dns": {},
+            },
+            addresses=tuple(str(ip_interface(address).ip) for address in addresses),
+        )
+
+    def _attachment(
+        self,
+        endpoint_id: EndpointId,
+        configuration: NetworkConfigurationList,
+        args: tuple[tuple[str, str], ...],
+        capability_args: JsonObject,
+    ) -> AttachmentRecord:
+        attachment_id = AttachmentId(endpoint_id)
+        return AttachmentRecord(
+            id=attachment_id,
+            ifname=STAGING_IFNAME,
+            netns=str(staging_path(self._run_dir, attachment_id)),
+            configuration=configuration.document,
+            cni_version=configuration.cni_version,
+            args=args,
+            capability_args=capability_args,
+        )
