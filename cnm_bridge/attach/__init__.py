@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The ways of attaching an endpoint: one protocol, and one module for each way."""
+"""How a link gets into a sandbox and out again: the protocol `Attacher`, and the modules of each attach mode."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Attaching by a move: plugins run in a staging namespace, and libnetwork moves the link into the sandbox.
+"""The attach mode *move*: plugins run in a staging namespace, and libnetwork moves the link into the sandbox.
 
-It works on every engine, also where the sandbox does not exist at Join (before Engine 28). What cannot be moved, such
-as a further link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.
+Works on every engine, also if the sandbox does not exist at Join (before Engine 28). What cannot be moved, such as a
+second link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.
 """
 
 from collections.abc import Iterable
@@ -32,13 +32,13 @@ log = structlog.get_logger()
 
 
 class MoveAttacher:
-    """Attaches by way of a staging namespace (`state.AttachMode.MOVE`).
+    """Attaches via a staging namespace (`state.AttachMode.MOVE`).
 
     Args:
         runtime: Runs the plugins.
         kernel: Moves the links.
-        sandbox_sync: Adds to sandboxes what Join cannot express.
-        detacher: Undoes it.
+        sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
+        detacher: Undoes the attachment.
     """
 
     def __init__(self, runtime: Runtime, kernel: Kernel, sandbox_sync: SandboxSync, detacher: MoveDetacher) -> None:
@@ -48,10 +48,10 @@ class MoveAttacher:
         self._detacher = detacher
 
     async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
-        """Run the plugins in the staging namespace, and take the link out of it.
+        """Run the plugins in the staging namespace, and move the link to the host namespace.
 
-        Each plugin's result is stored before anything else happens: `firewall` does not remove its rules without it,
-        and the addresses, by which others find theirs, are gone from the link once it moves.
+        Each plugin's result is stored before the next effect, because DEL needs it: `firewall` does not remove its
+        rules without the result, and other plugins find theirs by the link's addresses, which the move removes.
         """
         endpoint = Endpoint(record)
         configuration, ifname = plan.configuration, record.attachment.ifname
@@ -90,7 +90,7 @@ class MoveAttacher:
         return choose_interface(_snapshot(Endpoint(record)), record.requested)
 
     async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
-        """Store that the endpoint is joined: libnetwork moves the link after that, and then the sandbox is synced."""
+        """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
         endpoint = Endpoint(record)
         _snapshot(endpoint)
         await save(record)
@@ -105,7 +105,7 @@ class MoveAttacher:
         )
 
     async def leave(self, record: EndpointRecord) -> None:
-        """Take the policy rules out of the sandbox; libnetwork moves the link back afterwards."""
+        """Remove the policy rules from the sandbox; libnetwork moves the link back afterwards."""
         await self._sandbox_sync.withdraw(record)
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
@@ -113,15 +113,15 @@ class MoveAttacher:
         return await self._detacher.detach(record, progress)
 
     async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return those without a sandbox and without a link in the host namespace."""
+        """Return the endpoints without a sandbox and without a link in the host namespace."""
         return await find_dead(self._kernel, records)
 
     async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return those without a process in their sandbox, whose link is in no container either."""
+        """Return the endpoints without a process in their sandbox and whose link is in no container."""
         return await find_abandoned(self._kernel, records)
 
     async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the joined ones whose link is neither in their sandbox nor in the host namespace."""
+        """Return the joined endpoints whose link is neither in their sandbox nor in the host namespace."""
         return await find_without_link(self._kernel, records)
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The undo of an attachment by a move: the link returns to its staging namespace, and DEL runs there.
+"""Undoes an attachment of mode *move*: brings the link back to its staging namespace and runs DEL there.
 
-The recipe is measured: CNI plugins clean up after themselves only when DEL finds the link in the namespace of the ADD,
-under the same name and with exactly the result's addresses; masquerade rules, for one, are found by them. So the link
-is brought back from wherever it is, or a placeholder takes its place.
+CNI plugins clean up completely only if DEL finds the link in the namespace of ADD, under the same name and with exactly
+the addresses of the result (measured): they find masquerade rules, for example, by these addresses. So the link is
+brought back from wherever it is; a veth replaces a link that no longer exists.
 """
 
 import re
@@ -45,7 +45,7 @@ class MoveDetacher:
         return link
 
     async def _run_plugins(self, endpoint: Endpoint, progress: DeleteProgress) -> str:
-        """Bring the link back and run the DEL of all plugins that have not completed it; return where the link was."""
+        """Bring the link back and run DEL of all plugins that have not completed it; return where the link was."""
         if len(progress.deleted) == len(endpoint.network.plugins):
             return "deleted"
         addresses = _addresses(endpoint)
@@ -53,7 +53,7 @@ class MoveDetacher:
         if addresses is None:
             staged = await self._kernel.look_at_staged(endpoint.staging, endpoint.record.attachment.ifname)
             addresses = given_addresses(staged)
-            if addresses:  # the first DEL may delete the link and die; then they are known nowhere else
+            if addresses:  # if the first DEL deletes the link and is killed, no other copy of them exists
                 endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=staged.to_json())))
                 await progress.save(endpoint.record)
         await self._delete_all(endpoint, addresses, progress)
@@ -70,23 +70,23 @@ class MoveDetacher:
         )
 
     async def _delete_all(self, endpoint: Endpoint, addresses: Addresses, progress: DeleteProgress) -> None:
-        """Run DEL, address by address where a plugin may have stopped between two."""
+        """Run DEL; if a plugin was killed between two addresses, run its DEL once per address."""
         try:
             await self._delete(endpoint, addresses, progress)
         except PluginFailed as exc:
             if not addresses or not _is_half_done(exc):
                 raise
-            # of two plugins of one type the one behind runs first
+            # DEL runs in reverse order, so of two plugins of one type the later one has failed
             pending = frozenset(range(len(endpoint.network.plugins))) - progress.deleted
             index = max(i for i in pending if endpoint.network.plugins[i].type == exc.plugin)
             await self._delete_by_address(endpoint, addresses, index, progress)
 
     async def _delete(self, endpoint: Endpoint, addresses: Addresses, progress: DeleteProgress) -> None:
-        """Run the DEL of all plugins that have not completed it, and keep which have."""
+        """Run DEL of all plugins that have not completed it, and store the progress."""
 
         async def save(deleted: frozenset[int]) -> None:
             progress.deleted = deleted
-            if len(deleted) < len(endpoint.network.plugins):  # else the record is removed, which says more
+            if len(deleted) < len(endpoint.network.plugins):  # otherwise the record is removed next
                 await progress.save(endpoint.record)
 
         await self._runtime.delete(
@@ -96,7 +96,7 @@ class MoveDetacher:
             added_plugins=endpoint.record.added_plugins,
             deleted=progress.deleted,
             is_needed=partial(progress.is_needed, endpoint.record),
-            # bridge and ptp delete the link first: killed after that, they would never find their masquerading
+            # bridge and ptp delete the link first; if they are killed then, they cannot find their masquerade rules
             restore=partial(self._bring_back, endpoint, addresses),
             on_deleted=save,
             place=progress.place,
@@ -105,16 +105,16 @@ class MoveDetacher:
     async def _delete_by_address(
         self, endpoint: Endpoint, addresses: Addresses, index: int, progress: DeleteProgress
     ) -> None:
-        """Undo the masquerading of each address by itself, and then the rest.
+        """Run DEL of one plugin once for each address, then DEL of all pending plugins.
 
-        A plugin that was killed between two addresses fails each time at the first, which is done, and never reaches
-        the second.
+        A plugin that was killed between two addresses fails at the first one, whose rules are gone, in every later DEL
+        and never reaches the second.
 
         Args:
             endpoint: The endpoint.
-            addresses: Those of the link.
-            index: The plugin that was killed; no other one runs more than once.
-            progress: What has completed.
+            addresses: The addresses of the link.
+            index: The index of the plugin that was killed; no other plugin runs more than once.
+            progress: The plugins whose DEL has completed.
         """
         for address in addresses:
             await self._bring_back(endpoint, (address,))
@@ -135,18 +135,18 @@ class MoveDetacher:
 
 
 def _is_half_done(exc: PluginFailed) -> bool:
-    """Tell whether a plugin failed because the iptables chain that it was to remove does not exist any more.
+    """Return whether a plugin failed because an iptables chain that it has to remove no longer exists.
 
-    There is no error code for that; plugins take the words of the older iptables for success, but not these.
+    There is no error code for that. Plugins recognise the message of older iptables, but not that of iptables-nft.
     """
     return exc.signal is None and _CHAIN_GONE.search(exc.msg) is not None
 
 
 def _addresses(endpoint: Endpoint) -> Addresses | None:
-    """Return the addresses that the link must have for DEL, None for those it has.
+    """Return the addresses that the link must have for DEL, None to leave them unchanged.
 
-    They are the result's; but the last plugin of a chain may print a result without any, and the masquerading of the
-    first is found by what it gave.
+    These are the addresses of the result. The last plugin of a chain may print a result without addresses; then they
+    come from the snapshot, because the first plugin finds its masquerade rules by the addresses that it gave.
     """
     reported = endpoint.result.addresses_of(endpoint.record.attachment.ifname) if endpoint.result else ()
     if reported or endpoint.snapshot is None:

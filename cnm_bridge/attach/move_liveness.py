@@ -14,10 +14,10 @@ __all__ = ["find_abandoned", "find_dead", "find_without_link"]
 
 
 async def find_dead(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the endpoints whose sandbox is gone and whose link is not in the host namespace either.
+    """Return the endpoints whose sandbox does not exist and whose link is not in the host namespace.
 
-    libnetwork removes a sandbox after it has taken the links out, and makes it before it moves them in. So the sandbox
-    is looked for before the links and once more after them: no link is missed on its way.
+    libnetwork creates a sandbox before it moves links in, and removes it after it has moved them out. So sandboxes are
+    checked before and after the links; otherwise a link in transit could be missed.
 
     Raises:
         KernelError: The links cannot be listed.
@@ -31,16 +31,18 @@ async def find_dead(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tupl
 
 
 async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the endpoints that were joined, without a process in their sandbox, whose link is in no container either.
+    """Return the endpoints that were joined, have no process in their sandbox, and whose link is in no container.
 
-    A dockerd that was killed leaves the sandboxes of its containers mounted, and the next one removes them within a
-    minute. No sandbox is without a process as long as its container starts or runs: runc's is there before libnetwork
-    moves the first link in. One whose link is in the host namespace yet, or again, is spared for the engine that is
-    about to move it, or to delete the endpoint, unless the process that asked for both endpoint and join has ended.
-    Only of a container that runs may the next one join an endpoint that it has not made (moby, `Sandbox.Refresh`).
+    A dockerd that was killed leaves the sandboxes of its containers mounted; the next dockerd removes them within a
+    minute. The sandbox of a starting or running container has a process: runc's exists before libnetwork moves the
+    first link.
+
+    An endpoint whose link is in the host namespace is not returned while the engine may still move the link or delete
+    the endpoint, that is, unless the process that sent both CreateEndpoint and Join has ended. A new dockerd joins an
+    existing endpoint only for a running container (moby, `Sandbox.Refresh`).
 
     Raises:
-        KernelError: Links or processes cannot be looked at.
+        KernelError: Links or processes cannot be read.
     """
     wanted = [record for record in endpoints if record.phase.is_attached]
     callers = {record.id: record.caller for record in wanted if record.caller and record.sandbox_key}
@@ -51,7 +53,7 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
         return ()
     before = await kernel.find_process_namespaces()
     at_home = await _names_at_home(kernel)
-    after = await kernel.find_process_namespaces()  # no link is missed on its way
+    after = await kernel.find_process_namespaces()  # again, so that no link in transit is missed
     inside = before.altnames | after.altnames
 
     def is_abandoned(record: EndpointRecord) -> bool:
@@ -67,10 +69,10 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
 async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
     """Return the joined endpoints whose sandbox exists and whose link is neither there nor in the host namespace.
 
-    Somebody with the right to do so has deleted it, or taken its alternative name away. The container is left alone.
+    The link, or its alternative name, was removed by an operator or by the container.
 
     Raises:
-        KernelError: A namespace cannot be looked into.
+        KernelError: A namespace cannot be read.
     """
     joined = {alternative_name(record.attachment_id): record for record in endpoints if record.phase is Phase.JOINED}
     sandboxes = {name: record.sandbox_key for name, record in joined.items() if record.sandbox_key}
@@ -82,9 +84,9 @@ async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord])
 
 
 async def _without_sandbox(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the endpoints that are in no sandbox: they were never handed over to one, or that one is gone.
+    """Return the endpoints that were not joined or whose sandbox no longer exists.
 
-    Where it is joined to, the record of a rebuilt endpoint does not tell.
+    The sandbox of a rebuilt record is unknown; such an endpoint is not returned.
     """
     attached = [record for record in endpoints if record.phase.is_attached]
     gone = await kernel.gone_sandboxes({record.sandbox_key for record in attached if record.sandbox_key is not None})

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a way of attaching must do.
+"""The protocol that every attach mode implements.
 
 ```
 CreateEndpoint ─▶ prepare, create_reply     Join ─▶ attach, join_reply     Leave ─▶ leave     teardown ─▶ detach
 ```
 
-The endpoint's record tells its way (`state.AttachMode`), so that one daemon serves endpoints of several. An attacher
-keeps nothing of an endpoint in memory that its record does not tell: any call may come after a restart of the daemon.
+The endpoint's record has its mode (`state.AttachMode`), so one daemon can serve endpoints of several modes. An attacher
+keeps no state about an endpoint outside its record: any call may come after a restart of the daemon.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -25,20 +25,20 @@ SaveRecord = Callable[[EndpointRecord], Awaitable[None]]
 
 
 class DeleteProgress(Protocol):
-    """How far the DEL of an endpoint's plugins has come. The teardown keeps it, on a full disk in memory."""
+    """The progress of DEL of an endpoint's plugins. The teardown stores it, or keeps it in memory on a full disk."""
 
     deleted: frozenset[int]
     """The indexes of the plugins in the list whose DEL has completed; they must not run again."""
 
     @property
     def place(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
-        """What limits how many plugins run at once, None if nothing does."""
+        """The limit on concurrent plugins, None if there is none."""
 
     async def save(self, record: EndpointRecord) -> None:
-        """Store what was learned of the endpoint, and the progress. A full disk is no error."""
+        """Store the record and the progress. A full disk is not an error."""
 
     async def is_needed(self, record: EndpointRecord, plugin: str) -> bool:
-        """Return whether another endpoint needs what a plugin's DEL would remove by the address alone.
+        """Return whether another endpoint needs what a plugin's DEL would remove, because it has the same address.
 
         Raises:
             AddressClaimed: That is not certain yet.
@@ -46,29 +46,28 @@ class DeleteProgress(Protocol):
 
 
 class Attacher(Protocol):
-    """One way of attaching. The caller holds the endpoint's lock in every call that takes one record."""
+    """One attach mode. The caller holds the endpoint's lock in every call that takes a single record."""
 
     async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
-        """Do what CreateEndpoint asks for; return the record in READY, which is stored.
+        """Execute CreateEndpoint; return the record in READY, which has been stored.
 
-        The record is stored in PENDING already. Every result is stored before the next effect.
+        The given record has been stored in PENDING. Every result is stored before the next effect. After a failure
+        `detach` undoes what was done.
 
         Raises:
-            Refused: The plugins made what this way cannot give to the container.
+            Refused: The plugins made something that this mode cannot move into the container.
             CniError: A plugin failed.
-            KernelError: A namespace or a link cannot be had.
+            KernelError: An operation on a namespace or a link failed.
             StateError: The record cannot be written.
-
-        After a failure `detach` undoes what was done.
         """
 
     def create_reply(self, record: EndpointRecord) -> ChosenInterface:
-        """Return what CreateEndpoint answers: what Docker did not choose itself."""
+        """Return the reply to CreateEndpoint: the values that Docker did not choose."""
 
     async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
-        """Do what Join asks for; return the record as it is stored then.
+        """Execute Join; return the stored record.
 
-        The record comes in JOINED, with its sandbox. It is stored before the first effect.
+        The given record is in JOINED and has its sandbox. It is stored before the first effect.
 
         Raises:
             WrongPhase: The endpoint cannot be joined; nothing is stored.
@@ -76,40 +75,40 @@ class Attacher(Protocol):
         """
 
     def join_reply(self, record: EndpointRecord) -> Joined:
-        """Return what Join answers."""
+        """Return the reply to Join."""
 
     async def leave(self, record: EndpointRecord) -> None:
-        """Take out of the sandbox what would outlast the link. Errors are logged: nothing may block a Leave."""
+        """Remove from the sandbox what would outlast the link. Errors are only logged: nothing may block a Leave."""
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
-        """Undo all that was done, in whatever phase that was; return where the link was, for the log.
+        """Undo everything, in any phase; return where the link was, for the log.
 
-        May be repeated at any point, after a failure and after a crash: plugins in `progress.deleted` do not run again.
+        May be repeated after a failure or a crash at any point: plugins in `progress.deleted` do not run again.
 
         Raises:
             CniError: A plugin's DEL failed.
-            KernelError: The link or the namespace cannot be had.
+            KernelError: An operation on the link or the namespace failed.
         """
 
     async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints that can never be used again, because the kernel has nothing of them any more.
+        """Return the endpoints that can never be used again, because neither sandbox nor link exists.
 
         Raises:
             KernelError: The links cannot be listed.
         """
 
     async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints that belong to no container that runs or is being started.
+        """Return the endpoints that belong to no running or starting container.
 
         Raises:
-            KernelError: Links or processes cannot be looked at.
+            KernelError: Links or processes cannot be read.
         """
 
     async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the joined endpoints whose sandbox exists and whose link does not.
 
         Raises:
-            KernelError: A namespace cannot be looked into.
+            KernelError: A namespace cannot be read.
         """
 
 

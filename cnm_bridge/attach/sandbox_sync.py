@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Syncs the sandbox: adds what the plugins made and Join cannot express, after libnetwork has done its part.
+"""Syncs sandboxes: adds what the plugins made and the reply to Join cannot express, once libnetwork is done.
 
-When libnetwork is done depends on the engine. From 28 on, and for `docker network connect` everywhere, the sandbox
-exists at Join, and the engine calls EndpointOperInfo (and ProgramExternalConnectivity) once the link is placed. Before
-28 the sandbox of a starting container is made later, and no call follows: then netlink is watched until the link leaves
+The engine determines when that is. From 28 on, and for `docker network connect` on all engines, the sandbox exists at
+Join, and the engine calls EndpointOperInfo (and ProgramExternalConnectivity) after it has placed the link. Before 28
+the sandbox of a starting container is made later, and no call follows. Then netlink is watched until the link leaves
 the host namespace, and the sandbox until libnetwork is done there, which takes milliseconds.
 """
 
@@ -28,15 +28,15 @@ __all__ = ["SandboxSync"]
 log = structlog.get_logger()
 
 _AT_ONCE: Final = WATCHES_AT_ONCE // 2
-"""How many endpoints of the previous run are synced at once: a container that starts now has the other places."""
+"""Endpoints of the previous run that are synced concurrently; starting containers use the other watches."""
 
 _PLACEMENT_LIMIT_S: Final = 10.0
-"""How long libnetwork may take from moving the link to its last route; then what exists is synced."""
+"""Time limit for libnetwork from moving the link to its last route; afterwards the sandbox is synced as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Joined:
-    """A joined endpoint, with what all of these have."""
+    """A joined endpoint, for which sandbox and snapshot are known."""
 
     endpoint: Endpoint
     snapshot: Snapshot
@@ -44,7 +44,7 @@ class _Joined:
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Self | None:
-        """Return it for an endpoint, None for one that is not joined."""
+        """Return the joined endpoint, None if the endpoint is not joined."""
         if endpoint.record.phase is not Phase.JOINED or endpoint.sandbox is None or endpoint.snapshot is None:
             return None
         return cls(endpoint=endpoint, snapshot=endpoint.snapshot, sandbox=endpoint.sandbox)
@@ -61,7 +61,7 @@ class _Joined:
 
     @property
     def sandbox_plan(self) -> SandboxPlan:
-        """What its sandbox needs."""
+        """The plan for its sandbox."""
         return plan_sandbox(self.snapshot, internal=self.internal)
 
 
@@ -85,9 +85,9 @@ class SandboxSync:
         self._wanted: asyncio.Queue[EndpointId] = asyncio.Queue()
 
     def join(self, endpoint: Endpoint) -> None:
-        """Have a sandbox synced as soon as the link of an endpoint that is being joined is placed; returns at once.
+        """Request the sync of an endpoint that is being joined, once its link is placed; does not block.
 
-        Nothing is watched where nothing is missing, or where the sandbox exists and the engine will call.
+        Starts no watch if the plan is empty, or if the sandbox exists and the engine will call.
         """
         joined = _Joined.of(endpoint)
         if joined is not None and not joined.sandbox_plan.is_empty:
@@ -96,19 +96,19 @@ class SandboxSync:
                 self._wanted.put_nowait(joined.id)
 
     def become_gateway(self, endpoint_id: EndpointId) -> None:
-        """Take note that libnetwork makes the endpoint's default routes; returns at once."""
+        """Record that the endpoint is its container's gateway endpoint, for which libnetwork adds default routes."""
         if endpoint_id in self._needy:
             self._gateways.add(endpoint_id)
 
     def stop_being_gateway(self, endpoint_id: EndpointId) -> None:
-        """Take note that libnetwork makes the default routes of another endpoint; returns at once.
+        """Record that the endpoint is not, or no longer, its container's gateway endpoint.
 
-        So it is when a container starts on several networks: each that is joined may take the place of the one before.
+        While a container starts on several networks, each joined endpoint may replace the previous gateway endpoint.
         """
         self._gateways.discard(endpoint_id)
 
     def forget(self, endpoint_id: EndpointId) -> None:
-        """Stop syncing the sandbox of an endpoint; returns at once."""
+        """Stop syncing the sandbox of an endpoint; does not block."""
         self._needy.discard(endpoint_id)
         self._gateways.discard(endpoint_id)
         watch = self._watches.pop(endpoint_id, None)
@@ -116,10 +116,10 @@ class SandboxSync:
             watch.cancel()
 
     async def sync(self, endpoint_id: EndpointId) -> None:
-        """Sync the sandbox of an endpoint now, if it is joined, needs something, and its link is in the sandbox.
+        """Sync the sandbox of an endpoint now, if it is joined, its plan is not empty, and the link is in the sandbox.
 
         Raises:
-            SandboxNotSynced: The kernel refused a part.
+            SandboxNotSynced: Some of it could not be added.
             KernelError: The sandbox cannot be read.
         """
         if endpoint_id in self._needy:
@@ -129,12 +129,12 @@ class SandboxSync:
                     await self._sync(joined)
 
     async def withdraw(self, record: EndpointRecord) -> None:
-        """Take back what would outlast the link in the sandbox of an endpoint that is about to leave: its rules.
+        """Remove the policy rules of an endpoint that is leaving its sandbox: they would outlast the link.
 
-        What another endpoint of the sandbox wants as well stays. Errors are logged: nothing may block a Leave. The
-        caller holds the endpoint's lock, and the link is still inside.
+        Rules that another endpoint of the sandbox needs are kept. Errors are only logged: nothing may block a Leave.
+        The caller holds the endpoint's lock, and the link is still in the sandbox.
         """
-        if not (record.snapshot and record.snapshot.get("rules")):  # it costs a millisecond to read all of it
+        if not (record.snapshot and record.snapshot.get("rules")):  # parsing the snapshot takes a millisecond
             return
         leaving = _Joined.of(Endpoint(record))
         if leaving is None:
@@ -152,14 +152,14 @@ class SandboxSync:
             log.info("endpoint.withdrawn", endpoint_id=leaving.id, taken=taken)
 
     def _beside(self, joined: _Joined) -> Iterator[_Joined]:
-        """Yield the other endpoints of a sandbox."""
+        """Yield the other endpoints of the same sandbox."""
         for record in self._store.endpoints_in_sandbox(str(joined.sandbox)):
             other = _Joined.of(Endpoint(record))
             if other is not None and other.id != joined.id:
                 yield other
 
     async def _sync(self, joined: _Joined) -> None:
-        # of two links at once, each would find the same routing table free
+        # one at a time: two links would choose the same unused routing table
         async with self._sandboxes.hold(joined.sandbox):
             done = await self._kernel.sync_sandbox(joined.sandbox, joined.endpoint.altname, joined.sandbox_plan)
         if done is None:
@@ -173,7 +173,7 @@ class SandboxSync:
     async def run(self) -> None:
         """Sync the sandboxes of joined endpoints, then watch, until cancelled."""
         ids = [record.id for record in self._store.endpoints() if record.phase is Phase.JOINED]
-        self._needy.update(ids)  # until they have been planned, which takes a while
+        self._needy.update(ids)  # until they have been planned
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._take_up(ids, tasks))
             while True:
@@ -181,9 +181,9 @@ class SandboxSync:
                 self._watch(endpoint_id, tasks.create_task(self._follow(endpoint_id, has_departed=False)))
 
     async def _take_up(self, ids: Iterable[EndpointId], tasks: asyncio.TaskGroup) -> None:
-        """Sync the sandboxes of endpoints that the previous run joined, a few at once.
+        """Sync the sandboxes of endpoints that the previous run joined, a few at a time.
 
-        A link that is in the host namespace yet is followed like that of a new endpoint, however long that takes.
+        A link that is still in the host namespace is followed like that of a new endpoint, without a time limit.
         """
         try:
             at_home = {link.state.name for link in await self._kernel.host_links()}
@@ -208,18 +208,18 @@ class SandboxSync:
         return None if record is None else _Joined.of(Endpoint(record))
 
     def _find_needy(self, endpoint_id: EndpointId) -> _Joined | None:
-        """Return an endpoint whose sandbox needs something; one that needs nothing is forgotten."""
+        """Return the endpoint if its plan is not empty; otherwise stop syncing it and return None."""
         try:
             joined = self._find_joined(endpoint_id)
             if joined is not None and not joined.sandbox_plan.is_empty:
                 return joined
-        except Exception:  # a bug with one endpoint must not keep the others from being synced, nor go unseen
+        except Exception:  # a bug with one endpoint must be logged and must not stop the others
             log.exception("sync.bug", endpoint_id=endpoint_id)
         self.forget(endpoint_id)
         return None
 
     def _watch(self, endpoint_id: EndpointId, watch: asyncio.Task[None]) -> None:
-        """Have one task at a time follow an endpoint: the latest."""
+        """Register the task that follows an endpoint, and cancel an earlier one."""
         previous = self._watches.get(endpoint_id)
         if previous is not None:
             previous.cancel()
@@ -231,11 +231,11 @@ class SandboxSync:
             del self._watches[endpoint_id]
 
     async def _follow(self, endpoint_id: EndpointId, *, has_departed: bool) -> None:
-        """Wait until libnetwork has placed an endpoint's link in its sandbox, and sync that; errors are logged.
+        """Wait until libnetwork has placed an endpoint's link, then sync the sandbox; errors are logged.
 
         Args:
             endpoint_id: The endpoint.
-            has_departed: The link has left the host namespace already.
+            has_departed: Whether the link has already left the host namespace.
         """
         try:
             joined = self._find_joined(endpoint_id)
@@ -249,10 +249,10 @@ class SandboxSync:
             placement = describe_placement(joined.snapshot, internal=joined.internal, is_gateway=is_gateway)
             altname = joined.endpoint.altname
             placed = await self._kernel.wait_placed(joined.sandbox, altname, placement, _PLACEMENT_LIMIT_S)
-            if not placed and self._kernel.is_namespace(joined.sandbox):  # else the container is gone already
+            if not placed and self._kernel.is_namespace(joined.sandbox):  # otherwise the container has been removed
                 log.warning("endpoint.not_placed", endpoint_id=endpoint_id, waited_s=_PLACEMENT_LIMIT_S)
             await self.sync(endpoint_id)
         except KernelError as exc:
             log.warning("endpoint.not_synced", endpoint_id=endpoint_id, error=str(exc))
-        except Exception:  # a bug in background work must neither end the daemon nor go unseen
+        except Exception:  # a bug in background work must be logged and must not end the daemon
             log.exception("sync.bug", endpoint_id=endpoint_id)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which process makes the call that is being answered: the engine, as a rule."""
+"""Identifies the process that makes a call, usually dockerd."""
 
 import structlog
 
@@ -13,22 +13,20 @@ log = structlog.get_logger()
 
 
 class CallerLookup:
-    """Finds the process that makes a call; its start time distinguishes it from later ones of its number.
+    """Finds the process that makes a call; its start time distinguishes it from later processes with the same ID.
 
     Args:
-        kernel: Knows when processes started.
+        kernel: Finds start times of processes.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
     def find(self, pid: int) -> ProcessRecord | None:
-        """Return the process that makes a call; None if it cannot be seen, which is logged.
-
-        Nothing is concluded from the end of a process that is not known.
+        """Return the process that makes a call; None if it is not visible, which is logged.
 
         Args:
-            pid: Its number, 0 if that cannot be seen.
+            pid: Its process ID, 0 if that is not visible.
         """
         if pid == 0:  # logged where the connection was accepted
             return None

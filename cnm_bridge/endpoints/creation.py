@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""CreateEndpoint: the record is stored, the attacher does its work, and what fails is undone.
+"""Executes CreateEndpoint: stores the record, lets the attacher run the plugins, and undoes a failure.
 
-What the plugins refuse may be held by an endpoint that is being torn down: then they run once more as soon as that has
-left, within a limited time (`cnm_bridge.teardown.contention`).
+If the plugins refuse an address or port that an endpoint with a pending teardown holds, they run again after that
+teardown, within a time limit (`cnm_bridge.teardown.contention`).
 """
 
 import structlog
@@ -27,14 +27,14 @@ log = structlog.get_logger()
 
 
 class EndpointCreation:
-    """Makes endpoints.
+    """Creates endpoints.
 
     Args:
         store: The records.
-        networks: Plans what the plugins receive.
+        networks: Plans the plugins' input.
         attachers: The attacher of each mode.
-        teardowns: Undoes what fails.
-        owners: Knows whose the addresses are.
+        teardowns: Undoes failures.
+        owners: Knows the owner of each address.
         contention: Waits for endpoints that are being deleted, and evicts dead ones.
         new_records: Makes the first record of an endpoint.
     """
@@ -59,21 +59,21 @@ class EndpointCreation:
         self._new_records = new_records
 
     async def __call__(self, request: CreateEndpoint, caller: ProcessRecord | None) -> EndpointRecord:
-        """Make an endpoint that does not exist; return its record. The caller holds its lock.
+        """Create an endpoint that does not exist; return its record. The caller holds its lock.
 
-        When it raises, nothing is left of the endpoint; if cleaning up failed as well, it goes on in the background.
+        After an error nothing is left of the endpoint; if the cleanup also failed, it continues in the background.
 
         Args:
-            request: What Docker asks for.
-            caller: The process that asks, None if it cannot be seen.
+            request: The request.
+            caller: The calling process, None if it is not visible.
 
         Raises:
-            BadOption, Refused: The request asks for what is not possible; nothing has been tried.
-            CniError: The network's configuration does not exist, or a plugin failed: its own message.
-            KernelError: The link cannot be taken out of the staging namespace.
+            BadOption, Refused: The request is invalid or not possible; nothing has been changed.
+            CniError: The network's configuration does not exist, or a plugin failed; the text is the plugin's.
+            KernelError: The link cannot be moved out of the staging namespace.
             StateError: The record cannot be written.
         """
-        # Nothing is stored or done before the plan is made: a bad request changes nothing.
+        # The plan is made before anything is stored or done, so an invalid request changes nothing.
         network, plan = await self._networks.plan(request)
         record = self._new_records.planned(request, network, plan, caller)
         contention = self._contention.begin(plan.configuration.name)

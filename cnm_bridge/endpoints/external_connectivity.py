@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The endpoint that is its container's way to the outside: ProgramExternalConnectivity, RevokeExternalConnectivity."""
+"""Executes ProgramExternalConnectivity and RevokeExternalConnectivity, which select a container's gateway endpoint."""
 
 import asyncio
 
@@ -17,13 +17,13 @@ __all__ = ["ExternalConnectivity"]
 
 
 class ExternalConnectivity:
-    """Publishes the ports of a container where Docker wants them, and takes them back.
+    """Publishes the ports of a container at its gateway endpoint, and revokes them.
 
     Args:
         store: The records.
         port_publisher: Publishes ports.
-        unpublished: Decides about those that cannot be published.
-        sandbox_sync: Adds to sandboxes what Join cannot express.
+        unpublished: Decides whether a network may leave ports unpublished.
+        sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
         contention: Waits for endpoints that have the ports and are being torn down.
         locks: The locks of endpoints.
     """
@@ -46,16 +46,15 @@ class ExternalConnectivity:
         self._locks = locks
 
     async def program(self, request: ProgramExternalConnectivity) -> None:
-        """Let an endpoint be its container's way to the outside: its ports are published there.
+        """Make an endpoint its container's gateway endpoint, and publish the container's ports there.
 
-        All else the plugins have done already. From Engine 28 on, and in a container that runs, its link is in the
-        sandbox now, which is synced.
+        The sandbox is synced as well: from Engine 28 on, and in a running container, the link is in it by now.
 
         Raises:
-            Refused: A port belongs to another endpoint; or the network cannot publish and is the container's only one.
-            RecordNotFound, WrongPhase: There is no attached endpoint of that ID.
+            Refused: A port belongs to another endpoint, or the network cannot publish and is the container's only one.
+            RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
             CniError: A plugin failed.
-            KernelError: The sandbox could not be made what the plugins made.
+            KernelError: The sandbox could not be synced.
         """
         self._sandbox_sync.become_gateway(request.endpoint_id)
         await self._sandbox_sync.sync(request.endpoint_id)
@@ -75,9 +74,9 @@ class ExternalConnectivity:
             await self._publish(request)
 
     async def revoke(self, request: EndpointReference) -> None:
-        """Let another endpoint be the container's way to the outside, or none; an unknown one is none already.
+        """Stop using an endpoint as its container's gateway endpoint, and revoke its ports, if it exists.
 
-        Ports that are being published are not waited for: their plugins are ended, and what they did is taken back.
+        A running publication is interrupted: its plugins are killed and its effects undone.
 
         Raises:
             CniError: A plugin failed twice.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Publishes the ports of a container at the endpoint that is its way to the outside, and takes them back.
+"""Publishes the ports of a container at its gateway endpoint, and revokes them.
 
-Ports go where the answers leave (docs/decisions, 10). So they are not a part of CreateEndpoint's ADD: the plugins that
-declare `portMappings` are taken back and added again, with the ports, when Docker makes the endpoint the gateway.
+Ports are published at the endpoint through which replies leave (docs/decisions, 10), so not during the ADD of
+CreateEndpoint. When Docker chooses the gateway endpoint, the plugins that declare `portMappings` run DEL and then ADD
+with the ports.
 """
 
 import asyncio
@@ -32,20 +33,20 @@ __all__ = ["PortPublisher"]
 log = structlog.get_logger()
 
 _LOGGED: Final = 100
-"""How many ports of one container are logged."""
+"""The number of ports of one container that are logged."""
 
 
 class PortPublisher:
-    """Knows whose the host's ports are.
+    """Publishes and revokes ports, and knows the owner of each port of the host.
 
-    The caller holds the endpoint's lock. Each port is claimed as soon as it is chosen, so that no two endpoints can
-    have it. One endpoint at a time chooses: of two that want the same ports, one receives all of them.
+    The caller holds the endpoint's lock. Each port is claimed when it is chosen, so no two endpoints can have it. Only
+    one endpoint at a time chooses: of two that request the same ports, one receives all of them.
 
     Args:
-        store: The records; they hold the ports that the previous run published.
+        store: The records, which contain the ports that the previous run published.
         runtime: Runs the plugins.
-        free: The ports of the host's programs.
-        claims: The ports of endpoints; those of an endpoint go with its record.
+        free: Checks the ports of the host's programs.
+        claims: The ports of endpoints; removed with an endpoint's record.
     """
 
     def __init__(self, store: Store, runtime: Runtime, free: FreePorts, claims: PortClaims) -> None:
@@ -58,10 +59,10 @@ class PortPublisher:
         store.when_removed(claims.release)
 
     async def load(self) -> None:
-        """Claim what is published already; nothing is published before."""
+        """Claim the ports that the previous run published. Must complete before anything is published."""
         time_slice = TimeSlice()
         for record in self._store.endpoints():
-            if not record.has_capability_args:  # of most, the attachment need not be parsed before the first answer
+            if not record.has_capability_args:  # saves parsing most attachments before the first reply
                 continue
             for mapping in parse_mappings(record.attachment.capability_args):
                 self._claims.add(record.id, mapping)
@@ -71,17 +72,17 @@ class PortPublisher:
                 self._claims.release(record.id)
 
     async def publish(self, record: EndpointRecord, requests: Sequence[PortRequest]) -> EndpointRecord:
-        """Publish ports; return the record as it is stored then. Repeated, the same ports are published again.
+        """Publish ports and return the stored record. A repeated request publishes the same ports again.
 
-        An endpoint keeps its claim to the earlier ports until the record with the new ones is stored: until then there
-        may be rules for them.
+        An endpoint keeps its claim to the earlier ports until the record with the new ones is stored, because rules for
+        them may still exist.
 
         Raises:
             CannotPublish: The list has no plugin that publishes. Nothing has been changed.
-            Refused: A port belongs to another endpoint or to a program of the host, or is of a family that the
-                container does not have. Nothing has been changed.
-            CniError: A plugin failed. The new ports are not published; the earlier ones are the endpoint's still,
-                unless their DEL has completed.
+            Refused: A port belongs to another endpoint or to a program of the host, or its address has a family that
+                the container does not have. Nothing has been changed.
+            CniError: A plugin failed. The new ports are not published; the endpoint keeps the earlier ones, unless
+                their DEL has completed.
             StateError: The record cannot be written; the earlier ports are published again.
             Interrupted: `interrupt` was called; the teardown, or the next call, removes what was published.
         """
@@ -122,15 +123,15 @@ class PortPublisher:
         return changed
 
     def interrupt(self, endpoint_id: EndpointId) -> None:
-        """End the publishing of an endpoint's ports that is under way, because Docker takes it back; returns at once.
+        """Interrupt a running publication of an endpoint's ports, because Docker revokes it; does not block.
 
-        A plugin that hangs, or has thousands of ports to publish, must not keep the endpoint for minutes.
+        A plugin that hangs or publishes thousands of ports must not hold the endpoint for minutes.
         """
         reason = f"endpoint {endpoint_id} leaves its container, or is no longer its gateway; no port is published"
         self._under_way.interrupt(endpoint_id, reason)
 
     async def revoke(self, record: EndpointRecord) -> EndpointRecord:
-        """Take the ports back, if there are any; they stay reserved for the endpoint, as long as it lives.
+        """Revoke the endpoint's ports, if it has any; they stay reserved for it until it is deleted.
 
         Raises:
             CniError: A plugin failed twice; the ports are still published.
@@ -146,10 +147,10 @@ class PortPublisher:
         return record
 
     async def find_owners(self, endpoint_id: EndpointId, requests: Sequence[PortRequest]) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints of other containers that have a port which is asked for by its number.
+        """Return the endpoints of other containers that have a port that is requested by number.
 
-        Endpoints of the same container are not among them: their rules lead to the same container, and Docker moves the
-        ports from one to the other, also while the container stops (before Engine 29).
+        Endpoints of the same container are not included: their rules lead to the same container, and Docker moves ports
+        from one to the other, before Engine 29 also while the container stops.
         """
         record = self._store.find_endpoint(endpoint_id)
         time_slice = TimeSlice()
@@ -164,13 +165,13 @@ class PortPublisher:
     async def _claim(
         self, record: EndpointRecord, requests: Sequence[PortRequest]
     ) -> tuple[Collection[PortMapping], Collection[PortMapping]]:
-        """Choose ports and make them the endpoint's, beside those that it has.
+        """Choose ports and claim them for the endpoint, in addition to those that it has.
 
         Returns:
-            Those that it had, and those that were chosen; whether a port is among them costs nothing to ask.
+            The earlier ports and the chosen ones, both with constant-time membership tests.
 
         Raises:
-            Refused: One cannot be had; the endpoint has what it had.
+            Refused: A port is not available; the endpoint's claims are unchanged.
         """
 
         def find_owner(mapping: PortMapping) -> str | None:
@@ -202,11 +203,11 @@ class PortPublisher:
         return owner is not None and not _same_container(owner, record)
 
     async def _add(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
-        """Run ADD, and if a plugin is killed, once more.
+        """Run ADD, and run it again if a plugin is killed.
 
-        While another network is disconnected Docker only logs what goes wrong, and does not ask again (libnetwork,
-        `sbLeave`): a container that runs would lose its ports. The first error is what the user must see. What a plugin
-        says itself it would say again, and one that hangs would keep Docker waiting once more.
+        When another network of the container is disconnected, Docker only logs an error and does not retry (libnetwork,
+        `sbLeave`), so a running container would lose its ports. Errors that a plugin reports, and timeouts, are not
+        retried: they would occur again. The first error is raised.
         """
         add = partial(
             self._runtime.add,
@@ -228,7 +229,7 @@ class PortPublisher:
                 raise exc from None
 
     async def _restore(self, record: EndpointRecord, publishers: NetworkConfigurationList, result: Result) -> None:
-        """Publish again what a record has, because it could not be replaced."""
+        """Publish the ports of the stored record again, because it could not be replaced."""
         if get_list(record.attachment.capability_args, CAPABILITY):
             try:
                 await self._add(record, publishers, result)
@@ -236,7 +237,7 @@ class PortPublisher:
                 log.warning("endpoint.ports_not_restored", error=str(exc))
 
     async def _take_back(self, record: EndpointRecord, publishers: NetworkConfigurationList) -> None:
-        """Undo a failed ADD at once; if that fails as well, the endpoint's tear down does it."""
+        """Undo a failed ADD now; if that also fails, the endpoint's teardown does it."""
         try:
             await self._runtime.delete(publishers, Endpoint(record).attachment, Result.from_document(record.result))
             await self._store.put_endpoint(_with_ports(record, ()))
@@ -249,9 +250,9 @@ def _same_container(one: EndpointRecord, other: EndpointRecord | None) -> bool:
 
 
 def _publishers(record: EndpointRecord) -> NetworkConfigurationList | None:
-    """Return the end of the list that publishes ports; None if there is none.
+    """Return the end of the list, from the first plugin that publishes ports; None if there is none.
 
-    The first plugin makes the link: it cannot be run again.
+    The first plugin of the list makes the link and cannot run again.
     """
     network = Endpoint(record).network
     chosen = [plugin for plugin in network.plugins[1:] if CAPABILITY in plugin.capabilities]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The life of an endpoint: create, join, leave, delete.
+"""Executes the calls about one endpoint: create, join, leave, delete.
 
-Each call is a straight line under the endpoint's lock: its record, its attacher, the store.
+Each call takes the endpoint's lock, reads its record, calls its attacher, and stores the new record.
 """
 
 from dataclasses import replace
@@ -32,19 +32,19 @@ _NO_GATEWAY: Final = "no port is published (-p, -P) if no other network has a de
 
 
 class EndpointService:
-    """Creates endpoints, joins them to sandboxes, takes them back and deletes them.
+    """Creates endpoints, joins them to sandboxes, lets them leave, and deletes them.
 
-    Every call may be repeated with the same ID and gives the same answer.
+    Every call is idempotent: repeated with the same ID it returns the same reply.
 
     Args:
         store: The records.
-        creation: Makes endpoints.
+        creation: Creates endpoints.
         attachers: The attacher of each mode.
-        sandbox_sync: Adds to sandboxes what Join cannot express.
-        teardowns: Tears endpoints down, in the background.
-        adopt: Finds endpoints whose records were lost.
-        port_publisher: Runs plugins that must not keep an endpoint that leaves.
-        engine_process: Finds the process that asks.
+        sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
+        teardowns: Tears endpoints down in the background.
+        adopt: Rebuilds the records of endpoints whose records were lost.
+        port_publisher: Publishes ports; interrupted when an endpoint leaves.
+        engine_process: Identifies the calling process.
         locks: The locks of endpoints.
     """
 
@@ -72,14 +72,14 @@ class EndpointService:
         self._locks = locks
 
     async def create(self, request: CreateEndpoint, caller_pid: int) -> ChosenInterface:
-        """Attach an endpoint and answer what Docker did not choose itself.
+        """Create an endpoint and return the values that Docker did not choose.
 
-        When it raises, nothing is left of the endpoint; if cleaning up failed as well, it goes on in the background.
+        After an error nothing is left of the endpoint; if the cleanup also failed, it continues in the background.
 
         Raises:
-            BadOption, Refused: The request asks for what is not possible; nothing has been tried.
-            CniError: The network's configuration does not exist, or a plugin failed: its own message.
-            KernelError: The link cannot be taken out of the staging namespace.
+            BadOption, Refused: The request is invalid or not possible; nothing has been changed.
+            CniError: The network's configuration does not exist, or a plugin failed; the text is the plugin's.
+            KernelError: The link cannot be moved out of the staging namespace.
             StateError: The record cannot be written.
         """
         async with self._locks.hold(request.endpoint_id):
@@ -91,16 +91,17 @@ class EndpointService:
             return self._attacher(record).create_reply(record)
 
     async def join(self, request: Join, caller_pid: int) -> Joined:
-        """Hand an endpoint over to a sandbox.
+        """Join an endpoint to a sandbox.
 
         Raises:
-            RecordNotFound, WrongPhase: There is no attached endpoint of that ID.
+            RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
+            StateError: The record cannot be written.
         """
         async with self._locks.hold(request.endpoint_id):
             record = self._store.get_endpoint(request.endpoint_id)
             if not record.phase.is_attached:
                 raise WrongPhase(record.id, record.phase, Phase.JOINED)
-            # behind a proxy that forks for each connection no caller lives as long as the engine
+            # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
             caller = record.caller if record.caller == self._engine_process.find(caller_pid) else None
             record = replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key, caller=caller)
             attacher = self._attacher(record)
@@ -111,9 +112,10 @@ class EndpointService:
             return answer
 
     async def oper_info(self, request: EndpointReference) -> None:
-        """Sync the sandbox of an endpoint whose link may have been placed; an error is logged.
+        """Sync the sandbox of an endpoint whose link may have been placed.
 
-        The engine asks about endpoints several times while a container starts; before 28.1 an error is fatal to it.
+        Errors are only logged: the engine sends this call several times while a container starts, and before 28.1 an
+        error makes the start fail.
         """
         try:
             await self._sandbox_sync.sync(request.endpoint_id)
@@ -121,9 +123,9 @@ class EndpointService:
             log.warning("endpoint.not_synced", error=str(exc))
 
     async def leave(self, request: EndpointReference) -> None:
-        """Take an endpoint back from its sandbox; one that was not joined, or is not known, has left already.
+        """Let an endpoint leave its sandbox; does nothing if it is not joined or does not exist.
 
-        The link is still inside when this is called; libnetwork moves it back to the host namespace afterwards.
+        The link is still in the sandbox; libnetwork moves it back to the host namespace after this call.
         """
         self._stop_working_for(request.endpoint_id)
         await self._adopt.find(request.network_id, request.endpoint_id)
@@ -134,14 +136,14 @@ class EndpointService:
                 await self._store.put_endpoint(replace(record, phase=Phase.READY))
 
     async def delete(self, request: EndpointReference) -> None:
-        """Have an endpoint torn down, whether it was joined, left or neither; an unknown one is gone already.
+        """Request the teardown of an endpoint in any phase, if it exists.
 
-        The teardown goes on in the background (docs/decisions, 13): when this returns, it is on disk that it must be
-        done. But a device of the host is waited for, unless its plugins fail: meanwhile somebody else could find it
-        there under the endpoint's name.
+        The teardown runs in the background (docs/decisions, 13); when this returns, the request is on disk. If the link
+        is a device of the host, this waits for the first attempt of the teardown, because until then the device is in
+        the host namespace under the name of the endpoint's link.
 
         Raises:
-            StateError: It is not on disk; it goes on all the same.
+            StateError: The request could not be stored; the teardown runs nevertheless.
         """
         self._stop_working_for(request.endpoint_id)
         try:
@@ -160,7 +162,7 @@ class EndpointService:
 
 
 def _refuse_other(record: EndpointRecord, request: CreateEndpoint) -> None:
-    """Refuse a CreateEndpoint whose ID is taken; a repeated one is not refused."""
+    """Refuse a CreateEndpoint whose ID exists on another network or is being torn down; a repetition is accepted."""
     if record.network_id != request.network_id:
         raise Refused(f"endpoint {record.id} exists already, on network {record.network_id}")
     if not record.phase.is_attached:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Endpoints that are their container's way to the outside, and whose network cannot publish the container's ports.
+"""Handles gateway endpoints on networks that cannot publish ports.
 
-Docker passes `-p` to whichever network of a container is the gateway at the moment. While a container starts that may
-be a network that cannot publish, until one that can has joined: libnetwork chooses by name, and joins in any order. So
-such a call is an error only if the container has no other network.
+Docker passes `-p` to the current gateway endpoint of a container. While a container starts, that may be on a network
+that cannot publish, until a network that can has joined: libnetwork chooses by name and joins in any order. So such a
+call is an error only if the container has no other network.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ __all__ = ["Unpublished"]
 log = structlog.get_logger()
 
 _PATIENCE_S: Final = 1.0
-"""How long the engine may take. While dockerd boots it does not answer, and starts containers in that time."""
+"""Time limit of the query to the engine. A booting dockerd starts containers and does not answer."""
 
 
 class Unpublished:
-    """Accepts what a network cannot publish, unless it is certain that the container has no other network.
+    """Accepts that a network cannot publish ports, unless it is certain that the container has no other network.
 
     Args:
-        store: The records; nothing is kept of an endpoint without one.
+        store: The records; reasons are dropped with the record of the endpoint.
         engine: Knows the networks of containers.
     """
 
@@ -42,11 +42,11 @@ class Unpublished:
 
     @property
     def reasons(self) -> Mapping[EndpointId, str]:
-        """Why ports are not published, by endpoint."""
+        """Endpoint → reason why its ports are not published."""
         return MappingProxyType(self._reasons)
 
     async def accept(self, request: ProgramExternalConnectivity, error: CannotPublish) -> None:
-        """Note that an endpoint publishes nothing, and let its container start.
+        """Record that an endpoint publishes nothing, and let its container start.
 
         Raises:
             CannotPublish: The given error: the endpoint's network is the container's only one.
@@ -59,11 +59,11 @@ class Unpublished:
         log.warning("endpoint.ports_not_published", error=str(error))
 
     def forget(self, endpoint_id: EndpointId) -> None:
-        """Note that an endpoint has nothing to publish any more, or has published it."""
+        """Drop the reason, because the endpoint has published its ports or has none any more."""
         self._reasons.pop(endpoint_id, None)
 
     async def _is_only_network(self, request: ProgramExternalConnectivity) -> bool:
-        """Ask the engine; no answer in time means no. Where the container starts without a need, nothing is broken."""
+        """Ask the engine whether the network is the container's only one; without an answer in time, return False."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 return await self._engine.is_only_network(request.network_id, request.endpoint_id)

@@ -104,8 +104,8 @@ class EngineNetwork:
         options = find_object(document, "Options") or {}
         pools = get_objects(find_object(document, "IPAM") or {}, "Config")
         scope = find_str(document, "Scope") or ""
-        # Of a network that is not here a swarm manager tells none. An answer for one that is here and has no such list
-        # is no whole answer: it must not be taken for a network without endpoints.
+        # A swarm manager lists no endpoints for a network of other nodes. For a local network, an answer without the
+        # list is incomplete and must not count as a network without endpoints.
         containers = get_object(document, "Containers") if scope == LOCAL else find_object(document, "Containers") or {}
         endpoints = (EngineEndpoint.from_json(get_object(containers, key)) for key in containers)
         return cls(

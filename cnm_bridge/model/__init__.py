@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the rooms share: identities, names and the attachment of an endpoint. Pure."""
+"""Shared by all rooms: the names of links and namespaces, and the typed endpoint. Pure."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""An endpoint, read from its record: names, paths, and documents that are parsed once; pure."""
+"""The typed endpoint: names, paths and documents read from its record, each parsed once; pure."""
 
 from functools import cached_property
 from pathlib import Path
@@ -14,13 +14,12 @@ __all__ = ["Endpoint"]
 
 
 class Endpoint:
-    """An endpoint's record and what is read from it.
+    """An endpoint's record with its documents parsed on first use.
 
-    Each document is parsed when it is first asked for. Keep the object no longer than the call that it serves: parsed
-    documents are several times as large as their text.
+    Keep the object no longer than one call: parsed documents are several times as large as their text.
 
     Args:
-        record: The record; it is frozen, so that what was parsed stays true.
+        record: The record. It is frozen, so a parsed document cannot become stale.
     """
 
     def __init__(self, record: EndpointRecord) -> None:
@@ -33,17 +32,17 @@ class Endpoint:
 
     @property
     def attachment_id(self) -> AttachmentId:
-        """The ID that CNI knows, as container ID."""
+        """The attachment's ID, which CNI receives as the container ID."""
         return self.record.attachment_id
 
     @property
     def host_link(self) -> str:
-        """The name of its link while that waits in the host namespace."""
+        """The name of its link in the host namespace."""
         return host_link_name(self.attachment_id)
 
     @property
     def altname(self) -> str:
-        """The alternative name of its link, in whichever namespace that is."""
+        """The alternative name of its link, in every namespace."""
         return alternative_name(self.attachment_id)
 
     @property
@@ -53,15 +52,16 @@ class Endpoint:
 
     @property
     def sandbox(self) -> Path | None:
-        """The path of its sandbox, None unless it was joined once."""
+        """The path of its sandbox, None if it has never been joined."""
         return Path(self.record.sandbox_key) if self.record.sandbox_key else None
 
     @property
     def attachment(self) -> Attachment:
-        """What CNI calls its attachment.
+        """Its CNI attachment.
 
-        The container ID is the attachment's own, not that of Docker's container: iptables chains, port mappings and ifb
-        devices are keyed on it without the link's name. Two attachments of one container would remove each other's.
+        The container ID is the attachment's own ID, not that of Docker's container: plugins name iptables chains, port
+        mappings and ifb devices after it without the ifname. Two attachments of one container would remove each
+        other's.
         """
         stored = self.record.attachment
         return Attachment(
@@ -74,7 +74,7 @@ class Endpoint:
 
     @cached_property
     def network(self) -> NetworkConfigurationList:
-        """The network configuration list, in the version in which its plugins were run."""
+        """The network configuration list that its plugins received."""
         stored = self.record.attachment
         return NetworkConfigurationList.from_document(stored.configuration).with_version(stored.cni_version)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The names that follow from an attachment's ID; pure."""
+"""Names and paths derived from an attachment's ID; pure."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 STAGING_IFNAME: Final = "eth0"
-"""The link's name while the plugins see it; keys of third-party plugins and operators' eyes expect it."""
+"""The link's name while the plugins run; third-party plugins and operators expect it."""
 
 _ALTERNATIVE_PREFIX: Final = "cni-bridge-"
 _HOST_PREFIX: Final = "cnib"
@@ -28,28 +28,28 @@ _HOST_DIGITS: Final = 11
 
 
 def host_link_name(attachment_id: AttachmentId) -> str:
-    """Return the link's name while it waits in the host namespace, e.g. `cnib0123456789a`.
+    """Return the link's name in the host namespace, e.g. `cnib0123456789a`.
 
-    Fifteen characters are the kernel's limit. Eleven hexadecimal digits of an ID that Docker draws at random: should
-    two endpoints ever agree in them, the kernel refuses the second name, and CreateEndpoint fails and cleans up: the
-    alternative name tells the links apart.
+    The kernel allows 15 characters, which leaves 11 hexadecimal digits of a random ID. If two endpoints ever have the
+    same digits, the kernel refuses the second name, and CreateEndpoint fails and cleans up. The links are still
+    distinguished by their alternative names.
     """
     return f"{_HOST_PREFIX}{attachment_id[:_HOST_DIGITS]}"
 
 
 def alternative_name(attachment_id: AttachmentId) -> str:
-    """Return the alternative name that the link keeps in whichever namespace it is: `cni-bridge-<attachment ID>`."""
+    """Return the link's alternative name, `cni-bridge-<attachment ID>`, which it keeps in every namespace."""
     return f"{_ALTERNATIVE_PREFIX}{attachment_id}"
 
 
 def attachment_of(alternative: str) -> AttachmentId | None:
-    """Return the ID of the attachment whose link has this alternative name, None if it is none of ours."""
+    """Return the ID of the attachment whose link has this alternative name, None if it is not one of ours."""
     name = alternative.removeprefix(_ALTERNATIVE_PREFIX)
     return AttachmentId(name) if name != alternative and is_attachment_id(name) else None
 
 
 def is_attachment_id(name: str) -> bool:
-    """Tell whether a name can be the ID of an attachment; `cni-bridge-uplink` is an operator's."""
+    """Return whether a name can be the ID of an attachment; an operator may use a name like `cni-bridge-uplink`."""
     return _ID.fullmatch(name) is not None
 
 

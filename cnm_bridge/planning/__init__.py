@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Decisions, without effects: what plugins receive, what Docker is answered, what a sandbox needs. Pure."""
+"""Pure decisions: the plugins' input, the replies to Docker, and what a sandbox needs. No effects, no await."""

@@ -38,10 +38,10 @@ _USUAL_PREFIXES: Final = {4: 24, 6: 64}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addressing:
-    """How requested values are passed to the plugins.
+    """The parts of the plugins' input that carry requested values.
 
     Attributes:
-        configuration: The list, changed if a value must be in a plugin's configuration.
+        configuration: The list, with the values that must be in a plugin's configuration.
         args: Additional CNI_ARGS.
         capability_args: Additional capability arguments, by capability.
     """
@@ -58,7 +58,7 @@ def plan_addresses(
     *,
     internal: bool,
 ) -> Addressing:
-    """Return how the requested addresses are passed to the plugins of a list.
+    """Return the input that passes the requested addresses to the plugins of a list.
 
     Args:
         network: The list.
@@ -106,7 +106,7 @@ def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address
 
 
 def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
-    """Return how a MAC is passed to the plugins; None if none of them accepts it: then Docker sets it on the link."""
+    """Return the input that passes a MAC to the plugins; None if none accepts it, because then Docker sets the MAC."""
     if any("mac" in plugin.capabilities for plugin in network.plugins):
         return Addressing(configuration=network, capability_args={"mac": mac})
     if any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins):
@@ -117,7 +117,7 @@ def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
 def _with_args(
     network: NetworkConfigurationList, values: JsonObject, *, only: int | None = None
 ) -> NetworkConfigurationList:
-    """Return the list with more in `args.cni` of its plugins, or of the one at index `only`."""
+    """Return the list with values added to `args.cni` of all its plugins, or only of the one at index `only`."""
     documents = []
     for index, plugin in enumerate(network.plugins):
         document = dict(plugin.document)
@@ -129,7 +129,7 @@ def _with_args(
 
 
 def with_labels(network: NetworkConfigurationList, labels: Sequence[tuple[str, str]]) -> NetworkConfigurationList:
-    """Return the list with more in `args.cni.labels` of its plugins; a label with the same key is replaced."""
+    """Return the list with labels added to `args.cni.labels` of its plugins; a label with the same key is replaced."""
     values = [{"key": key, "value": value} for key, value in labels]
     given = dict(labels)
     for index, plugin in enumerate(network.plugins):

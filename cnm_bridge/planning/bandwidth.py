@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Rates and bursts as a user writes them, and as the capability `bandwidth` wants them (bits per second, bits); pure.
+"""Converts the user's rates and bursts to the capability `bandwidth` (bits per second, bits); pure.
 
 Source: CNI CONVENTIONS "bandwidth"; the limits are those of the plugin `bandwidth`.
 """
@@ -20,7 +20,7 @@ _DIRECTIONS: Final = ("ingress", "egress")
 BANDWIDTH_OPTIONS: Final = frozenset(f"{_OPTION}{way}-{what}" for way in _DIRECTIONS for what in ("rate", "burst"))
 
 _VALUE: Final = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,9})?)([kmgt]i?)?(?:bit)?", re.IGNORECASE)
-"""In any case: `docker run --network name=N,driver-opt=…` makes lower case of all it is given (20.10)."""
+"""Case-insensitive, because `docker run --network name=N,driver-opt=…` converts options to lower case."""
 _FACTORS: Final = {
     letter + binary: base**power
     for binary, base in (("", 1000), ("i", 1024))
@@ -28,26 +28,26 @@ _FACTORS: Final = {
 }
 
 _BURST_S: Final = 0.1
-"""How much of the rate may pass at once unless the user says."""
+"""The default burst, in seconds of the rate."""
 _SMALLEST_BURST: Final = 8 * (64 << 10)
-"""The kernel hands over packets of up to 64 KiB at once; one that is larger than the burst never passes."""
+"""The kernel passes packets of up to 64 KiB; a packet larger than the burst is always dropped."""
 _LARGEST_RATE: Final = (1 << 63) - 1
-"""Plugins hold a rate in 64 bits, older ones with a sign."""
+"""Plugins store a rate in 64 bits, older ones in a signed number."""
 _LARGEST_BURST: Final = 8 * ((1 << 32) - 1)
-"""The plugin holds a burst in bytes, in 32 bits."""
+"""The plugin stores a burst in bytes, in 32 bits."""
 
 
 def bandwidth_args(options: Mapping[str, str]) -> JsonObject:
     """Return the value of the capability `bandwidth`, e.g. `{"ingressRate": 1000000, "ingressBurst": 524288}`.
 
     Args:
-        options: The options; those that are not about bandwidth are not looked at.
+        options: All options; those that are not about bandwidth are ignored.
 
     Returns:
-        Both keys of a direction or none of it; empty if nothing is asked for.
+        Rate and burst of each requested direction; empty if none is requested.
 
     Raises:
-        BadOption: A value is none, or a burst has no rate.
+        BadOption: A value is invalid, or a burst has no rate.
     """
     found: dict[str, int] = {}
     for way in _DIRECTIONS:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Docker's own options, `com.docker.network.*`: honoured here, left to Docker, or refused; pure.
+"""Docker's own options, `com.docker.network.*`: implemented here, left to Docker, or refused; pure.
 
-None is silently dropped: docs/configuration.md has the table. The names are those of moby
+None is ignored silently; docs/configuration.md has the table. Source of the names: moby
 `daemon/libnetwork/netlabel/labels.go`.
 """
 
@@ -26,7 +26,7 @@ __all__ = [
 _DOCKERS_NAMES: Final = "com.docker.network."
 
 SYSCTLS: Final = "com.docker.network.endpoint.sysctls"
-"""Settings of the link, which libnetwork applies from Engine 27 on, and this driver everywhere."""
+"""Sysctls of the link. libnetwork applies them from Engine 27 on, this driver on all engines."""
 
 _ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
 _ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
@@ -34,7 +34,7 @@ _ANNOUNCEMENTS: Final = frozenset(
     {"com.docker.network.advertise_addr_nmsgs", "com.docker.network.advertise_addr_ms"},
 )
 NETWORK_OPTIONS: Final = frozenset({_ENABLE_IPV4, _ENABLE_IPV6, *_ANNOUNCEMENTS})
-"""Options of networks that Docker itself reads, of whichever driver the network is."""
+"""Options that Docker itself reads for networks of any driver."""
 
 _WAYS: Final[Mapping[str, str]] = {
     "com.docker.network.endpoint.ifname": (
@@ -45,7 +45,7 @@ _WAYS: Final[Mapping[str, str]] = {
     "com.docker.network.driver.mtu": 'the plugins set the MTU; write "mtu" into the CNI configuration',
     "com.docker.network.internal": "give --internal instead",
 }
-"""What to do instead, by option."""
+"""Option → what to do instead."""
 _BRIDGES_OWN: Final = ("com.docker.network.bridge.", "com.docker.network.host_ipv")
 _FOR_BRIDGE: Final = (
     "is for networks of Docker's own driver bridge; what this network does is up to its CNI configuration"
@@ -55,20 +55,20 @@ _BOOLEANS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
-"""As Go's `strconv.ParseBool`."""
+"""The values that Go's `strconv.ParseBool` accepts."""
 
 _SYSCTL: Final = re.compile(r"(net\.(?:ipv4|ipv6)\.(?:conf|neigh))\.ifname\.([a-z0-9_]+)=([^\n]*)", re.IGNORECASE)
-"""`ifname` in lower case: `docker run --network name=N,driver-opt=…` of 20.10 makes lower case of all."""
+"""Case-insensitive, because `docker run --network name=N,driver-opt=…` of 20.10 converts options to lower case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSetting:
-    """A setting of the container's link.
+    """A sysctl of the container's link.
 
     Attributes:
         family: Its directory below /proc/sys, e.g. `net/ipv4/conf`.
         name: Its name, e.g. `log_martians`.
-        value: What it is to be.
+        value: The value to set.
     """
 
     family: str
@@ -84,10 +84,10 @@ class LinkSetting:
 
 
 def refuse_docker_option(option: str) -> None:
-    """Refuse an option that is Docker's and has no effect on networks of this driver; return if none is known to be so.
+    """Refuse an option of Docker's that is known to have no effect on networks of this driver.
 
     Raises:
-        BadOption: It says what to do instead.
+        BadOption: It has no effect; the text says what to do instead.
     """
     way = _WAYS.get(option) or (_FOR_BRIDGE if option.startswith(_BRIDGES_OWN) else None)
     if way is not None:
@@ -97,8 +97,8 @@ def refuse_docker_option(option: str) -> None:
 def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return an endpoint's options without Docker's options that this version does not know, and the latter's names.
 
-    Docker sends what it has to say among the user's options. What a newer engine says must not keep containers from
-    starting, so these are for the log.
+    Docker sends its own values among the user's options. Those of a newer engine must not keep containers from
+    starting, so the caller logs them.
     """
     known = {SYSCTLS, *_WAYS}
     unknown = tuple(
@@ -110,15 +110,15 @@ def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str
 
 
 def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) -> None:
-    """Refuse options of a network that its engine has not read, being too old.
+    """Refuse options of a network that its engine ignores because it is too old.
 
     Args:
-        options: What the user gave with `-o`, and what the engine's `default-network-opts` has.
-        ipv4: Whether the engine gives the network IPv4 addresses; None if it does not say, as before 28.
-        ipv6: Whether it gives IPv6 addresses.
+        options: The user's `-o` options and the engine's `default-network-opts`.
+        ipv4: Whether IPv4 is enabled in Docker's IPAM; None before Engine 28, which does not send it.
+        ipv6: Whether IPv6 is enabled in Docker's IPAM.
 
     Raises:
-        BadOption: The engine did not do what an option says, or its value cannot be.
+        BadOption: The engine has ignored an option, or its value is invalid.
     """
     flags = {}
     for option in (_ENABLE_IPV4, _ENABLE_IPV6):
@@ -126,7 +126,7 @@ def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) 
             if options[option] not in _BOOLEANS:
                 raise BadOption(option, f"{options[option]!r} is neither true nor false")
             flags[option] = _BOOLEANS[options[option]]
-    if ipv4 is not None:  # what differs from the options then was decided by --ipv4 and --ipv6, which come first
+    if ipv4 is not None:  # Engine 28 reads them; a different value comes from --ipv4 or --ipv6, which take precedence
         return
     if not flags.get(_ENABLE_IPV4, True):
         raise BadOption(
@@ -140,10 +140,10 @@ def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) 
 
 
 def parse_sysctls(text: str) -> tuple[LinkSetting, ...]:
-    """Return settings of the link, e.g. of `net.ipv4.conf.IFNAME.log_martians=1,net.ipv4.neigh.IFNAME.app_solicit=3`.
+    """Parse settings such as `net.ipv4.conf.IFNAME.log_martians=1,net.ipv4.neigh.IFNAME.app_solicit=3`.
 
     Raises:
-        BadOption: One is not of that form.
+        BadOption: A setting does not have that form.
     """
     found = []
     for part in map(str.strip, text.split(",")):

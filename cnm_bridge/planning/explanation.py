@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Explains what would be done for an endpoint, without doing it; pure."""
+"""Explains what would be done for an endpoint, for `cni-bridge explain`; pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,20 +17,20 @@ __all__ = ["Explanation", "explain", "preview_sandbox"]
 
 _OURS: Final = "CNI_"
 _SHORT: Final = 100
-"""Characters that a value may have to be on one line."""
+"""The longest JSON value that is printed on one line, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What would be done for an endpoint.
+    """The explanation of a plan.
 
     Attributes:
-        plan: What was planned.
-        requests: What the plugins would be given at ADD, in their order.
-        paths: Their executables.
-        sandbox_sync: What would have to be done in the sandbox after Docker has put the link there, in words.
-        docker_network: Name of the Docker network, None where it is about a configuration alone.
-        warnings: What had to be guessed about the plugins.
+        plan: The plan.
+        requests: The plugins' requests for ADD, in the order of the list.
+        paths: Plugin → its executable.
+        sandbox_sync: What would be synced after Docker has moved the link into the sandbox, in words.
+        docker_network: Name of the Docker network; None if a CNI configuration is explained.
+        warnings: Assumptions about the plugins.
     """
 
     plan: Plan
@@ -41,7 +41,7 @@ class Explanation:
     warnings: tuple[str, ...] = ()
 
     def render_json(self) -> JsonObject:
-        """Return it as JSON; what plugins are given is whole, but for `prevResult`."""
+        """Return the explanation as JSON, with the complete requests except `prevResult`."""
         configuration = self.plan.configuration
         return {
             "dockerNetwork": self.docker_network,
@@ -66,7 +66,7 @@ class Explanation:
         }
 
     def render_text(self) -> str:
-        """Return it for a reader."""
+        """Return the explanation as text."""
         configuration = self.plan.configuration
         lines = [
             f"configuration  {configuration.name} ({configuration.source})",
@@ -106,7 +106,7 @@ def explain(
     docker_network: str | None = None,
     warnings: Sequence[str] = (),
 ) -> Explanation:
-    """Return the explanation of a plan whose list is in the version that its plugins speak."""
+    """Return the explanation of a plan whose list has a version that its plugins support."""
     return Explanation(
         plan=plan,
         requests=tuple(requests),
@@ -118,7 +118,7 @@ def explain(
 
 
 def preview_sandbox(plan: Plan) -> tuple[str, ...]:
-    """Describe what Join cannot pass to Docker, as far as the list shows it; a plugin may do more when it runs."""
+    """Describe what has to be synced into the sandbox, as far as the list shows it; plugins may do more."""
     found: list[str] = []
     for plugin in plan.configuration.plugins:
         with suppress(JsonError):  # whether to refuse malformed values is up to the plugin
@@ -144,12 +144,12 @@ def _foresee_plugin(plugin: PluginConfiguration) -> Iterator[str]:
 
 
 def _environment(request: Request) -> dict[str, str]:
-    """Return CNI's own variables; the rest is the daemon's environment."""
+    """Return the environment variables of CNI; plugins also inherit the daemon's environment."""
     return {name: value for name, value in request.environment.items() if name.startswith(_OURS)}
 
 
 def _indented(value: JsonValue) -> list[str]:
-    """Return JSON in lines: short values in one, long ones opened."""
+    """Return JSON as indented lines, with short values on one line."""
     text = render_json(value).decode()
     if len(text) <= _SHORT or not isinstance(value, dict):
         return [text]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The answers about a link, with which Docker makes the sandbox like the plugins' staging namespace; pure.
+"""Builds the replies to CreateEndpoint and Join, from which libnetwork recreates the staging namespace; pure.
 
 A link that moves keeps its MAC and MTU and loses addresses and routes. libnetwork programs in the sandbox: one address
-of each family (the kernel adds the route of its prefix), connected routes, routes with a next hop, and of one endpoint
-of the sandbox the default routes, in this order (moby `osl/interface_linux.go`, `osl/route_linux.go`).
+of each family (the kernel adds the route of its prefix), connected routes, routes with a next hop, and, for the gateway
+endpoint, the default routes, in this order (moby `osl/interface_linux.go`, `osl/route_linux.go`).
 
-The answers come from the snapshot, not from the plugins' result: `ptp`, for example, reports an address with a prefix
+The replies come from the snapshot, not from the plugins' result: `ptp`, for example, reports an address with a prefix
 and then removes the prefix's route from the kernel.
 """
 
@@ -68,14 +68,14 @@ IPV6_LINK_LOCAL: Final = IPv6Network("fe80::/64")
 _IPV6_PREFIX_METRIC: Final = 256  # the kernel's for the route of an address's prefix
 
 _WITHOUT_OWN_MAC: Final = frozenset({"ipvlan"})
-"""Kinds that share their parent's MAC; libnetwork's attempt to set it would fail."""
+"""Kinds of links that share their parent's MAC; libnetwork's attempt to set it would fail."""
 
 
 def choose_interface(snapshot: Snapshot, requested: RequestedInterface) -> ChosenInterface:
-    """Return the answer to CreateEndpoint: the plugins' values for those that Docker has not chosen.
+    """Return the reply to CreateEndpoint: the plugins' values for everything that Docker has not chosen.
 
-    It always has an IPv6 address if there is one: since 26.0.2 libnetwork disables IPv6 on an interface without a known
-    IPv6 address.
+    The reply has an IPv6 address if the link has any, because libnetwork, since 26.0.2, disables IPv6 on an interface
+    without a known IPv6 address.
     """
     link = snapshot.link
     settable = not link.noarp and link.kind not in _WITHOUT_OWN_MAC
@@ -87,13 +87,13 @@ def choose_interface(snapshot: Snapshot, requested: RequestedInterface) -> Chose
 
 
 def describe_join(snapshot: Snapshot, link: str, *, prefix: str, internal: bool) -> Joined:
-    """Return the answer to Join.
+    """Return the reply to Join.
 
     Args:
         snapshot: The state that the plugins created.
         link: Name of the link in the host namespace.
-        prefix: The prefix of its name in the sandbox.
-        internal: Whether the network is internal: then default routes are left out.
+        prefix: The prefix of the link's name in the sandbox.
+        internal: Whether the network is internal; if so, default routes are left out.
     """
     implied = _implied(snapshot)
     routes = chosen_routes(snapshot, internal=internal)
@@ -117,7 +117,7 @@ def describe_join(snapshot: Snapshot, link: str, *, prefix: str, internal: bool)
 def given_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
     """Return the addresses that plugins assigned, in order, with deprecated ones last."""
     given = [a for a in snapshot.addresses if a.scope != SCOPE_LINK and a.is_permanent]
-    # The kernel lists IPv4 addresses as they were added, and IPv6 addresses the other way round.
+    # The kernel lists IPv4 addresses in the order in which they were added, IPv6 addresses in reverse.
     ipv4 = [a for a in given if isinstance(a.address, IPv4Interface)]
     ipv6 = reversed([a for a in given if isinstance(a.address, IPv6Interface)])
     return tuple(a.address for a in sorted((*ipv4, *ipv6), key=lambda a: (a.address.version, a.is_deprecated)))
@@ -144,8 +144,8 @@ def known_addresses(endpoint: Endpoint) -> tuple[IpInterface, ...]:
 def _address(snapshot: Snapshot, family: type[A]) -> A | None:
     """Return the first address of a family, as the sandbox must have it.
 
-    If the plugins removed the route of its prefix, the prefix becomes that of a single host; otherwise the kernel would
-    add that route again.
+    If the plugins removed the route of its prefix, it is returned with a host prefix (/32 or /128); otherwise the
+    kernel would add that route again.
     """
     address = next((a for a in given_addresses(snapshot) if isinstance(a, family)), None)
     if address is None:
@@ -155,7 +155,7 @@ def _address(snapshot: Snapshot, family: type[A]) -> A | None:
 
 
 def told_addresses(snapshot: Snapshot) -> tuple[IpInterface, ...]:
-    """Return the addresses in the answer to CreateEndpoint, at most one per family."""
+    """Return the addresses in the reply to CreateEndpoint, at most one per family."""
     chosen = (_address(snapshot, IPv4Interface), _address(snapshot, IPv6Interface))
     return tuple(address for address in chosen if address is not None)
 
@@ -178,7 +178,7 @@ def _expressible(snapshot: Snapshot) -> tuple[Route, ...]:
 
 
 def chosen_routes(snapshot: Snapshot, *, internal: bool) -> tuple[Route, ...]:
-    """Return the routes in the answer to Join, including default routes: the preferred one to each destination.
+    """Return the routes in the reply to Join, including default routes: the preferred one to each destination.
 
     libnetwork adds each route exclusively: a second one to a destination, including that of an address's prefix, makes
     the start of the container fail. So does a next hop that is not reachable. For the next hop of a default route Join
@@ -235,7 +235,7 @@ def further_addresses(snapshot: Snapshot) -> tuple[Address, ...]:
         for address in snapshot.addresses
         if address.is_permanent and address.address.ip not in sent and not _is_automatic(address, snapshot)
     ]
-    # the kernel lists IPv6 addresses the latest first
+    # the kernel lists the latest IPv6 address first
     ipv6 = [address for address in given if isinstance(address.address, IPv6Interface)]
     return (*(address for address in given if address not in ipv6), *reversed(ipv6))
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The options of `docker network create -o` and of `driver-opt`, which are the same; the latter override; pure."""
+"""Parses the options of `docker network create -o` and of an endpoint's `driver-opt`, which are the same; pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from spec import JsonError, JsonObject, JsonValue, parse_json
 __all__ = ["CONFIGURATION", "OPTIONS", "OPTION_FAMILIES", "Options", "WantedAddress", "merge_options", "parse_options"]
 
 WantedAddress = IPv4Address | IPv6Address
-"""An address that is wanted; an `ip_interface` if the length of its prefix is wanted as well."""
+"""A requested address; an `ip_interface` if its prefix length is requested as well."""
 
 CONFIGURATION: Final = "cni.network"
 _IPS: Final = "cni.ips"
@@ -34,9 +34,9 @@ _LABELS: Final = "cni.labels."
 _CAPABILITY: Final = "cni.capability."
 
 OPTIONS: Final = frozenset({CONFIGURATION, _IPS, _IFNAME_PREFIX, *BANDWIDTH_OPTIONS})
-"""The options whose names are fixed."""
+"""The options with fixed names."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
-"""The options whose names end in the user's own word: their beginnings, and how to write of them."""
+"""The options whose names end in the user's own word: prefix → how to show them in an error."""
 
 _OWN_WAY: Final[Mapping[str, str]] = {
     "portmappings": "publish ports with -p",
@@ -44,10 +44,10 @@ _OWN_WAY: Final[Mapping[str, str]] = {
     "ips": "use cni.ips",
     "mac": "use --mac-address",
 }
-"""Capabilities, in lower case, that have options of their own, which are checked better."""
+"""Capabilities, in lower case, with their own options, whose values are checked."""
 
 _SHOWN: Final = 60
-"""Characters of a value that an error repeats."""
+"""The number of characters of a value that an error shows."""
 _IGNORE_UNKNOWN: Final = "IgnoreUnknown"
 _KNOWN_ARGS: Final = {
     key.lower(): key
@@ -56,13 +56,13 @@ _KNOWN_ARGS: Final = {
         *("IP", "MAC", "GATEWAY", _IGNORE_UNKNOWN),
     )
 }
-"""Arguments that plugins read, by their names in lower case: those of Kubernetes, and of CNI's CONVENTIONS.md."""
+"""Lower case → spelling of the arguments that plugins read: those of Kubernetes and of CNI CONVENTIONS."""
 _SLASH: Final = "/"
 _ALL: Final = IPv4Address("255.255.255.255")
 _SMALLEST: Final = 31
 _DEFAULT_PREFIX: Final = "eth"
 _PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
-"""Two digits must have room in the kernel's fifteen bytes, and be the only ones at the end."""
+"""Docker appends up to two digits; a link name has at most 15 bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 def _family(options: Mapping[str, str], family: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the options of a family: the whole name, the user's part of it, the value."""
+    """Yield the options of a family: the complete name, the user's part of it, the value."""
     for option, value in sorted(options.items()):
         if option.startswith(family):
             yield option, option.removeprefix(family), value
@@ -178,7 +178,7 @@ def _without_prefix(address: WantedAddress) -> WantedAddress:
 
 
 def _why_of_no_link(address: WantedAddress) -> str | None:
-    """Return why a link cannot have an address; None if it can."""
+    """Return the reason why a link cannot have an address, None if it can."""
     alone = _without_prefix(address)
     if isinstance(alone, IPv6Address):
         if alone.scope_id is not None:
@@ -198,7 +198,7 @@ def _why_of_no_link(address: WantedAddress) -> str | None:
 
 
 def _ends(network: IPv4Network) -> tuple[IPv4Address, ...]:
-    """Return the addresses that no host can have; the smallest networks have none (RFC 3021)."""
+    """Return the network and broadcast address; /31 and /32 networks have none (RFC 3021)."""
     return (network.network_address, network.broadcast_address) if network.prefixlen < _SMALLEST else ()
 
 

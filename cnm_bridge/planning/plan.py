@@ -25,7 +25,7 @@ from state import PoolRecord, RequestedInterface
 __all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_sysctls"]
 
 _MULTICAST: Final = 1
-"""The bit of a MAC's first byte that makes it a group's."""
+"""The multicast bit in the first byte of a MAC."""
 
 _WHO_HELPS: Final[Mapping[str, str]] = {
     "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
@@ -78,7 +78,7 @@ def plan_attachment(
         options: The network's options, overridden by the endpoint's.
         requested: The values that Docker chose; empty for a network without endpoints.
         pools: The pools of Docker's IPAM.
-        internal: Whether the network is internal: then it has no gateway.
+        internal: Whether the network is internal; if so, it has no gateway.
 
     Raises:
         Refused: The list cannot do what is requested, and the text says which plugin can; or the list is malformed.
@@ -116,7 +116,7 @@ def _plan(
         configuration = with_labels(configuration, options.labels)
     return Plan(
         configuration=configuration,
-        # Without it, plugins of the CNI project fail ADD and, worse, DEL at any key that they do not know.
+        # Without it, plugins of the CNI project fail ADD and DEL if there is a key that they do not know.
         args=(("IgnoreUnknown", "1"), *args.items()) if args else (),
         capability_args=capability_args,
         addresses=wanted,
@@ -128,7 +128,7 @@ def _plan(
 
 
 def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:
-    """Return the plugins' snapshot with the settings of the endpoint's options, which override theirs."""
+    """Return the plugins' snapshot with the sysctls of the endpoint's options, which override those of the plugins."""
     settings = {sysctl.name: sysctl.value for sysctl in snapshot.sysctls}
     settings |= {wanted.path(snapshot.link.name): wanted.value for wanted in plan.sysctls}
     return replace(snapshot, sysctls=tuple(Sysctl(name=name, value=value) for name, value in settings.items()))

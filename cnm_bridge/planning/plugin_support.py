@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins whose work cannot leave the staging namespace, or loses a part on the way; pure."""
+"""Knows plugins whose changes cannot be moved out of the staging namespace, and refuses them; pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -29,7 +29,7 @@ _KNOWN: Final = frozenset(
 those in the configuration of `tuning`."""
 
 _KNOWN_IPAM: Final = frozenset({None, "dhcp", "host-local", "static"})
-"""IPAM plugins known to change nothing there."""
+"""IPAM plugins known to change nothing in that namespace."""
 
 _SETTINGS_OF_KNOWN: Final = tuple(
     f"net/{setting}"
@@ -46,7 +46,7 @@ def refuse_unsuitable(network: NetworkConfigurationList) -> None:
     """Refuse a list with a plugin that cannot work.
 
     Raises:
-        Refused: The plugin, and why.
+        Refused: The text names the plugin and the reason.
     """
     for plugin in network.plugins:
         for name in (plugin.type, plugin.ipam_type):
@@ -55,7 +55,7 @@ def refuse_unsuitable(network: NetworkConfigurationList) -> None:
 
 
 def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observation:
-    """Return what to capture besides links, addresses, routes and the like: everything, if a plugin is unknown."""
+    """Return what to capture besides links, addresses and routes: everything if a plugin is unknown."""
     tuned = tuple(sorted({setting for plugin in network.plugins for setting in _tuned(plugin, ifname)}))
     if not all(plugin.type in _KNOWN and plugin.ipam_type in _KNOWN_IPAM for plugin in network.plugins):
         return Observation(settings=None, stated=tuned, thorough=True)
@@ -63,7 +63,7 @@ def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observ
 
 
 def has_device(record: EndpointRecord) -> bool:
-    """Return whether the link of an endpoint is the host's own, which its plugins give back."""
+    """Return whether the link of an endpoint is a device of the host, which DEL returns to the host."""
     endpoint = Endpoint(record)
     if any(plugin.type == "host-device" for plugin in endpoint.network.plugins):
         return True
@@ -71,10 +71,10 @@ def has_device(record: EndpointRecord) -> bool:
 
 
 def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable) -> str:
-    """Return, for the user, what cannot be carried into the container, and which plugin may have made it.
+    """Return an error text that says what cannot be moved into the container and which plugin may have made it.
 
-    Of all plugins of a list one sees only the outcome; those that are known to make no such thing are not named where
-    there are others.
+    Only the outcome of all plugins is visible. Plugins that are known not to do this are named only if there are no
+    others.
     """
     names = [plugin.type for plugin in network.plugins]
     unknown = [
@@ -100,5 +100,5 @@ def _tuned(plugin: PluginConfiguration, ifname: str) -> Iterator[str]:
         for key in path:
             place = place.get(key) if isinstance(place, Mapping) else None
         for name in place if isinstance(place, Mapping) else ():
-            # a link's name may have dots in it, but this one has not
+            # a link's name may contain dots, but ours does not
             yield name.replace(".", "/").replace("/IFNAME/", f"/{ifname}/")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Docker's own IPAM beside the plugins': both must mean the same subnet and the same gateway; pure."""
+"""Checks that Docker's IPAM and the plugins' IPAM have the same subnet and gateway; pure."""
 
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -19,11 +19,11 @@ _HOST_LOCAL: Final = "host-local"
 def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> None:
     """Refuse pools that the list's IPAM plugin does not have.
 
-    Only two plugins can be checked: `host-local` by its ranges, and `static`, which accepts any address. Others receive
-    the address, and their result is checked.
+    Only two plugins can be checked: `host-local` by its ranges, and `static`, which accepts any address. For others,
+    the result of ADD is checked.
 
     Raises:
-        Refused: A pool, or its gateway, is not the list's.
+        Refused: A pool or its gateway differs from the list's.
     """
     ipam = next((find_object(p.document, "ipam") or {} for p in network.plugins if p.ipam_type), None)
     if not pools or ipam is None or ipam.get("type") != _HOST_LOCAL:
@@ -46,7 +46,7 @@ def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRe
 
 
 def _subnets(ipam: JsonObject) -> dict[IPv4Network | IPv6Network, IPv4Address | IPv6Address]:
-    """Return host-local's subnets with their gateways, of which the first address is the default."""
+    """Return the subnets of host-local with their gateways; the default gateway is the first address."""
     ranges = [ipam] if find_str(ipam, "subnet") else []
     for item in get_list(ipam, "ranges"):
         ranges += get_objects({"ranges": item}, "ranges")
@@ -56,6 +56,6 @@ def _subnets(ipam: JsonObject) -> dict[IPv4Network | IPv6Network, IPv4Address | 
             subnet = ip_network(find_str(item, "subnet") or "", strict=False)
             gateway = find_str(item, "gateway")
             found[subnet] = ip_address(gateway) if gateway else subnet.network_address + 1
-        except ValueError:  # the plugin's to complain about
+        except ValueError:  # the plugin reports it
             continue
     return found

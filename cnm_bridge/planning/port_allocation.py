@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which ports of the host a container gets: those it asks for, those it had before, or any that are free."""
+"""Chooses ports of the host for a container: requested ones, those it had before, or any free ones."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
@@ -13,7 +13,7 @@ from cnm_bridge.wire import PortRequest
 __all__ = ["choose_ports"]
 
 _TRIES: Final = 64
-"""How many free ports the kernel is asked for that turn out to be others'."""
+"""Number of free ports that the kernel is asked for, in case they belong to other endpoints."""
 
 
 async def choose_ports(
@@ -22,16 +22,16 @@ async def choose_ports(
     find_owner: Callable[[PortMapping], str | None],
     free: FreePorts,
 ) -> AsyncIterator[PortMapping]:
-    """Yield a port of the host for each request. Other tasks run in between, so each is to be claimed at once.
+    """Yield a port of the host for each request. Other tasks run in between, so claim each port immediately.
 
     Args:
-        requests: What is to be published.
-        earlier: What was chosen for the same endpoint before; it is chosen again where that is possible.
-        find_owner: Returns whose a port is already, in words.
-        free: The ports of programs.
+        requests: The ports to publish.
+        earlier: The endpoint's earlier ports, which are chosen again if possible.
+        find_owner: Returns the owner of a port in words, None if it has none.
+        free: Checks the ports of programs.
 
     Raises:
-        Refused: A port belongs to another endpoint or to a program, or none is free; or the protocol has no ports.
+        Refused: A port belongs to another endpoint or to a program, no port is free, or the protocol has no ports.
     """
     choice = _Choice(earlier, find_owner, free)
     for request in dict.fromkeys(requests):
@@ -39,7 +39,7 @@ async def choose_ports(
 
 
 class _Choice:
-    """One choice of several ports, no two the same."""
+    """The choice of different ports for one endpoint."""
 
     def __init__(
         self, earlier: Iterable[PortMapping], find_owner: Callable[[PortMapping], str | None], free: FreePorts
@@ -56,7 +56,7 @@ class _Choice:
         """Return the port for a request.
 
         Raises:
-            Refused: There is none.
+            Refused: No port is available.
         """
         protocol = PROTOCOLS.get(request.protocol)
         if protocol is None:
@@ -95,7 +95,7 @@ class _Choice:
         raise Refused(f"no port of the host is free for {request.container_port}/{protocol}: {chosen}")
 
     async def _first_free(self, candidates: Iterable[PortMapping]) -> PortMapping | str:
-        """Return the first port that can be had, or why the last one cannot."""
+        """Return the first available port, or the reason why the last one is not available."""
         last = ""
         for candidate in candidates:
             await self._time_slice.pause()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which endpoint has which port of the host, found by the port; pure.
+"""An index of the host's ports that endpoints have claimed; pure.
 
-Ten thousand ports of one container are not unusual (SIP, TURN): no question looks at them all.
+Ten thousand ports of one container are not unusual (SIP, TURN), so no lookup iterates over all of them.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,14 +15,14 @@ __all__ = ["PortClaims"]
 
 
 class PortClaims:
-    """The ports of endpoints. Two endpoints may claim the same port; who asks decides whether they may have it."""
+    """The ports of endpoints. Two endpoints may claim the same port; the caller decides whether that is allowed."""
 
     def __init__(self) -> None:
         self._by_endpoint: dict[EndpointId, dict[PortMapping, None]] = {}
         self._by_port: dict[tuple[str, int], list[tuple[EndpointId, PortMapping]]] = {}
 
     def of(self, endpoint_id: EndpointId) -> Collection[PortMapping]:
-        """Return what an endpoint has, in the order in which it was claimed."""
+        """Return the ports of an endpoint, in the order in which they were claimed."""
         return self._by_endpoint.get(endpoint_id, {}).keys()
 
     def add(self, endpoint_id: EndpointId, mapping: PortMapping) -> None:
@@ -33,7 +33,7 @@ class PortClaims:
             self._by_port.setdefault((mapping.protocol, mapping.host_port), []).append((endpoint_id, mapping))
 
     def discard(self, endpoint_id: EndpointId, mapping: PortMapping) -> None:
-        """Take a port from an endpoint, if it has it."""
+        """Remove a port of an endpoint, if it has that port."""
         own = self._by_endpoint.get(endpoint_id, {})
         if mapping in own:
             del own[mapping]
@@ -42,18 +42,18 @@ class PortClaims:
             self._by_endpoint.pop(endpoint_id, None)
 
     def release(self, endpoint_id: EndpointId) -> None:
-        """Take all ports from an endpoint."""
+        """Remove all ports of an endpoint."""
         for mapping in self._by_endpoint.pop(endpoint_id, {}):
             self._leave(endpoint_id, mapping)
 
     def find_overlapping(self, mapping: PortMapping) -> Iterator[EndpointId]:
-        """Yield the endpoints that have a port which a packet for `mapping` could be for as well."""
+        """Yield the endpoints with a port that could receive the same packets as `mapping`."""
         for endpoint_id, claimed in self._by_port.get((mapping.protocol, mapping.host_port), ()):
             if mapping.overlaps(claimed):
                 yield endpoint_id
 
     def find_serving(self, request: PortRequest, port: int) -> Iterator[EndpointId]:
-        """Yield the endpoints that have one of the ports that a request would take: `port`, of its range."""
+        """Yield the endpoints that have `port`, one of the range of a request, on an address of the request."""
         protocol = PROTOCOLS.get(request.protocol)
         for endpoint_id, claimed in self._by_port.get((protocol, port), ()) if protocol else ():
             if claimed.may_serve(request):

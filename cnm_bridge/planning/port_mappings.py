@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports of the host that lead into containers; pure.
+"""Port mappings from the host to containers; pure.
 
 A mapping is an element of the value of the capability `portMappings`, e.g.
 `[{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}]` (CNI CONVENTIONS).
@@ -29,28 +29,28 @@ __all__ = [
 CAPABILITY: Final = "portMappings"
 
 PROTOCOLS: Final = {6: "tcp", 17: "udp", 132: "sctp"}
-"""The names of the IP protocols that have ports, by number."""
+"""IP protocol number → name, for the protocols that have ports."""
 
 
 class FreePorts(Protocol):
-    """Tells of ports that programs of the host have."""
+    """Checks the ports that programs of the host use."""
 
     def find_obstacle(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> str | None:
-        """Return why a program could not have a port, None if it could."""
+        """Return the reason why a program could not bind a port, None if it could."""
 
     def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
-        """Return a port that is free; raise `OSError` if there is none."""
+        """Return a free port; raise `OSError` if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortMapping:
-    """A port of the host that leads into a container.
+    """A port of the host that is forwarded to a container.
 
     Attributes:
         protocol: `tcp`, `udp` or `sctp`.
-        host_ip: The host's address, None for all.
-        host_port: The port there.
-        container_port: The port inside.
+        host_ip: The address of the host, None for all addresses.
+        host_port: The port on the host.
+        container_port: The port in the container.
     """
 
     protocol: str
@@ -60,7 +60,7 @@ class PortMapping:
 
     @classmethod
     def from_json(cls, document: JsonObject) -> Self:
-        """Read the capability's form."""
+        """Read the JSON form of the capability."""
         host_ip = find_str(document, "hostIP")
         return cls(
             protocol=get_str(document, "protocol"),
@@ -70,7 +70,7 @@ class PortMapping:
         )
 
     def to_json(self) -> JsonObject:
-        """Return the capability's form."""
+        """Return the JSON form of the capability."""
         return {
             "hostPort": self.host_port,
             "containerPort": self.container_port,
@@ -79,17 +79,17 @@ class PortMapping:
         }
 
     def __str__(self) -> str:
-        """Give Docker's form, e.g. `127.0.0.1:8080->80/tcp`."""
+        """Return Docker's notation, e.g. `127.0.0.1:8080->80/tcp`."""
         return f"{place_of(self.host_ip, self.host_port)}->{self.container_port}/{self.protocol}"
 
     def overlaps(self, other: "PortMapping") -> bool:
-        """Return whether a packet could be for both."""
+        """Return whether a packet could match both mappings."""
         return (self.protocol, self.host_port) == (other.protocol, other.host_port) and _meet(
             self.host_ip, other.host_ip
         )
 
     def may_serve(self, request: PortRequest) -> bool:
-        """Return whether it is on one of the ports that a request names."""
+        """Return whether this mapping uses one of the ports of a request."""
         return (
             self.protocol == PROTOCOLS.get(request.protocol)
             and request.host_port <= self.host_port <= request.host_port_end
@@ -98,20 +98,20 @@ class PortMapping:
 
 
 def parse_mappings(capability_args: JsonObject) -> Iterator[PortMapping]:
-    """Yield the ports that capability arguments have."""
+    """Yield the port mappings in capability arguments."""
     for item in get_list(capability_args, CAPABILITY):
         yield PortMapping.from_json(as_object(item, CAPABILITY))
 
 
 def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[IpInterface]) -> None:
-    """Refuse to publish at an address of the host what has no address of its family inside: no rule leads there.
+    """Refuse to publish on an address of the host if the container has no address of the same family.
 
     Args:
         requests: The ports to publish.
-        addresses: The container's addresses, as the publishing plugins receive them.
+        addresses: The container's addresses in the result that the publishing plugins receive.
 
     Raises:
-        Refused: The first such address; or there are none inside at all.
+        Refused: There is such a request, or the container has no address at all.
     """
     versions = {address.version for address in addresses}
     if not versions:
@@ -129,14 +129,14 @@ def refuse_other_families(requests: Iterable[PortRequest], addresses: Iterable[I
 
 
 def _meet(one: IPv4Address | IPv6Address | None, other: IPv4Address | IPv6Address | None) -> bool:
-    """Return whether two sets of addresses have one in common: one address, all of a family, or all (None)."""
+    """Return whether two hosts' addresses overlap; each is one address, the wildcard of a family, or None for all."""
     if one is None or other is None:
         return True
     return one.version == other.version and (one == other or one.is_unspecified or other.is_unspecified)
 
 
 def place_of(host_ip: IPv4Address | IPv6Address | None, port: int) -> str:
-    """Return a port of the host as Docker writes it, e.g. `127.0.0.1:8080`."""
+    """Return address and port in Docker's notation, e.g. `127.0.0.1:8080`."""
     if host_ip is None:
         return str(port)
     return f"{host_ip}:{port}" if isinstance(host_ip, IPv4Address) else f"[{host_ip}]:{port}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plans what a sandbox needs beyond what Docker sets up; the planner of `SandboxSync`; pure.
+"""Plans what a sandbox needs beyond libnetwork's work; `SandboxSync` executes the plan; pure.
 
 libnetwork adds addresses and routes exclusively: an existing one makes the start of the container fail. So the plan has
 no route that libnetwork could add later, for this endpoint or another network of the container: no default route with
@@ -43,10 +43,10 @@ from cnm_bridge.planning.join_response import (
 __all__ = ["describe_placement", "plan_sandbox"]
 
 _IPV6: Final = 6
-_BOOT: Final = 3  # RTPROT_BOOT, whom libnetwork's routes are from
-_IPV6_METRIC: Final = 1024  # what the kernel gives an IPv6 route that comes without
+_BOOT: Final = 3  # RTPROT_BOOT, the protocol of libnetwork's routes
+_IPV6_METRIC: Final = 1024  # the kernel's default for an IPv6 route
 _IPV6_KERNEL_METRIC: Final = 256
-_SECONDARY: Final = 0x01  # IFA_F_SECONDARY: an address of a prefix that another one has brought
+_SECONDARY: Final = 0x01  # IFA_F_SECONDARY: an earlier address has the same prefix
 
 
 def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
@@ -54,7 +54,7 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
 
     Args:
         snapshot: The state that the plugins created.
-        internal: Whether the network is internal: then default routes are left out, in every table.
+        internal: Whether the network is internal; if so, default routes of all tables are left out.
     """
     chosen = chosen_routes(snapshot, internal=internal)
     replaced, further, fallbacks = [], [], []
@@ -86,7 +86,7 @@ def plan_sandbox(snapshot: Snapshot, *, internal: bool) -> SandboxPlan:
 
 
 def _wants_ipv6(snapshot: Snapshot) -> bool:
-    """Return whether plugins configured any IPv6 beyond what the kernel does by itself."""
+    """Return whether plugins configured IPv6 beyond the kernel's automatic addresses and routes."""
     return (
         any(address.version == _IPV6 for address in given_addresses(snapshot))
         or any(address.address.version == _IPV6 for address in further_addresses(snapshot))
@@ -110,12 +110,12 @@ def _is_ipv6(route: Route) -> bool:
 
 
 def _is_link_local(route: Route) -> bool:
-    """Return whether a route is like the one that every link with IPv6 has, in any table; `sbr` copies it."""
+    """Return whether a route is the link-local one of every IPv6 link, in any table; `sbr` copies it."""
     return route.destination == IPV6_LINK_LOCAL and route.gateway is None
 
 
 def describe_placement(snapshot: Snapshot, *, internal: bool, is_gateway: bool) -> Placement:
-    """Return what the sandbox has once libnetwork has placed the link.
+    """Return the state of the sandbox once libnetwork has configured the link.
 
     Args:
         snapshot: The state that the plugins created.
@@ -132,7 +132,7 @@ def describe_placement(snapshot: Snapshot, *, internal: bool, is_gateway: bool) 
 
 
 def _as_programmed(route: Route) -> Route:
-    """Return a route of the Join answer as libnetwork adds it."""
+    """Return a route of the reply to Join as libnetwork adds it."""
     is_ipv6 = isinstance(route.destination, IPv6Network)
     return replace(
         route,
@@ -183,7 +183,7 @@ def _may_collide(route: Route) -> bool:
 
 
 def _beside(route: Route) -> Route:
-    """Return a default route with a metric that libnetwork does not use, so that the latter's is preferred."""
+    """Return a default route with a higher metric than libnetwork's, so that libnetwork's is preferred."""
     return replace(route, metric=route.metric + 1) if _may_collide(route) else route
 
 

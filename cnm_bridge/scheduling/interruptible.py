@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Steps that are cancelled when the work that they are part of is not wanted any more."""
+"""Work in steps that another task can interrupt."""
 
 import asyncio
 from collections.abc import Coroutine, Hashable, Iterator
@@ -23,10 +23,10 @@ class Work:
         self._step: asyncio.Timeout | None = None
 
     async def step(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run one step; return its result.
+        """Run one step and return its result.
 
         Raises:
-            Interrupted: The work was interrupted, before the step or during it. The step has ended.
+            Interrupted: The work was interrupted before or during the step. The step has ended.
         """
         if self._interrupted is not None:
             coroutine.close()
@@ -42,7 +42,7 @@ class Work:
             self._step = None
 
     def interrupt(self, reason: str) -> None:
-        """Cancel the step that runs now, and all that follow; returns at once."""
+        """Cancel the current step and refuse later ones; does not block."""
         if self._interrupted is None:
             self._interrupted = reason
             if self._step is not None:
@@ -50,14 +50,14 @@ class Work:
 
 
 class Interruptible(Generic[K]):
-    """The work that is under way, by key; for one key there is one at a time."""
+    """The running work by key; at most one per key."""
 
     def __init__(self) -> None:
         self._work: dict[K, Work] = {}
 
     @contextmanager
     def begin(self, key: K) -> Iterator[Work]:
-        """Give work for `key` that can be interrupted until the end of the block."""
+        """Yield work for `key`, which can be interrupted until the end of the block."""
         work = self._work[key] = Work()
         try:
             yield work
@@ -65,7 +65,7 @@ class Interruptible(Generic[K]):
             del self._work[key]
 
     def interrupt(self, key: K, reason: str) -> None:
-        """Interrupt the work for `key`, if there is any; returns at once."""
+        """Interrupt the work for `key`, if there is any; does not block."""
         work = self._work.get(key)
         if work is not None:
             work.interrupt(reason)

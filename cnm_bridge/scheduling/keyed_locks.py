@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""One lock per key, made when wanted and forgotten when free."""
+"""One lock per key, created on demand and dropped when free."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class KeyedLocks(Generic[K]):
-    """Serialises the steps of one thing, never those of two.
+    """Serialises work for the same key; work for different keys runs concurrently.
 
     Lock contract: a holder takes no second key, so there is no deadlock. One exception: the creation of an endpoint may
     wait for teardowns and request others (`contention.py`). That cannot deadlock either, because a teardown waits for
@@ -26,7 +26,7 @@ class KeyedLocks(Generic[K]):
 
     @asynccontextmanager
     async def hold(self, key: K) -> AsyncIterator[None]:
-        """Hold the lock of `key`; the first come is the first served."""
+        """Hold the lock of `key`; waiters receive it in the order of their calls."""
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._users[key] = self._users.get(key, 0) + 1
         try:

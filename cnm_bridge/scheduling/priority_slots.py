@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A semaphore with priorities: work that a call waits for goes first."""
+"""A semaphore with priorities: work that a Docker call waits for goes first."""
 
 import asyncio
 from collections import OrderedDict
@@ -14,11 +14,11 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Turn:
-    """A body that waits for its turn, or has it.
+    """A waiting or running body.
 
     Attributes:
-        given: Set when it has its turn.
-        is_for_preferred: Whether that is one of those that only the preferred receive.
+        given: Set when it may run.
+        is_for_preferred: Whether it uses one of the slots reserved for preferred keys.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class _Turn:
 
 
 class PrioritySlots(Generic[K]):
-    """Lets a limited number of bodies run at once; the others wait, each under a key of its own.
+    """Limits the number of bodies that run concurrently; the others wait, each under its own key.
 
     Args:
-        limit: How many run at once.
-        for_preferred: How many more, if they are preferred.
+        limit: Number of slots.
+        for_preferred: Number of additional slots, for preferred keys only.
     """
 
     def __init__(self, limit: int, *, for_preferred: int = 0) -> None:
@@ -41,7 +41,7 @@ class PrioritySlots(Generic[K]):
         self._preferred: set[K] = set()
 
     def prefer(self, keys: Iterable[K]) -> None:
-        """Let those bodies of some keys that wait go before all others."""
+        """Move the waiting bodies of these keys to the front."""
         waiting = self._waiting.keys() & frozenset(keys)
         self._preferred |= waiting
         for key in waiting:
@@ -50,7 +50,7 @@ class PrioritySlots(Generic[K]):
 
     @asynccontextmanager
     async def take(self, key: K, *, preferred: bool = False) -> AsyncIterator[None]:
-        """Run the body when it is the key's turn; a preferred one goes before all others."""
+        """Run the body as soon as a slot is free; a preferred key goes first."""
         turn = self._waiting[key] = _Turn()
         if preferred:
             self.prefer((key,))
@@ -67,7 +67,7 @@ class PrioritySlots(Generic[K]):
                 self._preferred.discard(key)
 
     def _give(self) -> None:
-        """Grant free turns to the first waiters."""
+        """Grant free slots to the first waiters."""
         while self._waiting:
             key, turn = next(iter(self._waiting.items()))
             if self._free:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Does something for each of many keys until it succeeds, with longer and longer pauses between."""
+"""Retries an operation for each of many keys until it succeeds, with exponentially growing pauses."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,11 +16,11 @@ log = structlog.get_logger()
 K = TypeVar("K", bound=Hashable)
 
 _BEGUN_AT_ONCE: Final = 64
-"""How many keys of a backlog are begun at once: thousands of tasks would take a hundred megabytes."""
+"""Maximum number of keys of a backlog in progress: thousands of tasks would take a hundred megabytes."""
 
 
 class _Signal:
-    """An `asyncio.Event` that takes next to no memory unless somebody waits for it: there may be ten thousand keys."""
+    """An `asyncio.Event` that needs almost no memory until a task waits for it: there may be ten thousand keys."""
 
     __slots__ = ("_event", "_is_set")
 
@@ -29,13 +29,13 @@ class _Signal:
         self._event: asyncio.Event | None = None
 
     def set(self) -> None:
-        """Let those who wait go on, and those who come later."""
+        """Wake all waiters; later calls of `wait` return immediately."""
         self._is_set = True
         if self._event is not None:
             self._event.set()
 
     def clear(self) -> None:
-        """Let those who come from now on wait."""
+        """Make later calls of `wait` block again."""
         self._is_set = False
         if self._event is not None:
             self._event.clear()
@@ -49,13 +49,13 @@ class _Signal:
 
 
 class _Progress:
-    """How far one key has come.
+    """The progress of one key.
 
     Attributes:
-        attempts: How many there were.
-        tried: Set after the first attempt, and when there is nothing left to try.
-        again: Set when it is wanted once more.
-        done: Set after the attempt that succeeded.
+        attempts: Number of failed attempts.
+        tried: Set after the first attempt.
+        again: Set by `want`, to end the current pause.
+        done: Set after the successful attempt.
     """
 
     __slots__ = ("again", "attempts", "done", "tried")
@@ -68,43 +68,43 @@ class _Progress:
 
 
 class _Backlog(Generic[K]):
-    """Keys that wait for their turn. A few are begun at once; each that was tried makes room for the next."""
+    """Keys that wait for their turn. A few begin immediately, each further one after an attempt has ended."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[K, None] = OrderedDict()
         self._begun: set[K] = set()
 
     def add(self, key: K) -> None:
-        """Let a key wait after the others."""
+        """Add a key at the end."""
         self._waiting[key] = None
 
     def remove(self, key: K) -> bool:
-        """Take a key out; return whether it was waiting."""
+        """Remove a key; return whether it was waiting."""
         if key not in self._waiting:
             return False
         del self._waiting[key]
         return True
 
     def take_due(self) -> Iterator[K]:
-        """Yield the keys that are to begin now."""
+        """Remove and yield the keys that begin now."""
         while self._waiting and len(self._begun) < _BEGUN_AT_ONCE:
             key, _ = self._waiting.popitem(last=False)
             self._begun.add(key)
             yield key
 
     def was_tried(self, key: K) -> None:
-        """Make room for the next one, if the key was begun from here."""
+        """Let the next key begin, if this one began from this backlog."""
         self._begun.discard(key)
 
 
 class RetryQueue(Generic[K]):
-    """Attempts in the background, one task for each key, in `run`.
+    """Runs attempts in the background, one task for each key, in `run`.
 
     Args:
-        attempt: Does it once; returns whether nothing is left to do. What it raises is logged, and counts as "not yet".
-        first_pause_s: The pause after the first attempt; it doubles with each.
-        longest_pause_s: No pause is longer.
-        on_attempt: Called after each attempt, when `attempts` tells of it.
+        attempt: Tries once; returns whether nothing is left to do. An exception is logged and counts as False.
+        first_pause_s: The pause after the first attempt; it doubles after each further one.
+        longest_pause_s: The maximum pause.
+        on_attempt: Called after each attempt, once `attempts` includes it.
     """
 
     def __init__(
@@ -126,19 +126,19 @@ class RetryQueue(Generic[K]):
 
     @property
     def attempts(self) -> Mapping[K, int]:
-        """How often each key that is under way has been tried."""
+        """The number of failed attempts of each key in progress."""
         return {key: progress.attempts for key, progress in self._progress.items()}
 
     def is_under_way(self, key: K) -> bool:
-        """Return whether it is to be done for a key, and is not done."""
+        """Return whether a key is in the queue and has not succeeded."""
         return key in self._progress
 
     def is_untried(self, key: K) -> bool:
-        """Return whether a key is under way and no attempt of it has ended."""
+        """Return whether a key is in the queue and none of its attempts has ended."""
         return key in self._progress and not self._progress[key].attempts
 
     def want(self, key: K) -> None:
-        """Have it done for `key`; returns at once. What has failed is tried again at once, with short pauses again."""
+        """Add a key to the queue; does not block. A key that has failed is retried immediately, with short pauses."""
         if key not in self._progress:
             self._progress[key] = _Progress()
             self._wanted.put_nowait(key)
@@ -148,35 +148,35 @@ class RetryQueue(Generic[K]):
             self.begin((key,))
 
     def want_later(self, key: K) -> None:
-        """Have it done for `key`, one of very many: a few of them begin at once, the others when these were tried."""
+        """Add one of very many keys to the queue: a few of them begin, each further one after an attempt has ended."""
         if key not in self._progress:
             self._progress[key] = _Progress()
             self._later.add(key)
             self._begin_due()
 
     def begin(self, keys: Iterable[K]) -> None:
-        """Begin with those of some keys that were to come later; of very many, a few at once, in this order."""
+        """Begin with those of the given keys that `want_later` has added, in this order and a few at a time."""
         for key in keys:
             if self._later.remove(key):
                 self._urgent.add(key)
         self._begin_due()
 
     async def wait_done(self, key: K) -> None:
-        """Wait until it is done for `key`; at once if it is not under way."""
+        """Wait until a key has succeeded; return immediately if it is not in the queue."""
         if key in self._progress:
             await self._progress[key].done.wait()
 
     async def wait_tried(self, keys: Iterable[K]) -> None:
-        """Wait until each of some keys that are under way has been tried once."""
+        """Wait until each of the given keys that is in the queue has been tried once."""
         for progress in [self._progress[key] for key in keys if key in self._progress]:
             await progress.tried.wait()
 
     async def run(self) -> None:
-        """Work for as long as it is not cancelled."""
+        """Run the queue until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 tasks.create_task(self._work(await self._wanted.get()))
-                await asyncio.sleep(0)  # of ten thousand at once not all in one turn of the event loop
+                await asyncio.sleep(0)  # ten thousand keys must not all begin in one turn of the event loop
 
     def _begin_due(self) -> None:
         for backlog in (self._urgent, self._later):
@@ -211,6 +211,6 @@ class RetryQueue(Generic[K]):
     async def _try(self, key: K) -> bool:
         try:
             return await self._attempt(key)
-        except Exception:  # a bug in background work must neither end the daemon nor go unseen
+        except Exception:  # a bug in background work must be logged and must not end the daemon
             log.exception("retry.bug", key=str(key))
             return False

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Long work in small slices, so that it does not block the event loop."""
+"""Divides long work into small slices, so that it does not block the event loop."""
 
 import asyncio
 import time
@@ -9,11 +9,11 @@ from typing import Final
 __all__ = ["TimeSlice"]
 
 _SLICE_S: Final = 0.002
-"""Another call needs some ten turns of the event loop, and each may have to wait for a slice."""
+"""Short, because another call needs about ten turns of the event loop and each may have to wait for a slice."""
 
 
 class TimeSlice:
-    """Lets other tasks run once work has taken longer than a slice; until then, a pause costs next to nothing."""
+    """Lets other tasks run once the work has used up its slice; until then, a pause costs almost nothing."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + _SLICE_S
