@@ -134,39 +134,17 @@ class TeardownQueue:
 
         A killed daemon leaves its running plugins behind. All of them are killed first. As long as one cannot be
         killed, the teardown of its endpoint fails and is repeated.
-
-        If a container runs on an unfinished endpoint, the endpoint was finished and its later record was lost. It is
-        stored as joined.
-
-        Raises:
-            StateError: That cannot be written.
         """
-        suspects = [
-            record
+        unfinished = [
+            record.id
             for record in self._store.endpoints()
             if record.phase in _UNFINISHED or record.boot_id != self._boot_id
         ]
-        finished = await self._take_up(record for record in suspects if record.phase is Phase.PENDING)
-        unfinished = [record.id for record in suspects if record.id not in finished]
         await self._orphaned_plugins.end()
         for endpoint_id in unfinished:
             self.add_later(endpoint_id)
             await asyncio.sleep(0)  # there may be ten thousand
         return len(unfinished)
-
-    async def _take_up(self, pending: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
-        """Store the endpoints that are in use as joined, and return which they are."""
-        records = {record.id: record for record in pending}
-        try:
-            in_use = await self._in_use.find_in_use(records.values())
-        except KernelError as exc:
-            log.warning("endpoint.in_use_unknown", endpoints=sorted(records), error=str(exc))
-            return frozenset()
-        for endpoint_id in sorted(in_use):
-            log.warning("endpoint.outdated", endpoint_id=endpoint_id, reason=_OUTDATED)
-            for phase in (Phase.READY, Phase.JOINED):
-                await self._store.put_endpoint(replace(records[endpoint_id], phase=phase))
-        return in_use
 
     async def request(self, endpoint_id: EndpointId) -> None:
         """Add the teardown of an endpoint that Docker deletes; one that is unknown is gone already.
@@ -305,13 +283,27 @@ class TeardownQueue:
         """Tear down under the endpoint's lock; return whether that has completed."""
         try:
             with self._attempts.attempt(record.id):
-                await self._orphaned_plugins.refuse(record.attachment_id)
-                await self._teardown(record)
+                if not await self._keep_if_in_use(record):
+                    await self._orphaned_plugins.refuse(record.attachment_id)
+                    await self._teardown(record)
         except (CniError, KernelError, StateError) as exc:
             log.warning("endpoint.teardown_pending", error=str(exc))
             self._has_failed(record.id, exc)
             return False
         self._is_done(record.id)
+        return True
+
+    async def _keep_if_in_use(self, record: EndpointRecord) -> bool:
+        """Store an endpoint as joined if a container runs on it though it was not joined; return whether.
+
+        Such an endpoint was finished, and its later record was lost. Docker deletes it when the container leaves it.
+        """
+        if record.phase not in {Phase.PENDING, Phase.READY} or not await self._in_use.find_in_use([record]):
+            return False
+        log.warning("endpoint.outdated", reason=_OUTDATED)
+        if record.phase is Phase.PENDING:
+            await self._store.put_endpoint(replace(record, phase=Phase.READY))
+        await self._store.put_endpoint(replace(record, phase=Phase.JOINED))
         return True
 
     def _has_failed(self, endpoint_id: EndpointId, exc: Exception) -> None:

@@ -119,6 +119,7 @@ def make_queue(
     *,
     docker: Docker | None = None,
     owners: AddressOwners | None = None,
+    in_use: InUseCheck | None = None,
     plugins: int = 2,
 ) -> TeardownQueue:
     """Make the queue under test, without any plugin."""
@@ -130,7 +131,7 @@ def make_queue(
     return TeardownQueue(
         store=store,
         teardown=undo,
-        in_use=InUseCheck(kernel, run_dir),
+        in_use=in_use or InUseCheck(kernel, run_dir),
         locks=locks,
         owners=owners,
         places=slots,

@@ -3,32 +3,68 @@
 """What the daemon does at its start with the teardowns that its previous run did not finish."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, EndpointRecord, Phase, Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
-from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue
+from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue, running, wait_gone
 
 
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.READY])
 async def test_a_pending_endpoint_in_use_becomes_joined(
-    store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path
+    store: Store, kernel: Kernel, sandbox: Namespace, tmp_path: Path, phase: Phase
 ) -> None:
-    """A PENDING record on which a container runs was not the latest: it becomes JOINED; the others are torn down."""
-    for endpoint_id in (FIRST, SECOND):
-        await put(store, endpoint(endpoint_id, Phase.PENDING, boot_id=BOOT))
+    """A PENDING record on which a container runs was not the latest: it becomes JOINED; the others are torn down.
+
+    One is READY if the disk became full between the two writes.
+    """
+    await put(store, endpoint(FIRST, phase, boot_id=BOOT))
+    await put(store, endpoint(SECOND, Phase.PENDING, boot_id=BOOT))
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
-    teardowns = make_queue(store, kernel, tmp_path / "run")
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
     with sandbox.living():
-        assert await teardowns.add_unfinished() == 1
-    assert set(teardowns.all) == {SECOND}
+        await teardowns.add_unfinished()
+        teardowns.add(EndpointId(FIRST))
+        async with running(teardowns):
+            await teardowns.wait_tried()
     assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.JOINED
+    assert store.find_endpoint(EndpointId(SECOND)) is None
+    assert not teardowns.all
     sandbox.ip("link del marked")
+
+
+class Blind(InUseCheck):
+    """A check that fails until it may see."""
+
+    can_see = False
+
+    async def find_in_use(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
+        """Fail, or check."""
+        if not self.can_see:
+            raise KernelError("processes", "read", "the test wants it")
+        return await super().find_in_use(records)
+
+
+async def test_a_pending_endpoint_stays_while_its_use_is_unknown(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """A container may run on it; the attempt fails, and the next one checks again."""
+    await put(store, endpoint(FIRST, Phase.PENDING, boot_id=BOOT))
+    in_use = Blind(kernel, tmp_path / "run")
+    teardowns = make_queue(store, kernel, tmp_path / "run", Slow, in_use=in_use)
+    await teardowns.add_unfinished()
+    async with running(teardowns):
+        await teardowns.wait_tried()
+        assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.PENDING
+        assert "the test wants it" in str(teardowns.all[EndpointId(FIRST)].error)
+        in_use.can_see = True
+        await wait_gone(store, FIRST)
 
 
 async def test_deleted_endpoints_and_those_of_an_earlier_boot_are_torn_down(
