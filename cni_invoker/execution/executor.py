@@ -13,7 +13,7 @@ from cni_invoker.execution.execute import Output, execute
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.plugin_path import find_plugin
 from cni_invoker.execution.request import Request
-from cni_invoker.execution.running_files import RunningPlugins
+from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
 from cni_invoker.plugin_errors import PluginFailed, PluginTimeout
 from cni_invoker.verbs import Verb
 
@@ -132,7 +132,8 @@ class Executor:
             started = loop.time()
             deadline = started + self._limits.timeout_s(request.verb, request.ports)
             try:
-                with self._running.keep(request.environment["CNI_CONTAINERID"]) as on_started:
+                owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
+                with self._running.keep(owner) as on_started:
                     return await execute(request, path, deadline=deadline, limits=self._limits, on_started=on_started)
             finally:
                 if self._observer is not None:

@@ -8,9 +8,9 @@ whatever it runs, such as its IPAM plugin or iptables, even after the plugin its
 session are killed, and nothing else. A daemon that a plugin started on purpose has its own session, or is in the
 session of a plugin that has ended normally and is no longer recorded.
 
-A session without its leader is identified by the container's ID in the environment of one of its processes; otherwise
-its number might have been reused. The same applies to a plugin whose process ID was not recorded because the runtime
-was killed at that moment.
+A session without its leader is identified by the container's ID in the environment of one of its processes, that of a
+GC by its command; otherwise its number might have been reused. The same applies to a plugin whose process ID was not
+recorded because the runtime was killed at that moment.
 """
 
 import os
@@ -31,7 +31,7 @@ from cni_invoker.execution.process_table import (
     own_sessions,
     processes,
 )
-from cni_invoker.execution.running_files import Execution, find_abandoned
+from cni_invoker.execution.running_files import ALL_CONTAINERS, Execution, find_abandoned
 
 __all__ = ["OrphanedPlugin", "find_orphaned_plugins", "kill_orphaned_plugins"]
 
@@ -46,7 +46,7 @@ class OrphanedPlugin:
 
     Attributes:
         pid: The process ID.
-        container_id: The container that the plugin works for.
+        container_id: The container that the plugin works for, `*` for GC.
         command: Its command line.
     """
 
@@ -61,8 +61,8 @@ class OrphanedPlugin:
 def kill_orphaned_plugins(directory: Path, container_ids: Collection[str] | None, *, limit_s: float) -> tuple[int, ...]:
     """Kill the orphaned plugins of some containers, with all processes in their sessions.
 
-    Call it before any other operation on these containers. Plugins whose runtime is alive are left alone. So are this
-    process, which may be a plugin itself, and its ancestors.
+    Call it before any other operation on these containers. An orphaned GC is killed whatever the containers. Plugins
+    whose runtime is alive are left alone. So are this process, which may be a plugin itself, and its ancestors.
 
     Args:
         directory: Where the runtime recorded its running plugins.
@@ -137,6 +137,8 @@ def _sessions_of(execution: Execution, existing: Collection[Process]) -> Iterato
 
 
 def _works_for(process: Process, container_id: str) -> bool:
+    if container_id == ALL_CONTAINERS:
+        return b"CNI_COMMAND=GC" in environment_of(process)
     return b"CNI_CONTAINERID=" + container_id.encode() in environment_of(process)
 
 

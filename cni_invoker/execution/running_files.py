@@ -5,7 +5,7 @@
 Each execution for a container has a file, named `<process ID>-<start>-<number>` after the runtime's process:
 
 ```
-4f2a… 1830267       the container ID, and a time before the plugin was started
+4f2a… 1830267       the container ID, `*` for GC, and a time before the plugin was started
 71243 1830268       the plugin's process ID, and when it was started
 ```
 
@@ -28,11 +28,15 @@ from typing import Final
 
 from cni_invoker.execution.process_table import Process, find_process, ticks_now
 
-__all__ = ["Execution", "RunningPlugins", "find_abandoned"]
+__all__ = ["ALL_CONTAINERS", "Execution", "RunningPlugins", "find_abandoned"]
 
 log = logging.getLogger(__name__)
 
 _FILE_MODE: Final = 0o600
+
+ALL_CONTAINERS: Final = "*"
+"""Stands for the container ID of a GC: it deletes whatever its runtime did not list as valid, so no ADD of a later
+runtime may run beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,7 @@ class Execution:
 
     Attributes:
         file: Its file.
-        container_id: The container that it works for.
+        container_id: The container that it works for, or `ALL_CONTAINERS`.
         since: A time before its start.
         leader: Its process ID and start time, None if unknown.
     """
@@ -72,7 +76,8 @@ class RunningPlugins:
         inode.
 
         Args:
-            container_id: The container; empty if the plugin works for none, then nothing is recorded.
+            container_id: The container, or `ALL_CONTAINERS`; empty if the plugin works for none, then nothing is
+                recorded.
         """
         file = self._make(container_id) if container_id and self._directory is not None else None
         if file is None:
@@ -133,7 +138,7 @@ def _start_of(pid: int) -> int:
 
 
 def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tuple[Execution, ...]:
-    """Return the executions for some containers whose runtime no longer runs.
+    """Return the executions for some containers, and all of GC, whose runtime no longer runs.
 
     Args:
         directory: The directory of `RunningPlugins`; it need not exist.
@@ -151,7 +156,7 @@ def find_abandoned(directory: Path, container_ids: Collection[str] | None) -> tu
         with suppress(OSError, ValueError):  # removed meanwhile, or not one of these files
             if not _runs(file.name):
                 execution = _parse(file)
-                if container_ids is None or execution.container_id in container_ids:
+                if container_ids is None or execution.container_id in {*container_ids, ALL_CONTAINERS}:
                     found.append(execution)
     return tuple(found)
 

@@ -22,8 +22,9 @@ LIMIT_S = 30.0
 
 PROLOGUE = """#!/bin/sh
 exec </dev/null
+[ "$CNI_COMMAND" != VERSION ] || { echo '{"cniVersion": "1.1.0", "supportedVersions": ["1.1.0"]}'; exit; }
 note() { echo "$1 $2" >> "$LOG"; }
-answer() { echo '{"cniVersion": "1.0.0"}'; exit; }
+answer() { echo '{"cniVersion": "1.1.0"}'; exit; }
 """
 PLUGINS = {
     # What `dnsmasq` does: it forks, leads a session, and forks again.
@@ -42,13 +43,13 @@ PROGRAM = """
 import asyncio, sys
 from pathlib import Path
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
-directory, container_id, *plugins = sys.argv[1:]
+verb, directory, container_id, *plugins = sys.argv[1:]
 network = NetworkConfigurationList.from_document(
-    {"name": "blue", "cniVersion": "1.0.0", "plugins": [{"type": plugin} for plugin in plugins]}
+    {"name": "blue", "cniVersion": "1.1.0", "plugins": [{"type": plugin} for plugin in plugins]}
 )
 attachment = Attachment(container_id=container_id, ifname="eth0", netns="/run/netns/x")
 runtime = Runtime([Path(directory)], Limits(grace_s=0.3), running_dir=Path(directory, "running"))
-asyncio.run(runtime.add(network, attachment))
+asyncio.run(runtime.gc(network, []) if verb == "GC" else runtime.add(network, attachment))
 """
 
 
@@ -70,10 +71,10 @@ class Scene:
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         return {name: int(pid) for name, pid in (line.split() for line in lines if line.count(" ") == 1)}
 
-    def start(self, *plugins: str, expect: set[str]) -> None:
+    def start(self, *plugins: str, expect: set[str], verb: str = "ADD") -> None:
         """Start a runtime, and wait until these processes exist and the plugin's process ID is recorded."""
         self._runtime = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(self.directory), CONTAINER_ID, *plugins],
+            [sys.executable, "-c", PROGRAM, verb, str(self.directory), CONTAINER_ID, *plugins],
             env={**os.environ, "LOG": str(self._log), "PYTHONPATH": str(Path(__file__).parents[4])},
         )
         wait_until(lambda: self.pids.keys() >= expect and self._is_recorded())
@@ -230,6 +231,19 @@ def test_a_plugin_of_another_container_is_left_alone(scene: Scene) -> None:
     assert kill_orphaned_plugins(scene.running, [CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], limit_s=LIMIT_S) == ()
     assert kill_orphaned_plugins(scene.running, [], limit_s=LIMIT_S) == ()
     assert all(map(is_alive, scene.pids.values()))
+
+
+@pytest.mark.parametrize("leader_lives", [True, False])
+def test_an_orphaned_gc_is_killed_before_any_operation(scene: Scene, leader_lives: bool) -> None:
+    """A GC deletes whatever its runtime did not list as valid, such as attachments that were added later."""
+    scene.start("hangs", expect={"plugin", "ipam", "child"}, verb="GC")
+    scene.kill_runtime()
+    if not leader_lives:
+        os.kill(scene.pids["plugin"], signal.SIGKILL)
+        wait_until(lambda: not is_alive(scene.pids["plugin"]))
+    expected = {pid for name, pid in scene.pids.items() if leader_lives or name != "plugin"}
+    assert set(kill_orphaned_plugins(scene.running, ["another"], limit_s=LIMIT_S)) == expected
+    assert not list(scene.running.iterdir())
 
 
 def test_a_plugin_that_is_a_runtime_itself(tmp_path: Path) -> None:
