@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon: a Docker network driver that runs CNI plugins."""
+"""The daemon: a Docker network driver that runs CNI plugins. See docs/architecture.md for its rooms."""
 
 __version__ = "0.1.0"

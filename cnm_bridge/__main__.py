@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python -m cnm_bridge` is `cni-bridge`."""
+"""Lets `python -m cnm_bridge` run the command `cni-bridge`."""
 
 from cnm_bridge.cli.main import main
 

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the daemon itself refuses or cannot do.
+"""The daemon's own errors.
 
 ```
 BridgeError
-├── BadRequest            the call cannot be understood
+├── BadRequest            the request is malformed
 ├── BadOption             an option is unknown or malformed
-├── Refused               understood, but not possible; the text says why and what to do
-│   └── CannotPublish     the ports of a container, on this network
-├── Interrupted           begun, and not wanted any more
+├── Refused               the request is valid, but not possible; the text says why and what to do
+│   └── CannotPublish     this network cannot publish the ports of a container
+├── Interrupted           a later call has interrupted this one
 └── EngineUnavailable     the Docker Engine API does not answer
 ```
 
-The errors of the layers below (`CniError`, `StateError`, `KernelError`) pass through as they are: an operator reads the
-plugin's own message. They become an answer to Docker in one place, `cnm_bridge.api.rpc`.
+The errors of lower layers (`CniError`, `StateError`, `KernelError`) are not wrapped, so that an operator reads the
+plugin's own message. Only `cnm_bridge.api.rpc` turns errors into replies to Docker.
 """
 
 from collections.abc import Iterable
@@ -23,11 +23,11 @@ __all__ = ["BadOption", "BadRequest", "BridgeError", "CannotPublish", "EngineUna
 
 
 class BridgeError(Exception):
-    """Anything the daemon refuses or cannot do; its text is for the user of `docker`."""
+    """Base of the daemon's own errors; the text is for the user of `docker`."""
 
 
 class BadRequest(BridgeError):
-    """A call cannot be understood; nothing has been done."""
+    """A request is malformed; nothing has been done."""
 
 
 class BadOption(BridgeError):
@@ -51,15 +51,15 @@ class BadOption(BridgeError):
 
 
 class Refused(BridgeError):
-    """A call is understood, but what it asks for is not possible; nothing has been changed."""
+    """A request is valid, but not possible; nothing has been changed."""
 
 
 class CannotPublish(Refused):
-    """A network is not made for publishing the ports of a container; another of its networks may be."""
+    """A network cannot publish ports; another network of the container may be able to."""
 
 
 class Interrupted(BridgeError):
-    """A call was begun, and a later call has ended it; what it did is undone with the endpoint."""
+    """A later call has interrupted this one; its effects are undone by a later call or by the teardown."""
 
 
 class EngineUnavailable(BridgeError):

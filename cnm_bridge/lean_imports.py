@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Imports the daemon's libraries without what it does not use of them; that is a fifth of the time to the first answer.
+"""Imports libraries without their unused parts, which saves a fifth of the start-up time.
 
-- structlog imports rich where it is installed, to colour tracebacks. The daemon's are plain or JSON.
-- aiohttp, when it is imported, reads twice the certificates of all authorities that the machine trusts. An engine at a
-  Unix socket shows no certificate.
+- structlog imports rich, if it is installed, to colour tracebacks. The daemon's tracebacks are plain or JSON.
+- aiohttp reads all CA certificates of the machine twice during import. An engine at a Unix socket needs none.
 """
 
 import ssl
@@ -17,11 +16,11 @@ __all__ = ["lean_imports"]
 
 @contextmanager
 def lean_imports(*, certificates: bool) -> Iterator[None]:
-    """Import structlog and aiohttp for the first time within the block; afterwards all is as it was before.
+    """Make the first import of structlog and aiohttp within the block cheap; undo all changes afterwards.
 
     Args:
-        certificates: Whether certificates are needed. Without them the HTTPS contexts that aiohttp creates on import
-            trust no certificate: connections are refused, never left unchecked.
+        certificates: Whether CA certificates are needed. If not, the TLS contexts that aiohttp creates on import trust
+            no certificate: HTTPS connections fail; they are never left unverified.
     """
     with ExitStack() as stack:
         if "rich" not in sys.modules:
@@ -35,12 +34,12 @@ def lean_imports(*, certificates: bool) -> Iterator[None]:
 
 
 def _read_nothing(*_: object) -> None:
-    """Take the place of a method that reads certificates."""
+    """Replacement for a method that reads certificates."""
 
 
 @contextmanager
 def _replaced(owner: type, name: str, value: object) -> Iterator[None]:
-    """Replace an attribute of a class for a while, also one that it inherits."""
+    """Replace an attribute of a class, also an inherited one, during the block."""
     is_own, before = name in vars(owner), getattr(owner, name)
     setattr(owner, name, value)
     try:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Structured logs on stderr: an event name and fields, as JSON, or readable on a terminal.
+"""Structured logs on stderr: an event name and fields, as JSON or as text for a terminal.
 
-Fields that belong to a whole call (`rpc`, `network_id`, `endpoint_id`) are bound once, in `cnm_bridge.api.rpc`, by
-structlog's context variables.
+`cnm_bridge.api.rpc` binds the fields of a call (`rpc`, `network_id`, `endpoint_id`) to structlog's context variables.
 """
 
 import logging
@@ -19,13 +18,13 @@ __all__ = ["configure_logging"]
 
 
 _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
-    # Local variables would show configurations, and the credentials in them.
+    # Tracebacks must not contain local variables: configurations may contain credentials.
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 
 
 def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
-    """Set up structlog for this process, and let other libraries' warnings through in the same form."""
+    """Configure structlog, and log the warnings of other libraries in the same form."""
     text = fmt is LogFormat.TEXT or (fmt is LogFormat.AUTO and sys.stderr.isatty())
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [

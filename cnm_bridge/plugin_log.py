@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What plugins cost, in the log."""
+"""Logs the duration of each plugin execution."""
 
 import structlog
 
@@ -15,5 +15,5 @@ class PluginLog:
     """Logs every execution of a plugin; a `cni_invoker.ExecutionObserver`."""
 
     def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
-        """Take note of one execution."""
+        """Log one execution."""
         log.debug("plugin.executed", plugin=plugin, verb=verb.value, duration_ms=round(duration_s * 1000, 1))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What this process may have open, and what memory it keeps."""
+"""Adjusts this process: its descriptor limit and its memory use."""
 
 import ctypes
 import gc
@@ -20,9 +20,9 @@ _libc: Final = ctypes.CDLL(None)
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open descriptors to the hard one; return what it was, which is what plugins get.
+    """Raise the soft limit of open descriptors to the hard limit; return the old one, which plugins get.
 
-    Where the kernel refuses, because the hard limit is above `fs.nr_open`, that is logged and nothing changes.
+    If the kernel refuses, because the hard limit exceeds `fs.nr_open`, that is logged and nothing changes.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -33,12 +33,11 @@ def raise_descriptor_limit() -> int:
 
 
 def keep_memory_small() -> None:
-    """Let all threads share two heaps, and collect no garbage until `settle_memory`.
+    """Limit glibc to two heaps, and switch garbage collection off until `settle_memory`.
 
-    Objects that are imported and read until then are permanent: searching them for garbage takes a tenth of the start.
-
-    glibc gives each short-lived thread its own heap, up to eight per CPU, and never shrinks them. Other C libraries
-    lack the call and do not do that.
+    Objects created until then are permanent; searching them for garbage takes a tenth of the start-up time. glibc gives
+    each short-lived thread its own heap, up to eight per CPU, and never shrinks them. Other C libraries have neither
+    this behaviour nor the call.
     """
     if hasattr(_libc, "mallopt"):
         _libc.mallopt(_M_ARENA_MAX, _ARENAS)
@@ -46,9 +45,9 @@ def keep_memory_small() -> None:
 
 
 def settle_memory() -> None:
-    """Give back what reading the records needed, exempt all that is there from garbage collection, and let that begin.
+    """Free the memory that reading the records needed, and switch garbage collection on, without existing objects.
 
-    Going through ten thousand records would keep Docker's calls waiting for tens of milliseconds each time.
+    Otherwise each collection would traverse ten thousand records and delay Docker's calls by tens of milliseconds.
     """
     gc.freeze()
     gc.enable()

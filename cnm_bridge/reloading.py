@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""SIGHUP: settings are read again, and those that can change while the daemon runs are used from then on.
+"""Handles SIGHUP: reads the settings again and applies those that can change while the daemon runs.
 
-A mistake in them is logged and changes nothing. What needs a restart is logged, until it is restarted or set back.
+An invalid setting is logged, and nothing changes. Changed settings that need a restart are logged at each SIGHUP.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ __all__ = ["Reloading", "SettingsSource"]
 log = structlog.get_logger()
 
 _QUIET: Final = (LogLevel.WARNING, LogLevel.ERROR)
-"""Levels that hide the line that tells what has changed."""
+"""Levels that would hide the log line about the changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsSource:
-    """Where the settings come from.
+    """The source of the settings.
 
     Attributes:
-        read: Reads them as they are now, in a thread of its own. Raises `BridgeError`, whose text names the mistake and
-            its place, or `OSError`.
-        options: The operator's name of each setting, e.g. `{"cni_conf_dirs": "cni-conf-dir"}`.
+        read: Returns the current settings; runs in a thread. Raises `OSError`, or `BridgeError`, whose text names the
+            mistake and its source.
+        options: Setting → the operator's name for it, e.g. `{"cni_conf_dirs": "cni-conf-dir"}`.
     """
 
     read: Callable[[], Settings]
@@ -38,13 +38,13 @@ class SettingsSource:
 
 
 class Reloading:
-    """Brings the settings of a running daemon up to date.
+    """Updates the settings of a running daemon.
 
     Args:
-        settings: Those that it was started with.
-        source: Where they come from.
-        asked: Set to have them read again.
-        appliers: By the settings that can change now, what uses the new ones. It cannot fail.
+        settings: The settings at start.
+        source: The source of the settings.
+        asked: Set to request a reload.
+        appliers: Setting → function that applies a new value and cannot fail. Other settings need a restart.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Reloading:
         self._asked = asked
 
     async def run(self) -> None:
-        """Work for as long as it is not cancelled."""
+        """Handle requests until cancelled."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -87,7 +87,7 @@ class Reloading:
             log.warning("daemon.restart_needed", settings=later)
 
     def _log(self, changed: Mapping[str, object]) -> None:
-        """Log what changes; this is done while the less quiet one of the old and the new level is set."""
+        """Log the changes; called while the more verbose of the old and the new log level is set."""
         log.info(
             "daemon.reloaded", changed={self._source.options[name]: _shown(value) for name, value in changed.items()}
         )

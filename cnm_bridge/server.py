@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The server on the plugin socket, from its first call to its last.
+"""Serves the plugin socket, and stops without losing calls.
 
-A call that comes while the daemon stops must not be lost: dockerd would repeat it with an empty body, which is refused,
-and a container would not start. Who has been accepted is answered; others stay in the socket's queue, where the next
-daemon finds them if the socket is systemd's.
+dockerd repeats a lost call with an empty body, which is refused, and the container does not start. So every accepted
+connection is answered. Other connections stay in the socket's queue; if systemd owns the socket, the next daemon
+accepts them.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ __all__ = ["answering"]
 log = structlog.get_logger()
 
 _CUT_OFF_S: Final = 0.1
-"""How long a connection is waited for that has no call under way, or one that is cut off."""
+"""Time limit for closing connections without a running call, or with one that was cancelled."""
 
 _ARRIVAL_S: Final = 1.0
-"""How long the end waits for the requests of connections that are open; dockerd sends its request as it connects."""
+"""Time limit for the requests of open connections at the end; dockerd sends its request when it connects."""
 
 _TURNS: Final = 2
-"""Of the event loop: what has been accepted becomes a transport in one, and `Connections` knows it after the next."""
+"""Turns of the event loop: an accepted socket needs one to become a transport and one to reach `Connections`."""
 
 _ACCEPT_AT_ONCE: Final = 64
-"""A flood of connections is taken in portions, so that requests that are there already come first."""
+"""Connections accepted per turn of the event loop, so that a flood does not delay requests that have arrived."""
 
 
 @asynccontextmanager
@@ -49,14 +49,14 @@ async def answering(
 ) -> AsyncIterator[None]:
     """Answer calls on a listening socket; at the end accept no new ones and complete running calls and teardowns.
 
-    What is not done after `drain_timeout_s` is cancelled, and said; its endpoint is undone at the next start.
+    Calls and teardowns that take longer than `drain_timeout_s` are logged and cancelled; the next start completes them.
     """
     runner = web.AppRunner(
         make_app(methods, calls, connections),
         access_log=None,
         shutdown_timeout=_CUT_OFF_S,
         handler_cancellation=False,
-        auto_decompress=False,  # Docker sends nothing compressed, and a kilobyte can become a gigabyte
+        auto_decompress=False,  # Docker compresses nothing, and a kilobyte could expand to a gigabyte
     )
     await runner.setup()
     assert runner.server is not None  # noqa: S101  # it is set up
@@ -65,10 +65,10 @@ async def answering(
         # `cnm_bridge.sockets` removes our own.
         loop = asyncio.get_running_loop()
         server = await loop.create_server(connections.guarded(runner.server), sock=sock, backlog=_ACCEPT_AT_ONCE)
-        sock.listen(BACKLOG)  # the event loop has set both to what it accepts at once
+        sock.listen(BACKLOG)  # the event loop has set the backlog to the number that it accepts per turn
         yield
-        # asyncio drops what it has accepted in the same turn of the loop in which the server is closed (cpython
-        # gh-109564): first it accepts no more, then what it has accepted becomes a connection.
+        # asyncio drops sockets that it accepted in the turn in which the server is closed (cpython gh-109564). So
+        # accepting stops first, and accepted sockets become connections before the server is closed.
         loop.remove_reader(sock)
         for _ in range(_TURNS):
             await asyncio.sleep(0)

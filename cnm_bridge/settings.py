@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """All settings and limits of the daemon, with defaults and units.
 
-Where a value comes from (command line, environment, file) is the business of `cnm_bridge.cli`.
+`cnm_bridge.cli` reads their values from command line, environment and file.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How a line looks."""
+    """The format of a log line."""
 
     AUTO = "auto"
     """TEXT on a terminal, JSON elsewhere."""
@@ -36,24 +36,24 @@ class Settings:
 
     Attributes:
         socket: The plugin socket. Docker looks for drivers in `/run/docker/plugins`, by file name.
-        cni_conf_dirs: Directories of network configuration lists; in the first, a name wins.
-        cni_bin_dirs: Directories of CNI plugins; in the first, a name wins.
-        state_dir: What must survive a reboot.
-        run_dir: What must not: the staging namespaces.
+        cni_conf_dirs: Directories of network configuration lists; the first that has a name wins.
+        cni_bin_dirs: Directories of CNI plugins; the first that has a plugin wins.
+        state_dir: Directory of the database; must survive a reboot.
+        run_dir: Directory of the staging namespaces; may be lost at a reboot.
         docker_host: The engine's API, `unix:///path` or `tcp://host:port`.
-        plugin_timeout_s: How long one execution of a plugin may take.
-        engine_timeout_s: How long one question to the engine may take for which a call waits, two at most.
-        engine_background_timeout_s: How long one may take in the background.
-        binding_timeout_s: How long CreateEndpoint waits for the name of a network that was made a moment ago.
-        recovery_timeout_s: How long the first answer waits for the cleanup after the previous run.
-        reconcile_interval_s: The pause between two comparisons of the records with engine and kernel.
-        reconcile_grace_s: How far apart the two looks of one round are.
-        netlink_timeout_s: How long the kernel may take to answer one netlink request.
-        drain_timeout_s: How long SIGTERM waits for running calls and teardowns.
-        cni_gc: Whether the networks' names are ours alone, so that plugins may clean up what is not ours.
-        cni_gc_every_s: How often they are asked to.
+        plugin_timeout_s: Time limit of one execution of a plugin.
+        engine_timeout_s: Time limit of one query to the engine during a call; a call makes at most two.
+        engine_background_timeout_s: Time limit of one query to the engine in the background.
+        binding_timeout_s: Time limit of CreateEndpoint for learning the name of a new network.
+        recovery_timeout_s: Time limit for the cleanup after the previous run, before the first call is answered.
+        reconcile_interval_s: Pause between two comparisons of the records with engine and kernel.
+        reconcile_grace_s: Pause between the two looks of one comparison.
+        netlink_timeout_s: Time limit of one netlink reply.
+        drain_timeout_s: Time limit of SIGTERM for running calls and teardowns.
+        cni_gc: Whether to run the plugins' GC; only if no other runtime uses networks of the same names.
+        cni_gc_every_s: Pause between two runs of GC.
         log_level: The lowest level that is logged.
-        log_format: How a line looks.
+        log_format: The format of a log line.
     """
 
     socket: Path = Path("/run/docker/plugins/cni-bridge.sock")

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The plugin socket: a Unix socket that only root can use.
 
-It is the first thing that is opened: what Docker calls while the rest starts waits, and does not fail.
+It is opened before everything else, so that Docker's calls wait during the start and do not fail.
 """
 
 import os
@@ -18,14 +18,14 @@ from cnm_bridge.systemd import take_sockets
 
 __all__ = ["BACKLOG", "listening", "plugin_socket"]
 
-_UMASK: Final = 0o177  # srw-------: access to it means running plugins as root
+_UMASK: Final = 0o177  # srw-------: a client can run plugins as root
 BACKLOG: Final = 1024
-"""How many connections the kernel keeps until they are accepted. dockerd does not wait for room, it fails."""
+"""The kernel's queue of connections that have not been accepted. If it is full, dockerd's calls fail."""
 
 
 @contextmanager
 def plugin_socket(path: Path) -> Iterator[socket.socket]:
-    """Give the socket that systemd opened for us, else listen at `path`; errors as in `listening`."""
+    """Yield the socket that systemd passed, or listen at `path`; errors as in `listening`."""
     given = take_sockets()
     if given:
         yield given[0]
@@ -39,7 +39,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
     """Listen at `path`, replacing a socket that is no longer served; remove it at the end.
 
     Raises:
-        Refused: Something else is there: a live socket, or no socket at all.
+        Refused: Another process serves the socket, or the file is not a socket.
         OSError: The path cannot be used.
     """
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -11,9 +11,9 @@
  "orphans": [{"network": "lan", "containerId": "99cf…", "what": "/var/lib/cni/networks/lan/10.1.2.9"}]}
 ```
 
-`name`, `configuration`, `identity`, `sandboxKey` and `error` may be null: not known, not given, not there.
-`rounds` counts how often reconcile has compared the records with the engine since the daemon started.
-`notPublished` says why the endpoint, its container's gateway, does not publish the container's ports; else it is null.
+`name`, `configuration`, `identity`, `sandboxKey` and `error` may be null: unknown, not given, or none. `rounds` is the
+number of comparisons of the records with the engine since the daemon started. `notPublished` is the reason why a
+gateway endpoint does not publish the container's ports; otherwise it is null.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ __all__ = ["Status"]
 
 
 class Status:
-    """Tells how things stand.
+    """Builds the status document.
 
     Args:
         store: The networks and endpoints.
         teardowns: The pending teardowns.
         reconcile: Knows whether the engine is up.
-        audit: Knows the orphans.
-        unpublished: Knows whose ports are not published.
+        audit: Finds orphans.
+        unpublished: Knows the endpoints whose ports are not published.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Status:
         self._unpublished = unpublished
 
     async def to_json(self) -> JsonObject:
-        """Return the document that the module shows.
+        """Return the document shown in the module docstring.
 
         Raises:
             StateError: The records cannot be read.
@@ -82,7 +82,7 @@ class Status:
             "owed": [
                 {"endpointId": endpoint_id, "attempts": teardowns.attempts, "error": teardowns.error}
                 for endpoint_id, teardowns in self._teardowns.all.items()
-                if teardowns.attempts  # else it is under way, as after each DeleteEndpoint
+                if teardowns.attempts  # otherwise its first attempt is still running, as after each DeleteEndpoint
             ],
             "orphans": [
                 {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The two things systemd and a service tell each other: sockets that are open already, and readiness.
+"""Receives open sockets from systemd, and reports readiness to it.
 
-Both are no-ops outside systemd. What was found in the environment is removed from it, for plugins inherit it.
+Both are no-ops outside systemd. The variables are removed from the environment, because plugins inherit it.
 Sources: sd_listen_fds(3), sd_notify(3).
 """
 
@@ -18,7 +18,7 @@ _FIRST_FD: Final = 3
 
 
 def take_sockets() -> tuple[socket.socket, ...]:
-    """Return the listening sockets that systemd opened for this process, and forget how they came."""
+    """Return the listening sockets that systemd passed to this process, and unset the environment variables."""
     mine = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
     count = os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
@@ -33,7 +33,7 @@ def take_sockets() -> tuple[socket.socket, ...]:
 def take_notify() -> Callable[[str], None]:
     """Return a function that reports a state such as `READY=1` to systemd, and unset its environment variable.
 
-    A supervisor that does not listen is its own trouble, not ours: the function raises nothing.
+    The returned function raises nothing, even if no supervisor listens.
     """
     address = os.environ.pop("NOTIFY_SOCKET", "")
     if address.startswith("@"):  # an abstract socket begins with NUL

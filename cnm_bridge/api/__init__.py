@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""HTTP on the plugin socket: Docker's calls and `cni-bridge status`. Only `server.py` and `daemon.py` import it."""
+"""HTTP on the plugin socket: Docker's calls and `cni-bridge status`. Only `assembly` and `server.py` import it."""
 
 from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.api.connections import Connections

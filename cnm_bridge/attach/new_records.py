@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The first record of an endpoint: which attachment it has, in which mode, in which namespace; pure.
+"""Makes the first record of an endpoint, with its attachment, mode and namespace; pure.
 
-Today each endpoint has one attachment of its ID, in mode *move*: its plugins run in a staging namespace.
+Today each endpoint has one attachment, with the endpoint's ID and in mode *move*.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class NewRecords:
     """Makes the first records of endpoints.
 
     Args:
-        run_dir: Below it are the staging namespaces.
+        run_dir: The directory that contains the staging namespaces.
         boot_id: The kernel's boot ID.
     """
 
@@ -51,10 +51,10 @@ class NewRecords:
         """Return the record of an endpoint to be created; it is stored before anything is done.
 
         Args:
-            request: What Docker asks for.
+            request: The request.
             network: The endpoint's network.
-            plan: What its plugins receive.
-            caller: The process that asks, None if it cannot be seen.
+            plan: The plugins' input.
+            caller: The calling process, None if it is not visible.
         """
         return EndpointRecord(
             id=request.endpoint_id,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The configuration file: TOML, one key per option of `cni-bridge serve`, spelled as the option."""
+"""Reads the configuration file: TOML, with one key per option of `cni-bridge serve`, spelled like the option."""
 
 import tomllib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ TomlValue = str | int | float | bool | list[str]
 
 
 class ValueKind(StrEnum):
-    """What the value of a key must be."""
+    """The type of a key's value, as it appears in errors."""
 
     TEXT = "a text"
     TEXTS = "a list of texts"
@@ -29,12 +29,12 @@ def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str,
 
     Args:
         path: The file.
-        kinds: The options there are, and what their values must be.
+        kinds: Option → type of its value.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: It is not TOML; the text names line and column.
-        BadOption: A key is no option, or its value is of another kind.
+        BadOption: A key is not an option, or its value has another type.
     """
     document = tomllib.loads(path.read_text("utf-8"))
     for key, value in document.items():

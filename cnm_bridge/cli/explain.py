@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge explain`: what would be done for a container, without doing it."""
+"""`cni-bridge explain`: shows what would be done for a container, without doing it."""
 
 import sys
 from ipaddress import IPv4Interface, IPv6Interface
@@ -13,22 +13,22 @@ from cnm_bridge.cli.options import DIRECTORIES, DOCKER_HOST, SOCKET, with_settin
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import Settings
 
-if TYPE_CHECKING:  # plugins and schemas take a while to import, which `serve` does not have
+if TYPE_CHECKING:  # these imports are slow and would delay `serve`
     from cnm_bridge.planning.explanation import Explanation
     from state import RequestedInterface
 
 __all__ = ["explain"]
 
 _ENDPOINT_ID: Final = "ENDPOINT-ID"
-"""Stands for the ID that Docker will draw."""
+"""Stands for the ID that Docker will choose."""
 
 
 class _Interface(click.ParamType[Any]):
-    """An address with the length of its prefix.
+    """An address with a prefix length.
 
     Args:
-        family: Its class.
-        example: How to write one.
+        family: The class of the address.
+        example: An example for the error text.
     """
 
     def __init__(self, family: type[IPv4Interface] | type[IPv6Interface], example: str) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the name that `cni-bridge explain` is given stands for: a Docker network, or a CNI configuration."""
+"""Resolves the name that `cni-bridge explain` receives: a Docker network or a CNI configuration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ __all__ = ["ExplainedNetwork", "find_explained_network"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedNetwork:
-    """What a name stands for.
+    """A resolved name.
 
     Attributes:
         configuration: The CNI configuration on disk.
-        options: The given options, which override those of the Docker network.
-        docker: The Docker network, None if there is none of that name.
-        doubt: Why it is unknown whether the Docker network exists, None if it is known.
+        options: The options of the Docker network, overridden by the given ones.
+        docker: The Docker network, None if there is none with that name.
+        doubt: The reason why it is unknown whether the Docker network exists, None if it is known.
     """
 
     configuration: NetworkConfigurationList
@@ -34,21 +34,21 @@ class ExplainedNetwork:
 async def find_explained_network(
     name: str, given: Mapping[str, str], conf_dirs: Sequence[Path], engine: Engine, driver: str
 ) -> ExplainedNetwork:
-    """Find what a name stands for; a Docker network comes before a CNI configuration of the same name.
+    """Resolve a name; a Docker network takes precedence over a CNI configuration with the same name.
 
     Args:
-        name: The name, or an ID of Docker's.
-        given: Options.
+        name: The name, or a Docker network ID.
+        given: The given options.
         conf_dirs: Directories of CNI configurations.
-        engine: The engine, which knows Docker's networks; an engine that does not answer is skipped.
+        engine: The engine, which knows Docker's networks; ignored if it does not answer.
         driver: The name of this driver in Docker.
 
     Raises:
-        BadOption: An option is unknown, or its value cannot be.
-        Refused: There is neither of that name.
-        CniError: The configuration that the options name is not there.
+        BadOption: An option is unknown, or its value is invalid.
+        Refused: There is no Docker network and no CNI configuration with that name.
+        CniError: The configuration that the options name does not exist.
     """
-    parse_options(given)  # by itself: what is wrong in it was given now
+    parse_options(given)  # reports errors in the given options, before they are merged
     docker, doubt = None, None
     try:
         docker = await engine.find_network(name)

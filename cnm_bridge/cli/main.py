@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The command `cni-bridge`; what its options are, and where their values come from, is in `cnm_bridge.cli.options`."""
+"""The command `cni-bridge` and its subcommand `serve`. The options are in `cnm_bridge.cli.options`."""
 
 import gc
 import sys
@@ -45,8 +45,8 @@ def serve(context: click.Context, /, **given: object) -> None:
     settings = _settings(given)
     try:
         with plugin_socket(settings.socket) as listener:
-            gc.disable()  # what is imported and read until `settle_memory` stays: none of it is garbage
-            # Imported only now: it takes most of the time until the first answer, and Docker can wait meanwhile.
+            gc.disable()  # until `settle_memory`: everything that is imported and read before is permanent
+            # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.
             with lean_imports(certificates=not settings.docker_host.startswith("unix:")):
                 from cnm_bridge.daemon import run  # noqa: PLC0415
                 from cnm_bridge.log import configure_logging  # noqa: PLC0415
@@ -64,7 +64,7 @@ def serve(context: click.Context, /, **given: object) -> None:
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings that the options are; relative paths are seen from the working directory."""
+    """Return the settings for the options' values; relative paths start at the working directory."""
     given = Settings(**values)
     return replace(
         given,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's settings as options of a command, and where their values come from.
+"""The daemon's settings as options of a command, with values from several sources.
 
-A setting comes from the command line, else from the environment (`CNI_BRIDGE_<OPTION>`), else from the configuration
-file, else it has its default. A value that cannot be is refused with the place that it came from.
+The first source that has a value wins: the command line, the environment (`CNI_BRIDGE_<OPTION>`), the configuration
+file, the default. The error for an invalid value names its source.
 """
 
 import os
@@ -50,12 +50,12 @@ class Setting:
 
     Attributes:
         name: Its name without dashes, which is also its key in the configuration file.
-        parameter: The argument of the command's function.
-        type: What a value must be.
+        parameter: The parameter of the command's function.
+        type: The type of its value.
         default: Its default.
-        help: What it is for.
-        multiple: It may be given several times.
-        fallback: A variable that is asked after the option's own.
+        help: Its help text.
+        multiple: Whether it may be given several times.
+        fallback: An environment variable that is used if the option's own is not set.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Setting:
 
     @property
     def kind(self) -> ValueKind:
-        """What its value is in the configuration file."""
+        """The type of its value in the configuration file."""
         if self.multiple:
             return ValueKind.TEXTS
         if self.type is click.BOOL:
@@ -77,7 +77,7 @@ class Setting:
 
     @property
     def variables(self) -> Sequence[str]:
-        """The variables it comes from, the first that is set."""
+        """Its environment variables; the first that is set wins."""
         own = f"CNI_BRIDGE_{self.name.replace('-', '_').upper()}"
         return [own, self.fallback] if self.fallback else [own]
 
@@ -195,11 +195,11 @@ SETTINGS: Final = (
 DIRECTORIES: Final = tuple(
     setting for setting in SETTINGS if setting.name in {"cni-conf-dir", "cni-bin-dir", "run-dir"}
 )
-"""Where configurations, plugins and namespaces are."""
+"""The directories of configurations, plugins and namespaces."""
 
 
 def with_settings(*settings: Setting) -> Callable[[F], F]:
-    """Add some of the settings as options to a command, and `--config`."""
+    """Return a decorator that adds settings and `--config` as options to a command."""
 
     def decorate(function: F) -> F:
         for setting in reversed(settings):
@@ -214,10 +214,10 @@ class _UnusableSettings(click.UsageError):
 
 
 class SettingsCommand(click.Command):
-    """A command whose settings can be read again, and that ends with a status of its own if they cannot be used."""
+    """A command that can read its settings again, and exits with its own status if they are invalid."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments, and mark an error as one of the configuration: another try would not help."""
+        """Parse and remember the arguments; turn an error into one whose exit status says that a retry is useless."""
         ctx.meta[_ARGUMENTS_KEY] = tuple(args)
         try:
             return super().parse_args(ctx, args)
@@ -226,12 +226,12 @@ class SettingsCommand(click.Command):
 
 
 def read_again(context: click.Context) -> dict[str, Any]:
-    """Return the values that the options of a running `SettingsCommand` have now, by their parameters.
+    """Return the current values of the options of a running `SettingsCommand`, by parameter.
 
-    The command line is as it was, the environment and the file are read again.
+    The command line does not change; environment and file are read again.
 
     Raises:
-        Refused: A value cannot be used; the text says which, and where it came from.
+        Refused: A value is invalid; the text names it and its source.
     """
     try:
         return context.command.make_context(context.info_name, list(context.meta[_ARGUMENTS_KEY])).params
@@ -240,7 +240,7 @@ def read_again(context: click.Context) -> dict[str, Any]:
 
 
 class _Option(click.Option):
-    """An option whose errors name the place that the value came from."""
+    """An option whose errors name the source of the value."""
 
     def process_value(self, ctx: click.Context, value: object) -> object:
         """Convert and check a value."""
@@ -279,7 +279,7 @@ def _option(setting: Setting) -> Callable[[F], F]:
 
 
 def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
-    """Make the file's values the defaults of the other options."""
+    """Use the file's values as the defaults of the other options."""
     if path is None:
         if not _DEFAULT_CONFIG.exists():
             return

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge state`: look at the state, take it away, bring it back, while no daemon has it."""
+"""`cni-bridge state`: shows, exports and imports the stored state while no daemon is running."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from cnm_bridge.cli.options import STATE_DIR, with_settings
 from cnm_bridge.cli.types import File
 from cnm_bridge.errors import BridgeError, Refused
 
-if TYPE_CHECKING:  # opening LevelDB and the schemas takes a while, which `serve` does not have
+if TYPE_CHECKING:  # these imports are slow and would delay `serve`
     from state import Store
 
 __all__ = ["state"]
@@ -81,7 +81,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
 
 @contextmanager
 def _opened(directory: Path, *, make: bool = False) -> Iterator["Store"]:
-    """Open the store and say what was found damaged; any error ends the command with its text."""
+    """Open the store and print what was found damaged; an error ends the command with its text."""
     from state import StateError, Store  # noqa: PLC0415
 
     try:
@@ -104,7 +104,7 @@ def _fail(text: str) -> NoReturn:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write a private file, whole or not at all."""
+    """Write a file atomically, readable by its owner only."""
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The state as text for a terminal. Pure."""
+"""Renders the stored state as text for a terminal. Pure."""
 
 from collections.abc import Sequence
 from ipaddress import ip_interface
@@ -35,7 +35,7 @@ def render_overview(store: Store) -> str:
 
 
 def render_found(store: Store, prefix: str) -> str:
-    """Return the records whose IDs begin with `prefix`, one JSON object a line; "" where there are none."""
+    """Return the records whose IDs begin with `prefix`, one JSON object per line; "" if there are none."""
     document = store.export_document()
     records = (*get_objects(document, "networks"), *get_objects(document, "endpoints"))
     return "\n".join(
@@ -48,7 +48,7 @@ def _binding(network: NetworkRecord) -> str:
 
 
 def _addresses(endpoint: EndpointRecord) -> Sequence[str]:
-    """Return the addresses that the plugins gave, before ADD has ended those of the result so far."""
+    """Return the addresses that the plugins gave; while ADD is incomplete, those of the latest result."""
     if endpoint.snapshot is not None:
         addresses = [get_str(address, "address") for address in get_objects(endpoint.snapshot, "addresses")]
         return [address for address in addresses if not ip_interface(address).is_link_local]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge status`: networks, endpoints, pending teardowns and orphans of a running daemon."""
+"""`cni-bridge status`: shows networks, endpoints, pending teardowns and orphans of a running daemon."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ import click
 
 from cnm_bridge.cli.options import SOCKET, with_settings
 
-if TYPE_CHECKING:  # the schemas take a while to load
+if TYPE_CHECKING:  # the schemas are slow to load
     from spec import JsonObject
 
 __all__ = ["status"]

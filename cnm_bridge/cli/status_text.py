@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's status as text for a terminal. Pure."""
+"""Renders the daemon's status as text for a terminal. Pure."""
 
 from cnm_bridge.cli.table import SHORT, table
 from spec import JsonObject, find_str, get_bool, get_int, get_list, get_object, get_objects, get_str
@@ -9,12 +9,12 @@ __all__ = ["render_status"]
 
 
 def render_status(status: JsonObject) -> str:
-    """Return a line about the engine and a table each of networks and endpoints.
+    """Return a line about the engine, a table of networks and one of endpoints.
 
     Pending teardowns, unpublished ports and orphans have tables if there are any.
 
     Args:
-        status: As `cnm_bridge.status_report` shows it.
+        status: The document that `cnm_bridge.status_report` describes.
     """
     networks = get_objects(status, "networks")
     names = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}

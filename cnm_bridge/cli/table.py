@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Tables for a terminal, in columns as wide as they must be. Pure."""
+"""Renders tables for a terminal, with columns as wide as their content. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,11 +8,11 @@ from typing import Final
 __all__ = ["SHORT", "table"]
 
 SHORT: Final = 12
-"""As many digits as Docker shows of an ID."""
+"""The number of digits of an ID that Docker shows."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table with a line for the head and one for each row."""
+    """Return a table with one line for the head and one for each row."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a value of an option may be; everything else is refused where it was given."""
+"""Types of option values for click; they refuse invalid values."""
 
 import math
 import os
@@ -12,7 +12,7 @@ __all__ = ["Directory", "EngineAddress", "File", "Seconds"]
 
 
 class _NotEmpty(click.Path):
-    """A path; an empty text, as from a variable that was not set, would stand for the working directory."""
+    """A path that is not empty: an empty variable would mean the working directory."""
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
@@ -24,21 +24,21 @@ class _NotEmpty(click.Path):
 
 
 class Directory(_NotEmpty):
-    """A directory, which need not exist."""
+    """A directory, which may not exist."""
 
     def __init__(self) -> None:
         super().__init__(file_okay=False, path_type=Path)
 
 
 class File(_NotEmpty):
-    """A file, which need not exist."""
+    """A file, which may not exist."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
 
 
 class Seconds(click.FloatRange):
-    """A time that ends."""
+    """A positive, finite duration in seconds."""
 
     name = "seconds"
 
@@ -46,7 +46,7 @@ class Seconds(click.FloatRange):
         super().__init__(min=0, min_open=True)
 
     def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Refuse what is no finite number above zero."""
+        """Refuse a value that is not finite and positive."""
         seconds = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
             self.fail(f"{value} is not a time", param, ctx)
@@ -54,12 +54,12 @@ class Seconds(click.FloatRange):
 
 
 class EngineAddress(click.ParamType[str]):
-    """Where a Docker Engine listens."""
+    """The address of a Docker Engine."""
 
     name = "url"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse what cannot be asked."""
+        """Refuse an address that is neither a Unix socket nor TCP."""
         if not value.startswith(("unix:///", "tcp://", "http://", "https://")):
             self.fail(f"{value!r} is neither unix:///path nor tcp://host:port; set --docker-host", param, ctx)
         return value
