@@ -7,7 +7,7 @@
  "networks": [{"id": "6f9c…", "name": "blue", "configuration": "lan", "internal": false}],
  "endpoints": [{"id": "77ad…", "networkId": "6f9c…", "phase": "joined", "configuration": "lan",
                 "addresses": ["10.1.2.3/24"], "sandboxKey": "/var/run/docker/netns/0a1b…", "notPublished": null}],
- "owed": [{"endpointId": "88be…", "attempts": 3, "error": "plugin firewall failed …"}],
+ "pendingTeardowns": [{"endpointId": "88be…", "attempts": 3, "error": "plugin firewall failed …"}],
  "orphans": [{"network": "lan", "containerId": "99cf…", "what": "/var/lib/cni/networks/lan/10.1.2.9"}]}
 ```
 
@@ -79,7 +79,7 @@ class Status:
                 for network in self._store.networks()
             ],
             "endpoints": endpoints,
-            "owed": [
+            "pendingTeardowns": [
                 {"endpointId": endpoint_id, "attempts": teardowns.attempts, "error": teardowns.error}
                 for endpoint_id, teardowns in self._teardowns.all.items()
                 if teardowns.attempts  # otherwise its first attempt is still running, as after each DeleteEndpoint

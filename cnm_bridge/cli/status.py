@@ -42,7 +42,7 @@ def status(*, socket: Path, as_json: bool) -> None:
         )
         sys.exit(1)
     click.echo(json.dumps(document, indent=2) if as_json else render_status(document))
-    sys.exit(2 if document["owed"] or document["orphans"] else 0)
+    sys.exit(2 if document["pendingTeardowns"] or document["orphans"] else 0)
 
 
 def _ask(path: Path) -> "JsonObject":
@@ -52,7 +52,7 @@ def _ask(path: Path) -> "JsonObject":
         answer = json.loads(connection.getresponse().read())
     finally:
         connection.close()
-    if not isinstance(answer, dict) or "owed" not in answer:
+    if not isinstance(answer, dict) or "pendingTeardowns" not in answer:
         raise ValueError(f"another program answers there: {answer}")
     return answer
 

@@ -42,7 +42,7 @@ def render_status(status: JsonObject) -> str:
     ]
     teardowns = [
         (get_str(one, "endpointId")[:SHORT], str(get_int(one, "attempts")), find_str(one, "error") or "-")
-        for one in get_objects(status, "owed")
+        for one in get_objects(status, "pendingTeardowns")
     ]
     if teardowns:
         parts.append(table(("PENDING TEARDOWN", "ATTEMPTS", "LAST ERROR"), teardowns))

@@ -61,7 +61,7 @@ class Explanation:
                 }
                 for request, publishes in zip(self.requests, self._publishers(), strict=True)
             ],
-            "settling": list(self.sandbox_sync),
+            "sandboxSync": list(self.sandbox_sync),
             "warnings": list(self.warnings),
         }
 

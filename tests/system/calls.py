@@ -64,12 +64,12 @@ def wait_reconciled(lab: Lab) -> None:
 
 
 def wait_torn_down(lab: Lab) -> None:
-    """Wait until nothing that Docker has deleted is being torn down; what is owed because it failed may be."""
+    """Wait until no deleted endpoint is in its first teardown attempt; teardowns that have failed may be pending."""
 
     def is_under_way() -> bool:
         _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
         status = as_object(answer, "status")
-        teardowns = {one["endpointId"] for one in get_objects(status, "owed")}
+        teardowns = {one["endpointId"] for one in get_objects(status, "pendingTeardowns")}
         return any(
             one["phase"] == "deleting" and one["id"] not in teardowns for one in get_objects(status, "endpoints")
         )

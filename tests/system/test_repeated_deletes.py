@@ -43,7 +43,7 @@ def rules_of(lab: Lab, address: str) -> list[str]:
 def pending(lab: Lab) -> list[JsonObject]:
     """Give the tear downs that have failed and are repeated."""
     _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
-    return list(get_objects(as_object(answer, "status"), "owed"))
+    return list(get_objects(as_object(answer, "status"), "pendingTeardowns"))
 
 
 def wait_failed(lab: Lab) -> None:

@@ -67,7 +67,7 @@ def test_what_plugins_would_be_given(tmp_path: Path, plugins: FakePlugins) -> No
     }
     assert tuning["stdin"]["runtimeConfig"] == {"mac": "02:11:22:33:44:55"}
     assert [plugin["publishesPorts"] for plugin in (bridge, tuning, portmap)] == [False, False, True]
-    assert found["settling"] == ["route to 10.9.0.0/16: its mtu", "sysctls of tuning: net.core.somaxconn"]
+    assert found["sandboxSync"] == ["route to 10.9.0.0/16: its mtu", "sysctls of tuning: net.core.somaxconn"]
     assert {command.verb for command in plugins.commands} == {"VERSION"}
 
 
@@ -111,7 +111,7 @@ def test_a_malformed_list(tmp_path: Path, plugins: FakePlugins) -> None:
     plugins.install("sbr")
     done = explain(tmp_path, "--json", "odd")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["settling"] == ["policy rules and routing tables of sbr"]
+    assert json.loads(done.stdout)["sandboxSync"] == ["policy rules and routing tables of sbr"]
 
 
 @pytest.mark.parametrize(

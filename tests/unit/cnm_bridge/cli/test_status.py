@@ -31,7 +31,7 @@ STATUS: JsonObject = {
             "sandboxKey": None,
         },
     ],
-    "owed": [],
+    "pendingTeardowns": [],
     "orphans": [],
 }
 
@@ -59,12 +59,12 @@ def test_a_name_that_is_not_known_yet() -> None:
     assert lines[6].split()[:2] == ["777777777777", "6f6f6f6f6f6f"]
 
 
-def test_what_is_owed_and_what_belongs_to_nobody() -> None:
-    """They have tables of their own, if there are any."""
+def test_pending_teardowns_and_orphans() -> None:
+    """Pending teardowns and orphans have tables of their own, if there are any."""
     text = render_status(
         {
             **STATUS,
-            "owed": [{"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}],
+            "pendingTeardowns": [{"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}],
             "orphans": [{"network": "lan", "containerId": "somebody", "what": "/var/lib/cni/networks/lan/10.1.2.9"}],
         }
     )
