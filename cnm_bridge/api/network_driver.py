@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from cnm_bridge.api.rpc import Answer, Method
-from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
+from cnm_bridge.endpoints.joined import JoinedEndpoints
 from cnm_bridge.endpoints.service import EndpointService
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.wire import (
@@ -40,7 +40,7 @@ _NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
 
 
 def network_driver(
-    networks: NetworkService, endpoints: EndpointService, outside: ExternalConnectivity
+    networks: NetworkService, endpoints: EndpointService, outside: JoinedEndpoints
 ) -> tuple[Method, ...]:
     """Return all NetworkDriver calls, implemented by the given objects."""
 

@@ -11,7 +11,7 @@ from cnm_bridge.assembly.surroundings import Surroundings
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.endpoints.caller import CallerLookup
 from cnm_bridge.endpoints.creation import EndpointCreation
-from cnm_bridge.endpoints.external_connectivity import ExternalConnectivity
+from cnm_bridge.endpoints.joined import JoinedEndpoints
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.endpoints.service import EndpointService
 from cnm_bridge.endpoints.unpublishable_ports import Unpublished
@@ -26,7 +26,7 @@ class EndpointRoom:
     """The room `endpoints`."""
 
     service: EndpointService
-    external_connectivity: ExternalConnectivity
+    external_connectivity: JoinedEndpoints
     port_publisher: PortPublisher
     unpublished: Unpublished
 
@@ -63,7 +63,7 @@ def make_endpoints(
             engine_process=CallerLookup(outside.kernel),
             locks=attach.locks,
         ),
-        external_connectivity=ExternalConnectivity(
+        external_connectivity=JoinedEndpoints(
             store=outside.store,
             port_publisher=port_publisher,
             unpublished=unpublished,

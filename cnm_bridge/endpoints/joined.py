@@ -13,10 +13,10 @@ from cnm_bridge.teardown.contention import WAIT_LIMIT_S, ContentionResolver
 from cnm_bridge.wire import EndpointReference, ProgramExternalConnectivity
 from state import EndpointId, EndpointRecord, Phase, Store, WrongPhase
 
-__all__ = ["ExternalConnectivity"]
+__all__ = ["JoinedEndpoints"]
 
 
-class ExternalConnectivity:
+class JoinedEndpoints:
     """Publishes the ports of a container at its gateway endpoint, and revokes them.
 
     Args:
