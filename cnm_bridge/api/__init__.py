@@ -3,9 +3,19 @@
 """HTTP on the plugin socket: Docker's calls and `cni-bridge status`. Only `assembly` and `server.py` import it."""
 
 from cnm_bridge.api.activity import CallsUnderWay
+from cnm_bridge.api.caller import CallerLookup
 from cnm_bridge.api.connections import Connections
 from cnm_bridge.api.network_driver import network_driver
 from cnm_bridge.api.rpc import MAX_BODY_BYTES, Method, make_app
 from cnm_bridge.api.status import status_method
 
-__all__ = ["MAX_BODY_BYTES", "CallsUnderWay", "Connections", "Method", "make_app", "network_driver", "status_method"]
+__all__ = [
+    "MAX_BODY_BYTES",
+    "CallerLookup",
+    "CallsUnderWay",
+    "Connections",
+    "Method",
+    "make_app",
+    "network_driver",
+    "status_method",
+]

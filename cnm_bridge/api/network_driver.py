@@ -8,6 +8,7 @@ Source: moby `daemon/libnetwork/drivers/remote/driver.go`, `api/api.go`.
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from cnm_bridge.api.caller import CallerLookup
 from cnm_bridge.api.rpc import Answer, Method
 from cnm_bridge.endpoints.joined import JoinedEndpoints
 from cnm_bridge.endpoints.service import EndpointService
@@ -23,6 +24,7 @@ from cnm_bridge.wire import (
     render_joined,
 )
 from spec import JsonObject
+from state import ProcessRecord
 
 __all__ = ["network_driver"]
 
@@ -40,15 +42,25 @@ _NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
 
 
 def network_driver(
-    networks: NetworkService, endpoints: EndpointService, outside: JoinedEndpoints
+    networks: NetworkService, endpoints: EndpointService, joined: JoinedEndpoints, callers: CallerLookup
 ) -> tuple[Method, ...]:
-    """Return all NetworkDriver calls, implemented by the given objects."""
+    """Return all NetworkDriver calls, implemented by the given objects; `callers` finds who makes a call."""
 
     def method(name: str, schema: str | None, answer: Answer | JsonObject) -> Method:
         return Method(name=name, schema=schema, answer=answer)
 
+    def answered(
+        parse: Callable[[JsonObject], Request],
+        call: Callable[[Request, ProcessRecord | None], Awaitable[Reply]],
+        render: Callable[[Reply], JsonObject],
+    ) -> Answer:
+        async def carry_out(request: Request, caller_pid: int) -> JsonObject:
+            return render(await call(request, callers.find(caller_pid)))
+
+        return lambda body, caller_pid: carry_out(parse(body), caller_pid)
+
     async def oper_info(body: JsonObject, _: int) -> JsonObject:
-        await endpoints.oper_info(parse_endpoint_reference(body))
+        await joined.oper_info(parse_endpoint_reference(body))
         return _NOTHING_TO_SHOW
 
     # fmt: off
@@ -62,33 +74,22 @@ def network_driver(
         method("NetworkDriver.CreateNetwork", "cnm/CreateNetwork", _done(parse_create_network, networks.create)),
         method("NetworkDriver.DeleteNetwork", "cnm/NetworkReference", _done(parse_network_reference, networks.delete)),
         method("NetworkDriver.CreateEndpoint", "cnm/CreateEndpoint",
-               _answered(parse_create_endpoint, endpoints.create, render_interface)),
+               answered(parse_create_endpoint, endpoints.create, render_interface)),
         method("NetworkDriver.DeleteEndpoint", "cnm/EndpointReference",
                _done(parse_endpoint_reference, endpoints.delete)),
         # Called several times per container start. Before 28.1 an error is fatal; the result is never shown.
         method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
-        method("NetworkDriver.Join", "cnm/Join", _answered(parse_join, endpoints.join, render_joined)),
+        method("NetworkDriver.Join", "cnm/Join", answered(parse_join, endpoints.join, render_joined)),
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
         method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
-               _done(parse_external_connectivity, outside.program)),
+               _done(parse_external_connectivity, joined.program_external_connectivity)),
         method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
-               _done(parse_endpoint_reference, outside.revoke)),
+               _done(parse_endpoint_reference, joined.revoke_external_connectivity)),
         # Sent when swarm nodes join and leave; this driver's networks are local.
         method("NetworkDriver.DiscoverNew", "cnm/Discover", {}),
         method("NetworkDriver.DiscoverDelete", "cnm/Discover", {}),
     )
     # fmt: on
-
-
-def _answered(
-    parse: Callable[[JsonObject], Request],
-    call: Callable[[Request, int], Awaitable[Reply]],
-    render: Callable[[Reply], JsonObject],
-) -> Answer:
-    async def carry_out(request: Request, caller_pid: int) -> JsonObject:
-        return render(await call(request, caller_pid))
-
-    return lambda body, caller_pid: carry_out(parse(body), caller_pid)
 
 
 def _done(parse: Callable[[JsonObject], Request], call: Callable[[Request], Awaitable[None]]) -> Answer:

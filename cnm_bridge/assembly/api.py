@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass
 
-from cnm_bridge.api import CallsUnderWay, Connections, Method, network_driver, status_method
+from cnm_bridge.api import CallerLookup, CallsUnderWay, Connections, Method, network_driver, status_method
 from cnm_bridge.assembly.endpoints import EndpointRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
@@ -41,7 +41,7 @@ def make_api(
 ) -> ApiRoom:
     """Make them."""
     status = Status(outside.store, teardown.queue, recovery.reconciler, recovery.audit, endpoints.unpublished)
-    driver_methods = network_driver(networks.service, endpoints.service, endpoints.external_connectivity)
+    driver_methods = network_driver(networks.service, endpoints.service, endpoints.joined, CallerLookup(outside.kernel))
     return ApiRoom(
         methods=(*driver_methods, status_method(status)),
         calls=calls,

@@ -9,7 +9,6 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.surroundings import Surroundings
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.endpoints.caller import CallerLookup
 from cnm_bridge.endpoints.creation import EndpointCreation
 from cnm_bridge.endpoints.joined import JoinedEndpoints
 from cnm_bridge.endpoints.port_publisher import PortPublisher
@@ -26,7 +25,7 @@ class EndpointRoom:
     """The room `endpoints`."""
 
     service: EndpointService
-    external_connectivity: JoinedEndpoints
+    joined: JoinedEndpoints
     port_publisher: PortPublisher
     unpublished: Unpublished
 
@@ -51,26 +50,25 @@ def make_endpoints(
         contention=teardown.contention,
         new_records=attach.new_records,
     )
+    joined = JoinedEndpoints(
+        store=outside.store,
+        port_publisher=port_publisher,
+        unpublished=unpublished,
+        sandbox_sync=attach.sandbox_sync,
+        contention=teardown.contention,
+        locks=attach.locks,
+    )
     return EndpointRoom(
         service=EndpointService(
             store=outside.store,
             creation=creation,
             attachers=attach.attachers,
-            sandbox_sync=attach.sandbox_sync,
             teardowns=teardown.queue,
             adopt=recovery.adopt,
-            port_publisher=port_publisher,
-            engine_process=CallerLookup(outside.kernel),
+            joined=joined,
             locks=attach.locks,
         ),
-        external_connectivity=JoinedEndpoints(
-            store=outside.store,
-            port_publisher=port_publisher,
-            unpublished=unpublished,
-            sandbox_sync=attach.sandbox_sync,
-            contention=teardown.contention,
-            locks=attach.locks,
-        ),
+        joined=joined,
         port_publisher=port_publisher,
         unpublished=unpublished,
     )

@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Executes ProgramExternalConnectivity and RevokeExternalConnectivity, which select a container's gateway endpoint."""
+"""What Docker asks for a joined endpoint: EndpointOperInfo, ProgramExternalConnectivity, RevokeExternalConnectivity."""
 
 import asyncio
+
+import structlog
 
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.endpoints.unpublishable_ports import Unpublished
 from cnm_bridge.errors import CannotPublish, Refused
+from cnm_bridge.kernel import KernelError
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.contention import WAIT_LIMIT_S, ContentionResolver
 from cnm_bridge.wire import EndpointReference, ProgramExternalConnectivity
-from state import EndpointId, EndpointRecord, Phase, Store, WrongPhase
+from state import EndpointId, EndpointRecord, Phase, StateError, Store, WrongPhase
 
 __all__ = ["JoinedEndpoints"]
 
+log = structlog.get_logger()
+
 
 class JoinedEndpoints:
-    """Publishes the ports of a container at its gateway endpoint, and revokes them.
+    """Syncs the sandboxes of joined endpoints, publishes ports at a container's gateway endpoint, and revokes them.
 
     Args:
         store: The records.
@@ -45,7 +50,18 @@ class JoinedEndpoints:
         self._contention = contention
         self._locks = locks
 
-    async def program(self, request: ProgramExternalConnectivity) -> None:
+    async def oper_info(self, request: EndpointReference) -> None:
+        """Sync the sandbox of an endpoint whose link may have been placed.
+
+        Errors are only logged: the engine sends this call several times while a container starts, and before 28.1 an
+        error makes the start fail.
+        """
+        try:
+            await self._sandbox_sync.sync(request.endpoint_id)
+        except (KernelError, StateError) as exc:
+            log.warning("endpoint.not_synced", error=str(exc))
+
+    async def program_external_connectivity(self, request: ProgramExternalConnectivity) -> None:
         """Make an endpoint its container's gateway endpoint, and publish the container's ports there.
 
         The sandbox is synced as well: from Engine 28 on, and in a running container, the link is in it by now.
@@ -73,7 +89,7 @@ class JoinedEndpoints:
                 raise
             await self._publish(request)
 
-    async def revoke(self, request: EndpointReference) -> None:
+    async def revoke_external_connectivity(self, request: EndpointReference) -> None:
         """Stop using an endpoint as its container's gateway endpoint, and revoke its ports, if it exists.
 
         A running publication is interrupted: its plugins are killed and its effects undone.
@@ -88,6 +104,11 @@ class JoinedEndpoints:
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase.is_attached:
                 await self._port_publisher.revoke(record)
+
+    def stop(self, endpoint_id: EndpointId) -> None:
+        """Stop the sync of its sandbox, and the publication of its ports, for an endpoint that leaves."""
+        self._sandbox_sync.forget(endpoint_id)
+        self._port_publisher.interrupt(endpoint_id)
 
     async def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:
         return await self._port_publisher.find_owners(request.endpoint_id, request.ports)
