@@ -19,9 +19,13 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
+from spec import JsonError
 from state.errors import RecordDamaged
 
-__all__ = ["check_lines", "join_lines", "line_of"]
+__all__ = ["RECORD_LINE", "check_lines", "join_lines", "line_of", "own_id"]
+
+RECORD_LINE: Final = 1
+"""The first line after the checksum."""
 
 _DIGITS: Final = 8
 
@@ -53,3 +57,14 @@ def check_lines(key: str, value: bytes, count: int) -> None:
 def line_of(value: bytes, number: int) -> bytes:
     """Return a line of a value."""
     return value.split(b"\n", number + 1)[number]
+
+
+def own_id(key: str, found: str) -> str:
+    """Return the ID that a record contains; it must match its key, e.g. `endpoint/4f2a`.
+
+    Raises:
+        JsonError: It does not.
+    """
+    if key.partition("/")[2] != found:
+        raise JsonError(f"it is the record of {found}")
+    return found

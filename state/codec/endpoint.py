@@ -1,33 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Converts between records, stored values, and the documents of an export; pure.
+"""Converts between an endpoint record and its stored value; pure.
 
-A document matches `spec/state/network.json` or `spec/state/endpoint.json`. Both schemas are closed: an unknown key
-means damage. Documents from outside are validated (`value_of`), which takes a millisecond each. A stored value that
-this version wrote is not validated again, because its checksum proves that it is unchanged.
+The attachment, the result and the snapshot stay text when a value is read, and are parsed when they are first needed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
+from ipaddress import IPv4Interface, IPv6Interface
 from sys import intern
 from typing import Any, Final
 
-from spec import (
-    JsonError,
-    JsonObject,
-    JsonValue,
-    as_object,
-    find_str,
-    get_bool,
-    get_object,
-    get_objects,
-    get_str,
-    load_validator,
-    parse_json,
-    render_json,
-)
+from spec import JsonObject, as_object, parse_json, render_json
 from state.errors import RecordDamaged
 from state.lazy_field import StoredDocument
 from state.phases import Phase
@@ -38,148 +23,24 @@ from state.records import (
     EndpointId,
     EndpointRecord,
     NetworkId,
-    NetworkRecord,
-    PoolRecord,
     ProcessRecord,
     RequestedInterface,
-    network_name,
 )
-from state.stored_value import check_lines, join_lines, line_of
+from state.stored_value import RECORD_LINE, check_lines, join_lines, line_of, own_id
 
-__all__ = [
-    "as_stored",
-    "document_of",
-    "parse_endpoint",
-    "parse_network",
-    "render_endpoint",
-    "render_network",
-    "value_of",
-    "value_of_stored",
-]
+__all__ = ["ENDPOINT_LINES", "INVALID", "as_stored", "parse_endpoint", "render_endpoint"]
 
-_RECORD: Final = 1
-_ATTACHMENT: Final = 2
+ENDPOINT_LINES: Final = 6
+"""How many lines a stored endpoint has."""
+
+INVALID: Final = (LookupError, TypeError, ValueError)
+"""What reading an invalid record raises; an invalid address is a ValueError, and so is a JsonError."""
+
 _CONFIGURATION: Final = 3
 _RESULT: Final = 4
 _SNAPSHOT: Final = 5
-_LINES: Final = {"network": 2, "endpoint": 6}
-_NO_RECORD: Final = (LookupError, TypeError, ValueError)
-"""What reading an invalid record raises; an invalid address is a ValueError, and so is a JsonError."""
 _CONFIGURATIONS: Final = 1024
 """How many different network configuration lists are held once, however many endpoints were made with them."""
-
-
-def value_of(key: str, document: JsonValue) -> bytes:
-    """Return the stored value of a record's document, after validating it.
-
-    Args:
-        key: Its key: `network/<id>` or `endpoint/<id>`.
-        document: A document that should match its schema in `spec/state`.
-
-    Raises:
-        RecordDamaged: It violates its schema, cannot be read, or belongs to another key.
-    """
-    try:
-        return value_of_stored(key, load_validator(f"state/{key.partition('/')[0]}")(document))
-    except JsonError as exc:
-        raise RecordDamaged(key, exc) from exc
-
-
-def value_of_stored(key: str, document: JsonObject) -> bytes:
-    """Return the stored value of a document that an earlier version stored, without validating it.
-
-    An upgrade converts all records before it answers the first call, and validation would take a millisecond each. The
-    earlier version validated the document when it stored it, and LevelDB's checksums prove that it is unchanged.
-
-    Raises:
-        RecordDamaged: It cannot be read, or belongs to another key.
-    """
-    is_endpoint = key.startswith("endpoint/")
-    try:
-        value = _join_endpoint(document) if is_endpoint else join_lines([render_json(document)])
-    except (JsonError, KeyError) as exc:
-        raise RecordDamaged(key, exc) from exc
-    if is_endpoint:
-        endpoint = parse_endpoint(key, value)
-        try:
-            _ = endpoint.attachment
-        except _NO_RECORD as exc:
-            raise RecordDamaged(key, exc) from exc
-    else:
-        parse_network(key, value)
-    return value
-
-
-def document_of(key: str, value: bytes) -> JsonObject:
-    """Return the document of a stored value: the inverse of `value_of`.
-
-    Raises:
-        RecordDamaged: The value is damaged.
-    """
-    kind = key.partition("/")[0]
-    check_lines(key, value, _LINES[kind])
-    try:
-        record = as_object(parse_json(line_of(value, _RECORD)), key)
-        if kind == "network":
-            return record
-        rest, configuration, result, snapshot = (parse_json(line) for line in value.split(b"\n")[_ATTACHMENT:])
-        head = get_object(record, "attachment")
-        attachment = {"id": head["id"], "mode": head["mode"], **as_object(rest, key), "configuration": configuration}
-    except JsonError as exc:
-        raise RecordDamaged(key, exc) from exc
-    return {**record, "attachment": attachment, "result": result, "snapshot": snapshot}
-
-
-def _join_endpoint(document: JsonObject) -> bytes:
-    attachment = get_object(document, "attachment")
-    record = {name: document[name] for name in document if name not in {"attachment", "result", "snapshot"}}
-    head: JsonObject = {
-        "id": attachment["id"],
-        "mode": attachment["mode"],
-        "network": network_name(get_object(attachment, "configuration")),
-        "hasCapabilityArgs": bool(attachment["capabilityArgs"]),
-    }
-    rest = {name: attachment[name] for name in attachment if name not in {"id", "mode", "configuration"}}
-    documents = (attachment["configuration"], document["result"], document["snapshot"])
-    return join_lines([render_json(part) for part in ({**record, "attachment": head}, rest, *documents)])
-
-
-def render_network(record: NetworkRecord) -> bytes:
-    """Return the stored value of a network record."""
-    document: JsonObject = {
-        "id": record.id,
-        "configuration": record.configuration,
-        "name": record.name,
-        "internal": record.internal,
-        "options": record.options,
-        "pools": [
-            {"subnet": str(pool.subnet), "gateway": None if pool.gateway is None else str(pool.gateway)}
-            for pool in record.pools
-        ],
-    }
-    return join_lines([render_json(document)])
-
-
-def parse_network(key: str, value: bytes) -> NetworkRecord:
-    """Return the network record stored under `key`.
-
-    Raises:
-        RecordDamaged: The value is not a network record.
-    """
-    check_lines(key, value, _LINES["network"])
-    try:
-        document = as_object(parse_json(line_of(value, _RECORD)), key)
-        options = get_object(document, "options")
-        return NetworkRecord(
-            id=NetworkId(_own_id(key, get_str(document, "id"))),
-            configuration=find_str(document, "configuration"),
-            name=find_str(document, "name"),
-            internal=get_bool(document, "internal"),
-            options={name: get_str(options, name) for name in options},
-            pools=tuple(map(_parse_pool, get_objects(document, "pools"))),
-        )
-    except ValueError as exc:  # JsonError among them, and an address that is none
-        raise RecordDamaged(key, exc) from exc
 
 
 def render_endpoint(record: EndpointRecord) -> bytes:
@@ -228,14 +89,14 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
     Raises:
         RecordDamaged: The value is not an endpoint record.
     """
-    check_lines(key, value, _LINES["endpoint"])
+    check_lines(key, value, ENDPOINT_LINES)
     try:
         # The checksum says that this was written from a record, so the types of its fields are not checked once more:
         # with ten thousand endpoints that was a third of the time that the state takes to open.
-        document: Mapping[str, Any] = as_object(parse_json(line_of(value, _RECORD)), key)
+        document: Mapping[str, Any] = as_object(parse_json(line_of(value, RECORD_LINE)), key)
         attachment = document["attachment"]
         return EndpointRecord(
-            id=EndpointId(_own_id(key, document["id"])),
+            id=EndpointId(own_id(key, document["id"])),
             network_id=NetworkId(intern(document["networkId"])),
             phase=Phase(document["phase"]),
             boot_id=intern(document["bootId"]),
@@ -257,7 +118,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             ifname_prefix=intern(document.get("ifnamePrefix") or "eth"),
             caller=_parse_process(document.get("caller")),
         )
-    except _NO_RECORD as exc:
+    except INVALID as exc:
         raise RecordDamaged(key, exc) from exc
 
 
@@ -275,18 +136,6 @@ def as_stored(record: EndpointRecord, value: bytes) -> EndpointRecord:
         result=StoredDocument(value, _RESULT),
         snapshot=StoredDocument(value, _SNAPSHOT),
     )
-
-
-def _own_id(key: str, found: str) -> str:
-    """Return a record's ID; it must match its key."""
-    if key.partition("/")[2] != found:
-        raise JsonError(f"it is the record of {found}")
-    return found
-
-
-def _parse_pool(document: JsonObject) -> PoolRecord:
-    gateway = find_str(document, "gateway")
-    return PoolRecord(subnet=ip_network(get_str(document, "subnet")), gateway=ip_address(gateway) if gateway else None)
 
 
 def _parse_process(document: Mapping[str, Any] | None) -> ProcessRecord | None:
