@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Published ports: who reaches them, which are chosen, and whose they are."""
+"""Published ports: who reaches them, and which are chosen."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,29 +9,11 @@ from contextlib import ExitStack
 import pytest
 
 from spec import JsonObject
-from tests.lab import CommandFailed, Container, wait_until
+from tests.lab import Container
 from tests.system.peer import HOST_IP, ask, outside, serving
+from tests.system.plugin_lists import PORTMAP
+from tests.system.ports import port_network, published, with_ports
 from tests.system.scene import Scene, Subnet, bridge, ptp
-
-PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
-
-
-def with_ports(subnet: Subnet, *, ipv6: bool = False) -> Sequence[JsonObject]:
-    """Give a bridge that publishes ports."""
-    return (*bridge(subnet, ipv6=ipv6), PORTMAP)
-
-
-def port_network(scene: Scene, *, ipv6: bool = False, name: str | None = None) -> tuple[str, Subnet]:
-    """Make a network that publishes ports."""
-    subnet = scene.subnet()
-    return scene.network(scene.configure(with_ports(subnet, ipv6=ipv6)), name=name), subnet
-
-
-def published(scene: Scene) -> list[str]:
-    """Give what the daemon's log says was published last, e.g. `8080->80/tcp`."""
-    assert scene.lab.daemon is not None
-    lines = [line for line in scene.lab.daemon.tail(2000).splitlines() if "endpoint.published" in line]
-    return re.findall(r"[\d.:\[\]a-f]+->\d+/[a-z]+", lines[-1])
 
 
 def said(scene: Scene, network: str) -> str:
@@ -195,46 +177,6 @@ def test_two_networks_of_ours(scene: Scene) -> None:
         assert ask(scene.lab, there, HOST_IP, 8087) == name
 
 
-def test_anothers_port(scene: Scene) -> None:
-    """A port that another container has is refused by name, and nothing of it changes; then it is free again."""
-    network, _ = port_network(scene)
-    owner = scene.run(network, "-p", "8088:88")
-    before = scene.lab.state()
-    said = scene.run_refusal(network, "-p", "8088:89")
-    assert "port 8088/tcp cannot be published: it is published for endpoint" in said
-    assert owner.endpoint(network).endpoint_id in said
-    assert scene.lab.wait_clean(before) == ""
-    with serving(scene.lab, owner, 88):
-        assert ask(scene.lab, None, "127.0.0.1", 8088) == owner.name
-    scene.run(network, "-p", "8088:88/udp")  # another protocol has its own
-    scene.lab.docker("rm", "-f", owner.name)
-    scene.run(network, "-p", "8088:88")
-
-
-@pytest.mark.parametrize("protocol", ["tcp", "udp"])
-def test_a_programs_port(scene: Scene, protocol: str) -> None:
-    """A port that a program of the host listens on is not taken from it."""
-    network, _ = port_network(scene)
-    with serving(scene.lab, None, 8089, protocol=protocol):
-        before = scene.lab.state()
-        assert "Address already in use" in scene.run_refusal(network, "-p", f"8089:89/{protocol}")
-        assert scene.lab.wait_clean(before) == ""
-        assert ask(scene.lab, None, "127.0.0.1", 8089, protocol=protocol) == "host"
-
-
-def test_a_port_of_dockers_own_network(scene: Scene) -> None:
-    """What Docker itself has published is not taken from it."""
-    network, _ = port_network(scene)
-    scene.run(scene.builtin_network(), "-p", "8095:95")
-    assert "Address already in use" in scene.run_refusal(network, "-p", "8095:95")
-
-
-def test_the_same_port_twice(scene: Scene) -> None:
-    """One port cannot lead to two."""
-    network, _ = port_network(scene)
-    assert "published twice" in scene.run_refusal(network, "-p", "8096:96", "-p", "8096:97")
-
-
 def test_a_list_that_cannot(scene: Scene) -> None:
     """A list without the capability says which plugin to add, and leaves nothing."""
     network, _ = scene.bridge_network()
@@ -242,64 +184,6 @@ def test_a_list_that_cannot(scene: Scene) -> None:
     said = scene.run_refusal(network, "-p", "8097:97")
     assert '{ "type": "portmap", "capabilities": { "portMappings": true } }' in said
     assert scene.lab.wait_clean(before) == ""
-
-
-@pytest.mark.parametrize(
-    ("end", "told"),
-    [("""echo '{"code": 100, "msg": "no luck"}'; exit 1""", "no luck"), ("kill -KILL $$", "killed by SIGKILL")],
-    ids=["it says why", "it is killed whenever it publishes"],
-)
-def test_a_plugin_that_fails_to_publish(scene: Scene, end: str, told: str) -> None:
-    """What happened first is the answer, it is not tried for ever; nothing is left, the port is free again."""
-    scene.plugin(
-        "portmap",
-        f'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) {end};; esac; '
-        'printf "%s" "$input" | exec /usr/lib/cni/portmap',
-    )
-    network, _ = port_network(scene)
-    before = scene.lab.state()
-    assert told in scene.run_refusal(network, "-p", "8098:98")
-    assert scene.lab.wait_clean(before) == ""
-    scene.lab.remove("/opt/cni/bin/portmap")
-    scene.run(network, "-p", "8098:98")
-
-
-def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None:
-    """It runs again: Docker only logs what goes wrong there, and the container would have lost its port."""
-    once = "/run/portmap-dies-once"
-    scene.plugin(
-        "portmap",
-        'input=$(cat); printf "%s" "$input" | /usr/lib/cni/portmap; ended=$?; case "$CNI_COMMAND$input" in '
-        f'ADD*hostPort*) rm {once} 2>/dev/null && kill -KILL $$;; esac; exit "$ended"',
-    )
-    network, _ = port_network(scene, name="zzz-killed")
-    container = scene.run(network, "-p", "8100:80")
-    builtin = scene.builtin_network()
-    scene.lab.docker("network", "connect", builtin, container.name)
-    scene.lab.write(once, "")
-    with outside(scene.lab) as there, serving(scene.lab, container, 80):
-        scene.lab.docker("network", "disconnect", builtin, container.name)
-        assert not scene.lab.path(once).exists()
-        assert ask(scene.lab, there, HOST_IP, 8100) == container.name
-
-
-def test_many_ports_take_their_time(private_scene: Scene) -> None:
-    """Who publishes them has more time than other plugins, for ADD and DEL: `portmap` needs some for each port."""
-    scene = private_scene
-    scene.lab.stop_daemon()
-    scene.lab.start_daemon("--plugin-timeout", "2")
-    scene.plugin(
-        "portmap",
-        'input=$(cat); case "$input" in *hostPort*) sleep 3;; esac; printf "%s" "$input" | exec /usr/lib/cni/portmap',
-    )
-    network, _ = port_network(scene)
-    before = scene.lab.state()
-    container = scene.run(network, "-p", "8520-8535:20-35")
-    assert len(published(scene)) == 16
-    scene.lab.docker("rm", "-f", container.name)
-    assert scene.lab.wait_clean(before, 30) == ""
-    assert scene.lab.daemon is not None
-    assert "within" not in scene.lab.daemon.log()
 
 
 def test_a_network_without_way_out(scene: Scene) -> None:
@@ -312,41 +196,3 @@ def test_a_network_without_way_out(scene: Scene) -> None:
     assert "endpoint.no_gateway" in said(scene, network)
     with serving(scene.lab, container, 99):
         assert ask(scene.lab, None, "127.0.0.1", 8099) is None
-
-
-def test_another_daemon_knows_whose_ports_are_whose(private_scene: Scene) -> None:
-    """A daemon that was killed knows them again, and removes them with their container."""
-    scene = private_scene
-    network, _ = port_network(scene)
-    before = scene.lab.state()
-    owner = scene.run(network, "-p", "8100:100")
-    scene.lab.restart_daemon(9)
-    assert "it is published for endpoint" in scene.run_refusal(network, "-p", "8100:100")
-    scene.lab.docker("rm", "-f", owner.name)
-    assert scene.lab.wait_clean(before) == ""
-    scene.run(network, "-p", "8100:100")
-
-
-def test_a_portmap_that_a_killed_daemon_has_left_behind(private_scene: Scene) -> None:
-    """It was publishing ports. It is ended: else it would add its rules beside, or after, those of what comes next."""
-    scene = private_scene
-    lab = scene.lab
-    scene.plugin(
-        "portmap",
-        'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) echo $$ >/run/portmap-runs; '
-        "while [ -e /run/gate ]; do sleep 0.05; done;; esac; "
-        'printf "%s" "$input" | exec /usr/lib/cni/portmap',
-    )
-    network, _ = port_network(scene)
-    lab.write("/run/gate", "")
-    before = lab.state()
-    name = scene.create(network, "-p", "8110:110")
-    lab.spawn("docker", "start", name)
-    wait_until(lambda: lab.path("/run/portmap-runs").exists(), "portmap to publish")
-    lab.restart_daemon(9)
-    with pytest.raises(CommandFailed):
-        lab.run("sh", "-c", f"kill -0 {lab.read('/run/portmap-runs')}")
-    lab.remove("/run/gate")
-    lab.docker("rm", "-f", name)
-    lab.remove("/run/portmap-runs")
-    assert lab.wait_clean(before, 30) == ""

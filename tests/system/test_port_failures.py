@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plugins that fail, are killed, or take long while they publish ports."""
+
+import pytest
+
+from tests.lab import CommandFailed, wait_until
+from tests.system.peer import HOST_IP, ask, outside, serving
+from tests.system.ports import port_network, published
+from tests.system.scene import Scene
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [("""echo '{"code": 100, "msg": "no luck"}'; exit 1""", "no luck"), ("kill -KILL $$", "killed by SIGKILL")],
+    ids=["it says why", "it is killed whenever it publishes"],
+)
+def test_a_plugin_that_fails_to_publish(scene: Scene, end: str, told: str) -> None:
+    """What happened first is the answer, it is not tried for ever; nothing is left, the port is free again."""
+    scene.plugin(
+        "portmap",
+        f'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) {end};; esac; '
+        'printf "%s" "$input" | exec /usr/lib/cni/portmap',
+    )
+    network, _ = port_network(scene)
+    before = scene.lab.state()
+    assert told in scene.run_refusal(network, "-p", "8098:98")
+    assert scene.lab.wait_clean(before) == ""
+    scene.lab.remove("/opt/cni/bin/portmap")
+    scene.run(network, "-p", "8098:98")
+
+
+def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None:
+    """It runs again: Docker only logs what goes wrong there, and the container would have lost its port."""
+    once = "/run/portmap-dies-once"
+    scene.plugin(
+        "portmap",
+        'input=$(cat); printf "%s" "$input" | /usr/lib/cni/portmap; ended=$?; case "$CNI_COMMAND$input" in '
+        f'ADD*hostPort*) rm {once} 2>/dev/null && kill -KILL $$;; esac; exit "$ended"',
+    )
+    network, _ = port_network(scene, name="zzz-killed")
+    container = scene.run(network, "-p", "8100:80")
+    builtin = scene.builtin_network()
+    scene.lab.docker("network", "connect", builtin, container.name)
+    scene.lab.write(once, "")
+    with outside(scene.lab) as there, serving(scene.lab, container, 80):
+        scene.lab.docker("network", "disconnect", builtin, container.name)
+        assert not scene.lab.path(once).exists()
+        assert ask(scene.lab, there, HOST_IP, 8100) == container.name
+
+
+def test_many_ports_take_their_time(private_scene: Scene) -> None:
+    """Who publishes them has more time than other plugins, for ADD and DEL: `portmap` needs some for each port."""
+    scene = private_scene
+    scene.lab.stop_daemon()
+    scene.lab.start_daemon("--plugin-timeout", "2")
+    scene.plugin(
+        "portmap",
+        'input=$(cat); case "$input" in *hostPort*) sleep 3;; esac; printf "%s" "$input" | exec /usr/lib/cni/portmap',
+    )
+    network, _ = port_network(scene)
+    before = scene.lab.state()
+    container = scene.run(network, "-p", "8520-8535:20-35")
+    assert len(published(scene)) == 16
+    scene.lab.docker("rm", "-f", container.name)
+    assert scene.lab.wait_clean(before, 30) == ""
+    assert scene.lab.daemon is not None
+    assert "within" not in scene.lab.daemon.log()
+
+
+def test_a_portmap_that_a_killed_daemon_has_left_behind(private_scene: Scene) -> None:
+    """It was publishing ports. It is ended: else it would add its rules beside, or after, those of what comes next."""
+    scene = private_scene
+    lab = scene.lab
+    scene.plugin(
+        "portmap",
+        'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) echo $$ >/run/portmap-runs; '
+        "while [ -e /run/gate ]; do sleep 0.05; done;; esac; "
+        'printf "%s" "$input" | exec /usr/lib/cni/portmap',
+    )
+    network, _ = port_network(scene)
+    lab.write("/run/gate", "")
+    before = lab.state()
+    name = scene.create(network, "-p", "8110:110")
+    lab.spawn("docker", "start", name)
+    wait_until(lambda: lab.path("/run/portmap-runs").exists(), "portmap to publish")
+    lab.restart_daemon(9)
+    with pytest.raises(CommandFailed):
+        lab.run("sh", "-c", f"kill -0 {lab.read('/run/portmap-runs')}")
+    lab.remove("/run/gate")
+    lab.docker("rm", "-f", name)
+    lab.remove("/run/portmap-runs")
+    assert lab.wait_clean(before, 30) == ""
