@@ -21,7 +21,7 @@ __all__ = [
     "wait_torn_down",
 ]
 
-_PATIENCE_S: Final = 60.0  # dockerd has more
+_LIMIT_S: Final = 60.0  # dockerd waits longer
 NETWORK, ENDPOINT = "c0" * 32, "d0" * 32
 SANDBOX = "/var/run/docker/netns/0123456789ab"
 BOTH: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT}
@@ -29,7 +29,7 @@ BOTH: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT}
 
 def call(lab: Lab, method: str, body: JsonObject | None = None) -> JsonObject:
     """Call the daemon as dockerd does."""
-    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body, timeout_s=_PATIENCE_S)
+    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body, timeout_s=_LIMIT_S)
     return as_object(answer, method)
 
 
@@ -47,19 +47,19 @@ def create_endpoint(lab: Lab) -> JsonObject:
 
 
 def delete_endpoint(lab: Lab, endpoint: JsonObject = BOTH) -> None:
-    """Call DeleteEndpoint as dockerd does, and wait for what it begins."""
+    """Call DeleteEndpoint as dockerd does, and wait for the teardown that it starts."""
     assert call(lab, "DeleteEndpoint", endpoint) == {}
     wait_torn_down(lab)
 
 
 def wait_reconciled(lab: Lab) -> None:
-    """Wait until reconcile has compared all records with the engine in a whole round that began after this call."""
+    """Wait until a whole round of reconcile, begun after this call, has compared all records with the engine."""
 
     def rounds() -> int:
         _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
         return get_int(get_object(as_object(answer, "status"), "engine"), "rounds")
 
-    wanted = rounds() + 2  # one of them may be under way
+    wanted = rounds() + 2  # one may have begun before
     wait_until(lambda: rounds() >= wanted, "two rounds of reconcile", 60, poll_s=0.1)
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Labs for the system tests, each test guarded: what it leaves behind fails it.
+"""Labs for the system tests, with a guard that fails a test that leaves something behind.
 
-`pytest --engine 28.5 --plugins 1.9` chooses what the labs have; a test that needs to know asks for `engine`.
+`pytest --engine 28.5 --plugins 1.9` chooses the labs' engine and plugins; a test that depends on the engine uses the
+fixture `engine`.
 """
 
 import os
@@ -16,6 +17,7 @@ from tests.system.scene import Scene
 
 __all__ = [
     "bare_lab",
+    "cleanup_limit_s",
     "cni_plugins",
     "daemon_command",
     "docker_lab",
@@ -25,7 +27,6 @@ __all__ = [
     "private_scene",
     "pytest_runtest_makereport",
     "scene",
-    "settle_s",
     "shared_lab",
 ]
 
@@ -37,51 +38,51 @@ def daemon_command() -> Sequence[str]:
 
 
 @pytest.fixture(scope="session")
-def settle_s() -> float:
-    """How long after a test the daemon may still be cleaning up."""
+def cleanup_limit_s() -> float:
+    """How long the daemon may clean up after a test."""
     return 30.0
 
 
 @pytest.fixture(scope="session")
 def engine(request: pytest.FixtureRequest) -> Engine:
-    """The Docker engine of the labs, e.g. to tell whether `engine.version >= (28,)`."""
+    """The Docker engine of the labs, e.g. for `engine.version >= (28,)`."""
     wanted: str | None = request.config.getoption("--engine", None)
     found = find_engine(wanted) if wanted else machine_engine()
     if found is None:
-        raise LabError("dockerd is not installed; `make setup` does it")
+        raise LabError("dockerd is not installed; run `make setup`")
     return found
 
 
 @pytest.fixture(scope="session")
 def cni_plugins(request: pytest.FixtureRequest) -> Plugins | None:
-    """The CNI plugins of the labs; None: the machine's own."""
+    """The CNI plugins of the labs; None stands for the machine's own."""
     wanted: str | None = request.config.getoption("--plugins", None)
     return find_plugins(wanted) if wanted else None
 
 
 @pytest.fixture(scope="session")
 def shared_lab(daemon_command: Sequence[str], engine: Engine, cni_plugins: Plugins | None) -> Iterator[Lab]:
-    """A lab with dockerd and the daemon, for the whole session; tests ask for `lab`."""
+    """A lab with dockerd and the daemon, for the whole session; tests request `lab` instead."""
     with _lab_with_daemon(daemon_command, engine, cni_plugins) as lab:
         yield lab
 
 
 @pytest.fixture
-def lab(shared_lab: Lab, settle_s: float) -> Iterator[Lab]:
-    """A Docker host with the daemon, shared with other tests: use names of your own, restart nothing."""
-    yield from _guard(shared_lab, settle_s)
+def lab(shared_lab: Lab, cleanup_limit_s: float) -> Iterator[Lab]:
+    """A Docker host with the daemon, shared with other tests: use unique names, restart nothing."""
+    yield from _guard(shared_lab, cleanup_limit_s)
 
 
 @pytest.fixture
 def fresh_lab(
-    daemon_command: Sequence[str], settle_s: float, engine: Engine, cni_plugins: Plugins | None
+    daemon_command: Sequence[str], cleanup_limit_s: float, engine: Engine, cni_plugins: Plugins | None
 ) -> Iterator[Lab]:
-    """A Docker host with the daemon for one test alone, which may kill and restart what it wants.
+    """A Docker host with the daemon for one test, which may kill and restart everything.
 
-    The guard looks at the end of the test: whoever stopped the daemon starts it again and lets it clean up.
+    The guard checks at the end of the test: a test that stops the daemon must start it again and let it clean up.
     """
     with _lab_with_daemon(daemon_command, engine, cni_plugins) as lab:
-        yield from _guard(lab, settle_s)
+        yield from _guard(lab, cleanup_limit_s)
 
 
 @pytest.fixture(scope="module")
@@ -93,28 +94,28 @@ def docker_lab(engine: Engine) -> Iterator[Lab]:
 
 @pytest.fixture
 def bare_lab() -> Iterator[Lab]:
-    """Namespaces only."""
+    """A lab's namespaces, without Docker and without the daemon."""
     with Lab(dockerd=False) as lab:
         yield lab
 
 
 @pytest.fixture
 def scene(lab: Lab) -> Iterator[Scene]:
-    """Give a scene on the shared lab."""
+    """A scene on the shared lab."""
     with Scene(lab) as scene:
         yield scene
 
 
 @pytest.fixture
 def private_scene(fresh_lab: Lab) -> Iterator[Scene]:
-    """Give a scene on a lab of its own."""
+    """A scene on a lab of its own."""
     with Scene(fresh_lab) as scene:
         yield scene
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Attach the end of each log of the test's labs to the report of a failure."""
+    """Add the end of each log of the test's labs to the report of a failure."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         labs = {id(value): value for value in item.funcargs.values() if isinstance(value, Lab)}
@@ -133,10 +134,10 @@ def _lab_with_daemon(command: Sequence[str], engine: Engine, plugins: Plugins | 
         yield lab
 
 
-def _guard(lab: Lab, settle_s: float) -> Iterator[Lab]:
+def _guard(lab: Lab, cleanup_limit_s: float) -> Iterator[Lab]:
     before = lab.state()
     yield lab
-    left = lab.wait_clean(before, settle_s)
+    left = lab.wait_clean(before, cleanup_limit_s)
     if left:
         lab.remove_leftovers(before)
         pytest.fail(f"the test left behind:\n{left}", pytrace=False)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The same list, run straight into a namespace and by Docker into a container: what differs."""
+"""The same list, run directly in a namespace and by Docker in a container: how the results differ."""
 
 import json
 import sys
@@ -14,51 +14,51 @@ from tests.lab import Container, Lab, LabError
 from tests.lab.waiting import wait_until
 from tests.system.namespace_view import View, view, view_other_end
 
-__all__ = ["assert_settled", "straight", "without", "without_defaults"]
+__all__ = ["assert_equivalent", "run_directly", "without", "without_defaults"]
 
-STRAIGHT: Final = "straight"
-"""Name of the namespace that the plugins work in without Docker."""
+NAMESPACE: Final = "direct"
+"""The namespace in which the plugins run without Docker."""
 
 
-def straight(lab: Lab, name: str, capability_args: JsonObject | None = None) -> View:
-    """Run a list into a namespace, look at what is there, and take it away again."""
+def run_directly(lab: Lab, name: str, capability_args: JsonObject | None = None) -> View:
+    """Run ADD of a list in a namespace, return what the namespace has then, and run DEL."""
     env = {"CNI_PATH": "/opt/cni/bin:/usr/lib/cni", "CAP_ARGS": json.dumps(capability_args or {})}
-    netns = f"/run/netns/{STRAIGHT}"
-    lab.run("ip", "netns", "add", STRAIGHT)
+    netns = f"/run/netns/{NAMESPACE}"
+    lab.run("ip", "netns", "add", NAMESPACE)
     try:
-        lab.run("ip", "-n", STRAIGHT, "link", "set", "lo", "up")
+        lab.run("ip", "-n", NAMESPACE, "link", "set", "lo", "up")
         lab.run(sys.executable, "-m", "cni_invoker", "add", name, netns, env=env)
         try:
-            return _view(lab, lambda *argv: lab.run("ip", "netns", "exec", STRAIGHT, *argv).stdout, "eth0")
+            return _view(lab, lambda *argv: lab.run("ip", "netns", "exec", NAMESPACE, *argv).stdout, "eth0")
         finally:
             lab.run(sys.executable, "-m", "cni_invoker", "del", name, netns, env=env)
     finally:
-        lab.run("ip", "netns", "delete", STRAIGHT)
+        lab.run("ip", "netns", "delete", NAMESPACE)
 
 
-def assert_settled(lab: Lab, container: Container, wanted: View, ifname: str = "eth0") -> None:
-    """Wait until the container has what the list makes straight; before Engine 28 that takes a moment."""
-    differences = ["not looked at yet"]
+def assert_equivalent(lab: Lab, container: Container, wanted: View, ifname: str = "eth0") -> None:
+    """Wait until the container has what the list makes directly; before Engine 28 that takes a moment."""
+    differences = ["not read yet"]
 
-    def is_settled() -> bool:
+    def is_equivalent() -> bool:
         found = _view(lab, lambda *argv: container.in_network(*argv).stdout, ifname)
         differences[:] = [f"{kind}: {_difference(found[kind], wanted[kind])}" for kind in wanted]
         differences[:] = [text for text in differences if not text.endswith(": ")]
         return not differences
 
     try:
-        wait_until(is_settled, "a settled container")
+        wait_until(is_equivalent, "the container has what the plugins made")
     except LabError:
-        pytest.fail("the container is not what the plugins made:\n" + "\n".join(differences))
+        pytest.fail("the container does not have what the plugins made:\n" + "\n".join(differences))
 
 
 def without(wanted: View, *kinds: str) -> View:
-    """Give a view without the kinds of things that others may have changed."""
+    """Return a view without some kinds of things, which other networks may have changed."""
     return {kind: things for kind, things in wanted.items() if kind not in kinds}
 
 
 def without_defaults(wanted: View) -> View:
-    """Give what a container has of a list whose network is not its way out: no default routes in the main table."""
+    """Return the view of a network that is not the container's gateway: no default routes in the main table."""
     routes = wanted["routes"]
     assert isinstance(routes, list)
     return {**wanted, "routes": [route for route in routes if not route.startswith("main dst=default ")]}
@@ -75,5 +75,5 @@ def _difference(found: object, wanted: object) -> str:
         keys = (key for key in {*found, *wanted} if found.get(key) != wanted.get(key))
         return "; ".join(f"{key} is {found.get(key)}, not {wanted.get(key)}" for key in keys)
     if isinstance(found, Sequence) and isinstance(wanted, Sequence) and not isinstance(found, str):
-        return f"too much {[x for x in found if x not in wanted]}, too little {[x for x in wanted if x not in found]}"
+        return f"unexpected {[x for x in found if x not in wanted]}, missing {[x for x in wanted if x not in found]}"
     return f"{found}, not {wanted}"

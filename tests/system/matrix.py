@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m tests.system.matrix`: the system tests on each engine with each set of plugins, one after the other.
 
-What is not there is fetched. `--smoke` runs the tests marked `smoke` only, where `make system` does not: on the other
-engines with the machine's plugins, and on the machine's engine with the other plugins; there, what cannot be had is
-said and is no failure. Any further arguments are pytest's.
+Missing engines and plugins are fetched. `--smoke` runs only the tests marked `smoke`, on what `make system` does not
+use: the other engines with the machine's plugins, and the machine's engine with other plugins; there, an engine that
+cannot be fetched is reported and is no failure. Further arguments are passed to pytest.
 """
 
 import argparse
@@ -41,9 +41,9 @@ class Run:
     Attributes:
         engine: The engine.
         plugins: The plugins.
-        counts: How many tests came to which end, in pytest's words: passed, failed, skipped, error.
+        counts: How many tests had which outcome, in pytest's words: passed, failed, skipped, error.
         status: pytest's exit status.
-        duration_s: How long it all took.
+        duration_s: How long the run took.
     """
 
     engine: Engine
@@ -59,10 +59,10 @@ class Run:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fetch, run, and tell what was run, and what was not and why; 1 if a test failed, or was to run and could not."""
+    """Fetch, run, and print what was run, and what was not and why; return 1 if a test failed or could not run."""
     parser = argparse.ArgumentParser(prog="python -m tests.system.matrix", description=__doc__)
     parser.add_argument(
-        "--smoke", action="store_true", help="a handful of tests, on what `make system` does not run on"
+        "--smoke", action="store_true", help="a few tests, on the engines and plugins that `make system` does not use"
     )
     options, for_pytest = parser.parse_known_args(arguments)
     if options.smoke:
@@ -83,29 +83,29 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _fetch() -> Iterator[str]:
-    """Fetch what is not there; give what cannot be had, with the reason."""
+    """Fetch what is missing; yield what cannot be fetched, with the reason."""
     for source in known_sources():
         try:
             if find_fetched_engine(source) is None:
                 fetch_engine(source)
         except FetchError as exc:
-            yield f"the engine of {source} cannot be had: {exc}"
+            yield f"the engine of {source} cannot be fetched: {exc}"
     try:
         if find_fetched_plugins() is None:
             fetch_plugins()
     except FetchError as exc:
-        yield f"the plugins of {DEFAULT_SUITE} cannot be had: {exc}"
+        yield f"the plugins of {DEFAULT_SUITE} cannot be fetched: {exc}"
     try:
         if find_fetched_compose() is None:
             fetch_compose()
     except FetchError as exc:
-        yield f"docker compose cannot be had: {exc}"
+        yield f"docker compose cannot be fetched: {exc}"
 
 
 def choose_pairs(
     engines: Sequence[Engine], plugins: Sequence[Plugins], *, smoke: bool
 ) -> Iterator[tuple[Engine, Plugins]]:
-    """Give what is to be run together; the first of each are the machine's own."""
+    """Yield the pairs to run; the first engine and the first plugins are the machine's own."""
     for engine, these in itertools.product(engines, plugins):
         is_own_engine, are_own_plugins = engine is engines[0], these is plugins[0]
         if not smoke or is_own_engine != are_own_plugins:
@@ -113,7 +113,7 @@ def choose_pairs(
 
 
 def _execute(run: Run, for_pytest: Sequence[str]) -> None:
-    """Run pytest, pass its output on, and note its last line, e.g. `1 failed, 73 passed in 63.11s`."""
+    """Run pytest, print its output, and parse its last line, e.g. `1 failed, 73 passed in 63.11s`."""
     command = (*PYTEST, "--engine", run.engine.name, "--plugins", run.plugins.name, *for_pytest)
     started = time.monotonic()
     last = ""
@@ -127,13 +127,13 @@ def _execute(run: Run, for_pytest: Sequence[str]) -> None:
 
 
 def parse_counts(summary: str) -> Counter[str]:
-    """Return what pytest's last line counts, without the tests that were not asked for."""
+    """Return what pytest's last line counts, without deselected tests."""
     found = re.findall(r"(\d+) ([a-z]+)(?=,| in )", summary)
     return Counter({word: int(count) for count, word in found if word != "deselected"})
 
 
 def _count_tests(for_pytest: Sequence[str]) -> int:
-    """Ask pytest how many tests there are to be run."""
+    """Return how many tests pytest would run."""
     command = (*PYTEST, "--collect-only", "--quiet", *for_pytest)
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     return sum("::" in line for line in done.stdout.splitlines())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What iproute2, tc and /proc/sys say of a network namespace with one link, so that two can be compared.
+"""What iproute2, tc and /proc/sys show of a network namespace with one link, so that two namespaces can be compared.
 
-What is Docker's by design is left out here, each with its reason, and nowhere else.
+What Docker changes by design is left out here, each with its reason, and nowhere else.
 """
 
 import re
@@ -14,35 +14,35 @@ from spec import JsonObject, as_object, get_int, get_objects, get_str, get_strin
 __all__ = ["BY_DESIGN", "View", "view", "view_other_end"]
 
 View = Mapping[str, object]
-"""Kind of thing → what there is of it."""
+"""Kind of thing → what the namespace has of it."""
 
 BY_DESIGN: Final[Mapping[str, str]] = {
     r"^net/ipv4/(ping_group_range|ip_unprivileged_port_start)$": "Docker lets containers ping and use low ports",
-    r"^net/ipv6/conf/[^/]+/disable_ipv6$": "Docker switches IPv6 off on links and hosts for which it knows no address",
-    r"accept_dad$": "staging does without, so that plugins need not wait; whether a plugin did as well cannot be told",
-    r"^net/netfilter/": "counts, and appears when modules are loaded",
-    r"^net/ipv[46]/conf/(all|default)/": "comes from the host at the time the namespace was made",
+    r"^net/ipv6/conf/[^/]+/disable_ipv6$": "Docker disables IPv6 on links and hosts for which it has no address",
+    r"accept_dad$": "staging switches it off, so that plugins need not wait; whether a plugin did so too is unknown",
+    r"^net/netfilter/": "counters, which appear when modules are loaded",
+    r"^net/ipv[46]/conf/(all|default)/": "copied from the host when the namespace is made",
     r"stable_secret$|fastopen_key$|/flush$": "a secret, or write-only",
 }
-"""Settings that are not compared, and why. Not compared of addresses and routes either:
+"""Sysctls that are not compared, and why. Of addresses and routes, these are not compared either:
 
-* broadcast addresses and `nodad`: libnetwork adds the first address of a family in its own way,
-* the prefix of an address whose prefix route the plugins removed: Docker is told that of a single host, because
-  libnetwork would add the route again,
-* link-local addresses and routes of IPv6: there are none where Docker switches IPv6 off,
-* a route of IPv6 to the own address, which comes with that of a single host,
-* the metric of the default route of an IPv6-only network: before Engine 28 libnetwork does not make it, and the one
-  that we make stands behind any that libnetwork makes later.
+* broadcast addresses and `nodad`: libnetwork adds the first address of a family in its own way;
+* the prefix of an address whose prefix route the plugins removed: Docker receives the prefix of a single host, as
+  libnetwork would add the route again;
+* link-local addresses and routes of IPv6: they do not exist where Docker disables IPv6;
+* an IPv6 route to the link's own address, which the prefix of a single host implies;
+* the metric of the default route of an IPv6-only network: before Engine 28 libnetwork does not make that route, and
+  ours has a lower priority than any that libnetwork makes later.
 """
 
 _NOT_COMPARED: Final = re.compile("|".join(BY_DESIGN))
 
 
 def view(run: Callable[..., str], ifname: str) -> View:
-    """Look at a namespace.
+    """Read a namespace.
 
     Args:
-        run: Runs a command in it and gives what it prints.
+        run: Runs a command in it and returns its output.
         ifname: The link's name, which becomes `LINK`; its MAC address becomes `MAC`.
     """
 
@@ -76,7 +76,7 @@ def view(run: Callable[..., str], ifname: str) -> View:
 
 
 def view_other_end(run: Callable[..., str], run_on_host: Callable[..., str], ifname: str) -> View:
-    """Look at the link on the host that a link in a namespace is one with: the other end of a veth, or the parent.
+    """Read the link on the host that belongs to a link in a namespace: the other end of a veth, or the parent.
 
     Args:
         run: As for `view`.
@@ -102,7 +102,7 @@ def _links(printed: str) -> tuple[JsonObject, ...]:
     return tuple(as_object(item, "ip") for item in found)
 
 
-_BEHIND: Final = 1025
+_FALLBACK_METRIC: Final = 1025
 _ALL_ROUTES: Final = ("route", "show", "table", "all")
 
 
@@ -119,15 +119,15 @@ def _route(route: JsonObject, ifname: str) -> str | None:
     if table == "local" or destination.startswith(("fe80:", "ff00:", "multicast")) or route.get("dev") != ifname:
         return None
     if ":" in destination and "/" not in destination and route.get("protocol") == "kernel":
-        return None  # to the own address
-    if destination == "default" and route.get("metric") == _BEHIND:
-        route = {**route, "metric": _BEHIND - 1}
+        return None  # to the link's own address
+    if destination == "default" and route.get("metric") == _FALLBACK_METRIC:
+        route = {**route, "metric": _FALLBACK_METRIC - 1}
     kept = ("dst", "gateway", "via", "scope", "protocol", "prefsrc", "metric", "type", "flags", "metrics")
     return f"{table} " + " ".join(f"{key}={route[key]}" for key in kept if key in route)
 
 
 def _plain(text: str, ifname: str) -> str:
-    text = re.sub(r"\b8[0-9a-f]{3}:", "ANY:", text)  # the kernel numbers handles that nobody chose
+    text = re.sub(r"\b8[0-9a-f]{3}:", "ANY:", text)  # the kernel numbers handles that were not given
     return re.sub(r"\b(refcnt \d+ ?|qdisc noqueue 0: root ?)", "", text.replace(ifname, "LINK")).strip()
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Servers and clients, in whichever network namespace: a server answers with its own name."""
+"""Servers and clients in any network namespace; a server answers with its own name."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ HOST_IP: Final = "198.51.100.1"
 OUTSIDE_IP: Final = "198.51.100.2"
 
 _TABLES: Final = ("iptables", "ip6tables")
-_LET_IN: Final = ("DOCKER-USER", "-m", "conntrack", "--ctstate", "DNAT", "-j", "ACCEPT")
+_ALLOW_PUBLISHED: Final = ("DOCKER-USER", "-m", "conntrack", "--ctstate", "DNAT", "-j", "ACCEPT")
 
 _COMMON: Final = """
 import socket, sys
@@ -68,7 +68,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30) as co
 def serving(
     lab: Lab, where: Container | None, port: int, *, protocol: str = "tcp", ipv6: bool = False
 ) -> Iterator[None]:
-    """Run a server in a container, or on the host; it answers with the container's name, or `host`."""
+    """Run a server in a container, or on the host (None); it answers with the container's name, or `host`."""
     name = where.name if where is not None else "host"
     address = "::" if ipv6 else "0.0.0.0"
     process = lab.spawn(*_into(where), sys.executable, "-c", _SERVER, protocol, address, str(port), name)
@@ -83,7 +83,7 @@ def serving(
 def ask(
     lab: Lab, where: Container | Sequence[str] | None, address: str, port: int, *, protocol: str = "tcp"
 ) -> str | None:
-    """Connect from a container, the host (None), or through a command; give who answers, None if nobody does."""
+    """Connect from a container, the host (None), or through a command; return the answer, None without one."""
     prefix = _into(where) if isinstance(where, Container) or where is None else tuple(where)
     done = lab.run(*prefix, sys.executable, "-c", _CLIENT, protocol, address, str(port), check=False)
     return done.stdout.strip() or None
@@ -92,7 +92,7 @@ def ask(
 def time_to_send(
     lab: Lab, sender: Container | None, receiver: Container | None, *, address: str, port: int, size: int
 ) -> float:
-    """Send so many bytes by TCP from a container, or the host (None), to another; give the seconds it takes."""
+    """Send `size` bytes by TCP from a container, or the host (None), to another; return the seconds it takes."""
     process = lab.spawn(*_into(receiver), sys.executable, "-c", _RECEIVER, str(port))
     try:
         wait_until(lambda: "listening" in process.tail(), f"receiver on {port}", 10.0)
@@ -106,13 +106,14 @@ def time_to_send(
 
 @contextmanager
 def outside(lab: Lab) -> Iterator[Sequence[str]]:
-    """Connect another host to the lab's, at `OUTSIDE_IP`; gives the words before a command that is to run there.
+    """Connect another host to the lab's, at `OUTSIDE_IP`; gives the prefix of a command that runs there.
 
-    What is published is let in, as docs/recipes.md has it: Docker drops what it has not published itself.
+    Published ports are allowed as in docs/recipes.md: Docker drops traffic to ports that it has not published itself.
     """
     lab.run("ip", "netns", "add", "outside")
     for tables in _TABLES:
-        lab.run(tables, "-I", *_LET_IN, check=tables == "iptables")  # Docker has the chain for IPv6 only if asked
+        # Docker has the chain for IPv6 only if configured
+        lab.run(tables, "-I", *_ALLOW_PUBLISHED, check=tables == "iptables")
     try:
         lab.run("ip", "link", "add", "wire0", "type", "veth", "peer", "name", "eth0", "netns", "outside")
         lab.run("ip", "address", "add", f"{HOST_IP}/24", "dev", "wire0")
@@ -123,7 +124,7 @@ def outside(lab: Lab) -> Iterator[Sequence[str]]:
         yield there
     finally:
         for tables in _TABLES:
-            lab.run(tables, "-D", *_LET_IN, check=False)
+            lab.run(tables, "-D", *_ALLOW_PUBLISHED, check=False)
         lab.run("ip", "link", "del", "wire0", check=False)
         lab.run("ip", "netns", "del", "outside")
 

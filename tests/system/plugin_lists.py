@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugin lists of every kind that the project supports, with addresses that are the same each time they are run."""
+"""Plugin lists of every kind that the project supports, with addresses that are the same in every run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ Plugins = Sequence[JsonObject]
 
 
 def static(*addresses: str, gateway: bool = True, routes: Sequence[JsonObject] = ()) -> JsonObject:
-    """An IPAM part that gives these addresses, the first host of each network being the gateway."""
+    """An IPAM part with these addresses; the first host of each network is the gateway."""
     given: list[JsonObject] = []
     for address in addresses:
         hop = address.rpartition(":" if ":" in address else ".")[0] + (":1" if ":" in address else ".1")
@@ -101,11 +101,11 @@ class PluginList:
     """A list, and how to run it.
 
     Attributes:
-        plugins: Made for a subnet.
-        cni_version: What the list is written in.
+        plugins: Makes the list for a subnet.
+        cni_version: The list's CNI version.
         since: The first version of the plugins that can run it.
-        options: What `docker run` is given besides.
-        capability_args: The same for CNI.
+        options: Further options of `docker run`.
+        capability_args: The same, as CNI's capability args.
     """
 
     plugins: Callable[[Subnet], Plugins]
@@ -116,7 +116,7 @@ class PluginList:
 
 
 def route_fields(subnet: Subnet) -> Sequence[JsonObject]:
-    """Give routes with everything that CNI 1.1.0 can say of one, but their scope."""
+    """Return routes with every field of CNI 1.1.0 except the scope."""
     return [
         *defaults(4, 6),
         {"dst": "10.90.0.0/16", "gw": subnet.gateway, "mtu": 1300, "advmss": 1200, "priority": 77},
@@ -128,7 +128,7 @@ def route_fields(subnet: Subnet) -> Sequence[JsonObject]:
 
 
 NEWER: Final = (1, 9)
-"""The plugins that speak CNI 1.1.0."""
+"""The first plugins that support CNI 1.1.0."""
 
 PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
 
@@ -215,11 +215,11 @@ COMMANDS
 fi
 printf '%s' "$result"
 """
-"""A plugin that is `bridge`, and then runs shell commands in the namespace."""
+"""A wrapper of `bridge` that runs shell commands in the namespace after ADD."""
 
 
 def commands(subnet: Subnet) -> str:
-    """Give commands for everything that Docker has no words for."""
+    """Return commands that make everything that Docker's protocol cannot express."""
     net, net6 = subnet.ipv4.removesuffix(".0/24"), subnet.ipv6.removesuffix("::/64")
     return f"""
 ip address add {net}.7/24 dev eth0

@@ -13,7 +13,7 @@ __all__ = ["port_network", "published", "with_ports"]
 
 
 def with_ports(subnet: Subnet, *, ipv6: bool = False) -> Sequence[JsonObject]:
-    """Give a bridge that publishes ports."""
+    """Return a bridge that publishes ports."""
     return (*bridge(subnet, ipv6=ipv6), PORTMAP)
 
 
@@ -24,7 +24,7 @@ def port_network(scene: Scene, *, ipv6: bool = False, name: str | None = None) -
 
 
 def published(scene: Scene) -> list[str]:
-    """Give what the daemon's log says was published last, e.g. `8080->80/tcp`."""
+    """Return what was published last according to the daemon's log, e.g. `8080->80/tcp`."""
     assert scene.lab.daemon is not None
     lines = [line for line in scene.lab.daemon.tail(2000).splitlines() if "endpoint.published" in line]
     return re.findall(r"[\d.:\[\]a-f]+->\d+/[a-z]+", lines[-1])

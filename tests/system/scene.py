@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""One test's configurations, networks and containers on a lab; all of it is removed when the test ends.
+"""One test's configurations, networks and containers on a lab, which are removed when the test ends.
 
-The guard looks after that: what Docker was told to remove must be gone, down to the last rule.
+The guard checks afterwards that everything is gone, down to the last rule.
 """
 
 import itertools
@@ -20,18 +20,18 @@ from spec import JsonObject
 from tests.lab import CommandFailed, Container, Lab, LabError
 from tests.system.calls import wait_torn_down
 
-__all__ = ["LISTS", "PREV_RESULT", "Scene", "Subnet", "wait_said"]
+__all__ = ["LISTS", "PREV_RESULT", "Scene", "Subnet", "wait_logged"]
 
 PREV_RESULT: Final = "import json, sys; print(json.dumps(json.load(sys.stdin)['prevResult']))"
-"""A program in Python that passes on the result of the plugin before, as a chained plugin must."""
+"""A program in Python that returns the result of the previous plugin, as a chained plugin must."""
 
 _numbers: Final = itertools.count(1)
-_subnets: Final = itertools.cycle(range(1, 255))  # who had one before has left nothing of it, says the guard
+_subnets: Final = itertools.cycle(range(1, 255))  # the guard has checked that former users left nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subnet:
-    """Addresses and names that nothing else uses; `number` makes them."""
+    """Addresses and names that nothing else uses, derived from `number`."""
 
     number: int
 
@@ -68,7 +68,7 @@ def _ipam(subnet: Subnet, *, ipv6: bool) -> JsonObject:
 
 
 def bridge(subnet: Subnet, *, ipv6: bool = False) -> Sequence[JsonObject]:
-    """A bridge with gateway and masquerading, let through Docker's FORWARD policy by `firewall`."""
+    """A bridge with gateway and masquerading; `firewall` allows its traffic despite Docker's FORWARD policy."""
     main: JsonObject = {
         "type": "bridge",
         "bridge": subnet.bridge,
@@ -80,7 +80,7 @@ def bridge(subnet: Subnet, *, ipv6: bool = False) -> Sequence[JsonObject]:
 
 
 def ptp(subnet: Subnet, *, ipv6: bool = False) -> Sequence[JsonObject]:
-    """A link of its own to the host for each container."""
+    """A point-to-point link to the host for each container."""
     return {"type": "ptp", "ipMasq": True, "ipam": _ipam(subnet, ipv6=ipv6)}, {"type": "firewall"}
 
 
@@ -100,14 +100,14 @@ LISTS: Final[dict[str, Callable[[Subnet], Sequence[JsonObject]]]] = {
 
 
 class Scene:
-    """What one test has made on a lab.
+    """The configurations, networks and containers of one test.
 
     Args:
         lab: A Docker host with the daemon.
     """
 
     UPLINK: Final = "uplink0"
-    """A link of the lab's host namespace that leads nowhere, for lists that need a master."""
+    """A link of the lab's host namespace without a peer host, for lists that need a master."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -126,31 +126,31 @@ class Scene:
             self.lab.run("docker", "rm", "--force", name, check=False)
         for name in self._networks:
             self.lab.run("docker", "network", "rm", name, check=False)
-        with suppress(OSError, HTTPException, LabError):  # the guard says what is left
+        with suppress(OSError, HTTPException, LabError):  # the guard reports what is left
             wait_torn_down(self.lab)  # plugins may be among the files
         for file in self._files:
             self.lab.remove(file)
         self.lab.run("ip", "link", "del", self.UPLINK)
 
     def subnet(self) -> Subnet:
-        """Give addresses that nobody else uses."""
+        """Return addresses that nothing else uses."""
         return Subnet(number=next(_subnets))
 
     def configure(self, plugins: Sequence[JsonObject], name: str | None = None, *, cni_version: str = "1.0.0") -> str:
-        """Put a network configuration list on the host; give its name."""
+        """Put a network configuration list on the host; return its name."""
         name = name or f"list{next(_numbers)}"
         self.file(f"{name}.conflist", {"cniVersion": cni_version, "name": name, "plugins": list(plugins)})
         return name
 
     def file(self, name: str, content: str | JsonObject) -> str:
-        """Put a file into the configuration directory; give its path."""
+        """Put a file into the configuration directory; return its path."""
         path = f"/etc/cni/net.d/{name}"
         self._files.append(path)
         self.lab.write(path, content)
         return path
 
     def plugin(self, name: str, script: str, *, supports: Sequence[str] = ("0.4.0", "1.0.0")) -> None:
-        """Put a plugin written in shell where plugins are looked for first; it answers VERSION beside its script."""
+        """Put a shell plugin into the first plugin directory; it answers VERSION before its script runs."""
         answer = json.dumps({"cniVersion": "1.0.0", "supportedVersions": list(supports)})
         version = f"""[ "$CNI_COMMAND" = VERSION ] && {{ echo '{answer}'; exit 0; }}"""
         path = f"/opt/cni/bin/{name}"
@@ -180,7 +180,7 @@ class Scene:
         return name
 
     def bridge_network(self, *, ipv6: bool = False) -> tuple[str, Subnet]:
-        """Make a network on a bridge of its own; give its name and addresses."""
+        """Make a network on a bridge of its own; return its name and addresses."""
         subnet = self.subnet()
         return self.network(self.configure(bridge(subnet, ipv6=ipv6))), subnet
 
@@ -192,14 +192,14 @@ class Scene:
         return self.lab.container(name)
 
     def create(self, network: str, *options: str) -> str:
-        """Make a container that is not started yet; give its name."""
+        """Make a container without starting it; return its name."""
         name = f"box{next(_numbers)}"
         self._containers.append(name)
         self.lab.docker("create", "--name", name, "--net", network, *options, "busybox", "sleep", "3600")
         return name
 
     def shell(self, command: str) -> None:
-        """Run a command as it stands in a document; what `docker` makes by it is removed in the end."""
+        """Run a command of a document; what `docker` makes is removed at the end."""
         words = shlex.split(command)
         if words[:3] == ["docker", "network", "create"]:
             self._networks.append(words[-1])
@@ -208,30 +208,30 @@ class Scene:
         self.lab.run(*words)
 
     def refusal(self, *command: str) -> str:
-        """Run a docker command that must fail; give what it says."""
+        """Run a docker command that must fail; return its error."""
         done = self.lab.run("docker", *command, check=False)
         assert done.returncode != 0, f"docker {' '.join(command)} did not fail"
         return " ".join(done.stderr.split())
 
     def creation_refusal(self, *options: str) -> str:
-        """Give what `docker network create` says, which must fail and make no network."""
+        """Run `docker network create`, which must fail and make no network; return its error."""
         name = f"refused{next(_numbers)}"
         before = self.lab.docker("network", "ls", "-q")
-        said = self.refusal("network", "create", "-d", "cni-bridge", *options, name)
+        error = self.refusal("network", "create", "-d", "cni-bridge", *options, name)
         assert self.lab.docker("network", "ls", "-q") == before
-        return said
+        return error
 
     def run_refusal(self, network: str, *options: str) -> str:
-        """Give what `docker run` says, which must fail; the container that Docker made is removed."""
+        """Run `docker run`, which must fail, and remove the container that Docker made; return the error."""
         name = f"refused{next(_numbers)}"
         self._containers.append(name)
-        said = self.refusal("run", "--name", name, "--net", network, *options, "busybox", "true")
+        error = self.refusal("run", "--name", name, "--net", network, *options, "busybox", "true")
         self.lab.docker("rm", name)
-        return said
+        return error
 
 
 def reaches(container: Container, address: str, *, seconds: int = 5) -> bool:
-    """Tell whether `address` answers a ping of the container, within some seconds."""
+    """Return whether `address` answers a ping of the container within some seconds."""
     try:
         container.exec("ping", "-c", "1", "-w", str(seconds), address)
     except CommandFailed:
@@ -239,8 +239,8 @@ def reaches(container: Container, address: str, *, seconds: int = 5) -> bool:
     return True
 
 
-def wait_said(lab: Lab, event: str, timeout_s: float = 30) -> str:
-    """Wait for a line of the daemon's log that has this in it, and give it."""
+def wait_logged(lab: Lab, event: str, timeout_s: float = 30) -> str:
+    """Wait for a line of the daemon's log that contains `event`, and return it."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         assert lab.daemon is not None
@@ -248,4 +248,4 @@ def wait_said(lab: Lab, event: str, timeout_s: float = 30) -> str:
             if event in line:
                 return line
         time.sleep(0.1)
-    raise AssertionError(f"the daemon did not say {event}")
+    raise AssertionError(f"the daemon did not log {event}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A program that stands in for the daemon where it does not matter what the daemon does."""
+"""A program that replaces the daemon in tests of the lab."""
 
 from typing import Final
 
@@ -24,4 +24,4 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 print("stand-in", sys.argv[1:], os.environ.get("COLOUR"), flush=True)
 socketserver.UnixStreamServer(str(path), Handler).serve_forever()
 """
-"""Answers every call as a plugin would that can do nothing; ends with status 0 on SIGTERM."""
+"""It answers every call as a network driver that does nothing; ends with status 0 on SIGTERM."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Addresses that are asked for: the container has them, Docker shows them, or nothing starts."""
+"""Requested addresses: the container has them and Docker shows them, or the container does not start."""
 
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_interface, ip_network
@@ -13,14 +13,14 @@ from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches
 
 
 def host_local(subnet: Subnet, *, ipv4: bool = True, ipv6: bool = False) -> JsonObject:
-    """Give host-local with default routes, for the families asked for."""
+    """Return an IPAM part of host-local with default routes, for the given families."""
     subnets = [*([subnet.ipv4] if ipv4 else []), *([subnet.ipv6] if ipv6 else [])]
     routes = [*([{"dst": "0.0.0.0/0"}] if ipv4 else []), *([{"dst": "::/0"}] if ipv6 else [])]
     return {"type": "host-local", "ranges": [[{"subnet": text}] for text in subnets], "routes": routes}
 
 
 def list_of(subnet: Subnet, ipam: JsonObject, **more: object) -> Sequence[JsonObject]:
-    """Give a bridge with this IPAM part."""
+    """Return a bridge with this IPAM part."""
     main = {"type": "bridge", "bridge": subnet.bridge, "isGateway": True, "ipMasq": True, "ipam": ipam, **more}
     return main, {"type": "firewall"}  # type: ignore[return-value]  # JSON by construction
 
@@ -37,8 +37,8 @@ WAYS: Mapping[str, Callable[[Subnet], Sequence[JsonObject]]] = {
 }
 
 
-def has(container: Container, network: str, *addresses: str) -> None:
-    """Assert that a container has these addresses alone, and that Docker knows it."""
+def assert_addresses(container: Container, network: str, *addresses: str) -> None:
+    """Assert that a container has exactly these addresses, and that Docker shows them."""
     wanted = sorted(map(str, map(ip_interface, addresses)))
     assert sorted(map(str, container.link().addresses)) == wanted
     assert sorted(map(str, container.endpoint(network).addresses)) == wanted
@@ -46,58 +46,58 @@ def has(container: Container, network: str, *addresses: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_static_address(scene: Scene, way: str) -> None:
-    """`driver-opt=cni.ips=…` gives the container that address, whichever way the list's plugins can be told."""
+    """`driver-opt=cni.ips=…` gives the container that address, by whichever input the list's plugins take it."""
     subnet = scene.subnet()
-    if way == "dhcp":  # a list that cannot be used otherwise
+    if way == "dhcp":  # without an address this list cannot be used
         network = scene.network(scene.configure(WAYS[way](subnet)), "-o", f"cni.ips=10.80.{subnet.number}.77/24")
         container = scene.run(network)
     else:
         network = scene.network(scene.configure(WAYS[way](subnet)))
         container = scene.run(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.77/24")
     prefix = 32 if way == "ptp" else 24
-    has(container, network, f"10.80.{subnet.number}.77/{prefix}")
+    assert_addresses(container, network, f"10.80.{subnet.number}.77/{prefix}")
     if way != "macvlan":
         assert reaches(container, subnet.gateway)
 
 
 def test_a_static_address_without_prefix(scene: Scene) -> None:
-    """host-local knows the subnet by itself; a network's option is the default of its containers."""
+    """host-local adds the prefix of its subnet; the option of a network is the default of its containers."""
     subnet = scene.subnet()
     network = scene.network(scene.configure(bridge(subnet)), "-o", f"cni.ips=10.80.{subnet.number}.33")
     first = scene.run(network)
-    has(first, network, f"10.80.{subnet.number}.33/24")
-    has(
+    assert_addresses(first, network, f"10.80.{subnet.number}.33/24")
+    assert_addresses(
         scene.run(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.34"),
         network,
         f"10.80.{subnet.number}.34/24",
     )
-    assert "10.80" in scene.run_refusal(network)  # the first has it
+    assert "10.80" in scene.run_refusal(network)  # the first container has the address
 
 
 def test_dual_stack(scene: Scene) -> None:
-    """One address of each family can be asked for, or one alone: then the plugins choose the other."""
+    """An address of each family can be requested, or of one only: then the plugins choose the other."""
     subnet = scene.subnet()
     network = scene.network(scene.configure(bridge(subnet, ipv6=True)))
     ipv4, ipv6 = f"10.80.{subnet.number}.44", f"fd80:{subnet.number}::44"
     # The command line's own syntax separates by commas; the quotes are those of its CSV.
     both = scene.run(f'name={network},"driver-opt=cni.ips={ipv4},{ipv6}"')
-    has(both, network, f"{ipv4}/24", f"{ipv6}/64")
+    assert_addresses(both, network, f"{ipv4}/24", f"{ipv6}/64")
     other = scene.run(f"name={network},driver-opt=cni.ips=fd80:{subnet.number}::45")
     assert ip_interface(f"fd80:{subnet.number}::45/64") in other.link().addresses
     assert len(other.link().addresses) == 2
 
 
 def test_ipv6_only(scene: Scene) -> None:
-    """A network of IPv6 alone takes wishes as well."""
+    """An address can be requested on an IPv6-only network."""
     subnet = scene.subnet()
     network = scene.network(scene.configure(list_of(subnet, host_local(subnet, ipv4=False, ipv6=True))), "--internal")
     container = scene.run(f"name={network},driver-opt=cni.ips=fd80:{subnet.number}::46")
-    has(container, network, f"fd80:{subnet.number}::46/64")
+    assert_addresses(container, network, f"fd80:{subnet.number}::46/64")
 
 
 @pytest.mark.parametrize("way", ["host-local", "static", "no IPAM plugin"])
 def test_dockers_own_ipam(scene: Scene, way: str) -> None:
-    """With `--subnet`, Docker chooses, `--ip` works, and the plugins are given its choice."""
+    """With `--subnet` Docker chooses addresses, `--ip` works, and the plugins receive its choice."""
     subnet = scene.subnet()
     options = (f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}")
     name = scene.configure(WAYS[way](subnet))
@@ -105,10 +105,10 @@ def test_dockers_own_ipam(scene: Scene, way: str) -> None:
     chosen = scene.run(network)
     (address,) = chosen.link().addresses
     assert address.ip in ip_network(subnet.ipv4)
-    has(chosen, network, str(address))
+    assert_addresses(chosen, network, str(address))
     fixed = scene.run(network, f"--ip=10.80.{subnet.number}.99")
-    has(fixed, network, f"10.80.{subnet.number}.99/24")
-    if way == "host-local":  # the plugin knows, not only Docker
+    assert_addresses(fixed, network, f"10.80.{subnet.number}.99/24")
+    if way == "host-local":  # the plugin has reserved it, not only Docker
         assert scene.lab.read(f"/var/lib/cni/networks/{name}/10.80.{subnet.number}.99")
     for container in (chosen, fixed):
         assert reaches(container, subnet.gateway)
@@ -118,7 +118,7 @@ def test_dockers_own_ipam(scene: Scene, way: str) -> None:
 
 
 def test_dockers_own_ipam_with_both_families(scene: Scene) -> None:
-    """`--ip6` as well; a network's two pools are the list's two subnets."""
+    """`--ip6` works on a network whose two pools are the list's two subnets."""
     subnet = scene.subnet()
     options = (f"--subnet={subnet.ipv4}", "--ipv6", f"--subnet={subnet.ipv6}")
     network = scene.docker_network(scene.configure(bridge(subnet, ipv6=True)), *options)
@@ -127,8 +127,8 @@ def test_dockers_own_ipam_with_both_families(scene: Scene) -> None:
     assert len(container.endpoint(network).addresses) == 2
 
 
-def test_a_network_that_comes_later(scene: Scene) -> None:
-    """`docker network connect` takes the same wishes: `--ip`, `--ip6`, and `--driver-opt`."""
+def test_addresses_for_network_connect(scene: Scene) -> None:
+    """`docker network connect` takes the same options: `--ip`, `--ip6`, and `--driver-opt`."""
     container = scene.run(scene.bridge_network()[0])
     subnet = scene.subnet()
     pools = (f"--subnet={subnet.ipv4}", "--ipv6", f"--subnet={subnet.ipv6}")
@@ -141,38 +141,38 @@ def test_a_network_that_comes_later(scene: Scene) -> None:
     ipv4, ipv6 = f"10.80.{other.number}.97", f"fd80:{other.number}::97"
     scene.lab.docker("network", "connect", "--driver-opt", f'"cni.ips={ipv4},{ipv6}"', plugins, container.name)
     assert sorted(map(str, container.endpoint(plugins).addresses)) == [f"{ipv4}/24", f"{ipv6}/64"]
-    has = {str(address) for link in container.links() for address in link.addresses}
-    assert has >= {f"{ipv4}/24", f"{ipv6}/64", *map(str, container.endpoint(dockers).addresses)}
+    found = {str(address) for link in container.links() for address in link.addresses}
+    assert found >= {f"{ipv4}/24", f"{ipv6}/64", *map(str, container.endpoint(dockers).addresses)}
 
 
 def test_several_networks_at_once(scene: Scene, engine: Engine) -> None:
-    """`--network name=N,ip=…,ip6=…`: each network has its own wishes."""
+    """`--network name=N,ip=…` gives the container the requested address on each network."""
     if engine.version < (25,):
-        pytest.skip(f"engine {engine.name} takes one network at the start; 25 is the first that takes more")
+        pytest.skip(f"engine {engine.name} starts a container on one network only; 25 is the first that takes several")
     subnets = [scene.subnet(), scene.subnet()]
     networks = [scene.docker_network(scene.configure(bridge(subnet)), f"--subnet={subnet.ipv4}") for subnet in subnets]
-    wishes = [f"name={network},ip=10.80.{s.number}.96" for network, s in zip(networks, subnets, strict=True)]
-    container = scene.run(wishes[0], "--network", wishes[1])
+    requested = [f"name={network},ip=10.80.{s.number}.96" for network, s in zip(networks, subnets, strict=True)]
+    container = scene.run(requested[0], "--network", requested[1])
     for network, subnet in zip(networks, subnets, strict=True):
         assert [str(address) for address in container.endpoint(network).addresses] == [f"10.80.{subnet.number}.96/24"]
     assert len(container.links()) == 2
 
 
-def test_dockers_ipam_must_mean_the_same(scene: Scene) -> None:
-    """A pool or a gateway that is not the list's is refused when the network is made."""
+def test_dockers_ipam_must_agree_with_the_list(scene: Scene) -> None:
+    """A network whose pool or gateway differs from the list's is refused."""
     subnet = scene.subnet()
     name = scene.configure(bridge(subnet))
-    said = scene.creation_refusal("--subnet=10.99.0.0/24", "-o", f"cni.network={name}")
-    assert subnet.ipv4 in said
-    assert "--ipam-driver null" in said
-    said = scene.creation_refusal(
+    error = scene.creation_refusal("--subnet=10.99.0.0/24", "-o", f"cni.network={name}")
+    assert subnet.ipv4 in error
+    assert "--ipam-driver null" in error
+    error = scene.creation_refusal(
         f"--subnet={subnet.ipv4}", f"--gateway=10.80.{subnet.number}.9", "-o", f"cni.network={name}"
     )
-    assert f"--gateway {subnet.gateway}" in said
+    assert f"--gateway {subnet.gateway}" in error
 
 
 def test_dockers_ipam_and_ptp(scene: Scene) -> None:
-    """What Docker would configure otherwise than the plugin is refused, and nothing is left."""
+    """Docker would configure the link differently from `ptp`: this is refused, and nothing is left behind."""
     subnet = scene.subnet()
     network = scene.docker_network(
         scene.configure(ptp(subnet)), f"--subnet={subnet.ipv4}", f"--gateway={subnet.gateway}"
@@ -182,27 +182,27 @@ def test_dockers_ipam_and_ptp(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_two_wishes_for_one_address(scene: Scene) -> None:
-    """Docker's choice and cni.ips cannot both be had."""
+def test_dockers_ipam_and_the_option_for_addresses(scene: Scene) -> None:
+    """`cni.ips` is refused on a network whose addresses Docker chooses; the error names `--ip`."""
     subnet = scene.subnet()
     network = scene.docker_network(scene.configure(bridge(subnet)), f"--subnet={subnet.ipv4}")
     assert "--ip" in scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.50")
 
 
 def test_a_plugin_that_ignores_the_address(scene: Scene) -> None:
-    """It is found out, named, and undone."""
+    """The error names both addresses, and the attachment is undone."""
     subnet = scene.subnet()
     ipam = f'{{"cniVersion": "1.0.0", "ips": [{{"address": "10.80.{subnet.number}.5/24"}}]}}'
     scene.plugin("stubborn-ipam", f"[ $CNI_COMMAND = ADD ] && echo '{ipam}'; exit 0")
     network = scene.network(scene.configure(list_of(subnet, {"type": "stubborn-ipam"})))
     before = scene.lab.state()
-    said = scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.6")
-    assert f"did not give 10.80.{subnet.number}.6, they gave 10.80.{subnet.number}.5/24" in said
+    error = scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.6")
+    assert f"did not give 10.80.{subnet.number}.6, they gave 10.80.{subnet.number}.5/24" in error
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_an_address_outside(scene: Scene) -> None:
-    """An address that the list's subnet does not have is the IPAM plugin's to refuse."""
+def test_an_address_outside_the_subnet(scene: Scene) -> None:
+    """The IPAM plugin refuses it, and nothing is left behind."""
     network, _ = scene.bridge_network()
     before = scene.lab.state()
     assert "10.99.0.9" in scene.run_refusal(f"name={network},driver-opt=cni.ips=10.99.0.9")
@@ -210,15 +210,15 @@ def test_an_address_outside(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("text", ["10.1.0.300", "", "10.1.0.9,10.1.0.9/24"])
-def test_no_address(scene: Scene, text: str) -> None:
-    """What is no address is refused when the network is made, by the option's name."""
+def test_an_invalid_address(scene: Scene, text: str) -> None:
+    """A network with an invalid value is refused; the error names the option."""
     name = scene.configure(bridge(scene.subnet()))
-    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", f"cni.ips={text}")
-    assert "option cni.ips" in said
+    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", f"cni.ips={text}")
+    assert "option cni.ips" in error
 
 
-def test_a_prefix_that_nobody_knows(scene: Scene) -> None:
-    """Where no subnet is configured, the address must bring the length of its prefix."""
+def test_an_address_without_a_known_prefix(scene: Scene) -> None:
+    """If the list has no subnet, an address without a prefix length is refused."""
     name = scene.configure(WAYS["no IPAM plugin"](scene.subnet()))
-    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", "cni.ips=10.1.0.9")
-    assert "cni.ips=10.1.0.9/24" in said
+    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", "cni.ips=10.1.0.9")
+    assert "cni.ips=10.1.0.9/24" in error

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The plugin socket itself, called as dockerd calls it: repetitions, unknown identifiers, who may connect."""
+"""The plugin socket, called as dockerd calls it: repeated calls, unknown IDs, and which users may connect."""
 
 import json
 import subprocess
@@ -23,11 +23,11 @@ from tests.system.calls import (
     create_network,
     delete_endpoint,
 )
-from tests.system.scene import Scene, bridge, wait_said
+from tests.system.scene import Scene, bridge, wait_logged
 
 
 def test_every_call_may_be_repeated(scene: Scene) -> None:
-    """The same call with the same ID gives the same answer and does nothing twice."""
+    """A repeated call with the same ID has the same answer and no further effect."""
     lab = scene.lab
     configuration = scene.configure(bridge(scene.subnet(), ipv6=True))
     before = lab.state()
@@ -52,7 +52,7 @@ def test_every_call_may_be_repeated(scene: Scene) -> None:
 
 
 def test_delete_without_leave(scene: Scene) -> None:
-    """An endpoint that was joined, and one that was not, are torn down whatever Docker left out."""
+    """DeleteEndpoint tears down an endpoint completely, joined or not, if Docker did not call Leave."""
     lab = scene.lab
     create_network(lab, scene.configure(bridge(scene.subnet())))
     for join in (False, True):
@@ -65,8 +65,8 @@ def test_delete_without_leave(scene: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_the_link_is_gone(scene: Scene) -> None:
-    """A link that died with its sandbox is stood in for: rules and reservations go all the same."""
+def test_delete_without_the_link(scene: Scene) -> None:
+    """A replacement for the destroyed link lets plugins remove rules and reservations all the same."""
     lab = scene.lab
     create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
     before = lab.state()
@@ -79,7 +79,7 @@ def test_the_link_is_gone(scene: Scene) -> None:
 
 
 def test_unknown_network_and_endpoint(lab: Lab) -> None:
-    """What is not known is refused when something is wanted of it, and gone already when it is removed."""
+    """Calls that need an unknown network or endpoint fail; calls that remove it succeed."""
     assert NETWORK in get_str(create_endpoint(lab), "Err")
     assert ENDPOINT in get_str(call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX}), "Err")
     assert call(lab, "Leave", BOTH) == {}
@@ -89,7 +89,7 @@ def test_unknown_network_and_endpoint(lab: Lab) -> None:
 
 
 def test_a_repetition_with_an_empty_body_changes_nothing(scene: Scene) -> None:
-    """Docker repeats a call whose connection broke without its body; that is refused."""
+    """Docker repeats a call whose connection broke without its body: this is refused."""
     lab = scene.lab
     create_network(lab, scene.configure(bridge(scene.subnet())))
     before = lab.state()
@@ -101,8 +101,8 @@ def test_a_repetition_with_an_empty_body_changes_nothing(scene: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_an_address_that_docker_chose(scene: Scene) -> None:
-    """One that the list's own IPAM cannot give is refused in that plugin's words, and nothing is left of it."""
+def test_an_address_outside_the_lists_subnet(scene: Scene) -> None:
+    """An address of Docker's choice that the IPAM plugin refuses is an error with the plugin's message."""
     lab = scene.lab
     create_network(lab, scene.configure(bridge(scene.subnet())))
     before = lab.state()
@@ -115,7 +115,7 @@ def test_an_address_that_docker_chose(scene: Scene) -> None:
 
 
 def test_same_network_with_other_options(scene: Scene) -> None:
-    """An ID that is known with other options is not bound anew behind Docker's back."""
+    """CreateNetwork for a known ID with other options is refused."""
     lab = scene.lab
     first, second = (scene.configure(bridge(scene.subnet())) for _ in range(2))
     create_network(lab, first)
@@ -123,8 +123,8 @@ def test_same_network_with_other_options(scene: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_two_equal_creates_at_once(scene: Scene) -> None:
-    """Two calls for one endpoint at the same time attach it once, and both have the same answer."""
+def test_two_concurrent_creates_of_one_endpoint(scene: Scene) -> None:
+    """Plugins run once, and both calls have the same answer."""
     lab = scene.lab
     scene.plugin("slow", f'{{ [ "$CNI_COMMAND" = ADD ] && sleep 0.5; }}; {COUNT}; {PASS}')
     create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "slow"}]))
@@ -141,7 +141,7 @@ def test_two_equal_creates_at_once(scene: Scene) -> None:
 
 
 def test_delete_during_create(scene: Scene) -> None:
-    """A DeleteEndpoint that comes while the plugins still run waits for them, and then has their work undone."""
+    """A DeleteEndpoint that arrives while the plugins run waits for them, and then everything is undone."""
     lab = scene.lab
     scene.plugin("slow", f'[ "$CNI_COMMAND" = ADD ] && {{ touch /run/adding; sleep 0.5; }}; {PASS}')
     create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "slow"}]))
@@ -157,7 +157,7 @@ def test_delete_during_create(scene: Scene) -> None:
 
 
 def test_delete_with_the_link_still_in_the_sandbox(scene: Scene) -> None:
-    """Where Docker did not move the link back, it is fetched from the sandbox that Join named."""
+    """If Docker did not move the link back, the daemon moves it from the sandbox that Join named."""
     lab = scene.lab
     create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
     before = lab.state()
@@ -172,8 +172,8 @@ def test_delete_with_the_link_still_in_the_sandbox(scene: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_the_mac_that_docker_chose_is_offered_to_the_plugins(scene: Scene) -> None:
-    """A plugin that declares the capability is told, and is expected to see to it."""
+def test_the_mac_that_docker_chose(scene: Scene) -> None:
+    """A plugin that declares the capability `mac` receives it, and the answer leaves setting it to the plugin."""
     lab = scene.lab
     obey = '[ "$CNI_COMMAND" != ADD ] || nsenter --net="$CNI_NETNS" ip link set eth0 address 02:00:00:00:0b:01'
     scene.plugin("curious", f"{obey}; tee /run/stdin | {PASS}")
@@ -181,15 +181,15 @@ def test_the_mac_that_docker_chose_is_offered_to_the_plugins(scene: Scene) -> No
     interface = {"Address": "", "AddressIPv6": "", "MacAddress": "02:00:00:00:0b:01"}
     created = call(lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
     assert "MacAddress" not in get_object(created, "Interface")
-    told = get_object(as_object(parse_json(lab.read("/run/stdin").encode()), "stdin"), "runtimeConfig")
-    assert told == {"mac": "02:00:00:00:0b:01"}
+    received = get_object(as_object(parse_json(lab.read("/run/stdin").encode()), "stdin"), "runtimeConfig")
+    assert received == {"mac": "02:00:00:00:0b:01"}
     delete_endpoint(lab)
     lab.remove("/run/stdin")
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_a_del_that_fails_is_owed(scene: Scene) -> None:
-    """Docker was answered before; the tear down goes on in the background until the plugin is well again."""
+def test_a_failed_del_stays_pending(scene: Scene) -> None:
+    """Docker is answered before; the teardown is repeated in the background until the plugin succeeds."""
     lab = scene.lab
     scene.plugin("sulky", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
     create_network(lab, scene.configure([*bridge(scene.subnet()), {"type": "sulky"}]))
@@ -197,7 +197,7 @@ def test_a_del_that_fails_is_owed(scene: Scene) -> None:
     create_endpoint(lab)
     lab.write("/run/bad-mood", "")
     delete_endpoint(lab)
-    wait_said(lab, 'sulky\\" failed (delete)')
+    wait_logged(lab, 'sulky\\" failed (delete)')
     assert "being torn down" in get_str(create_endpoint(lab), "Err")
     lab.remove("/run/bad-mood")
     assert lab.wait_clean(before) == ""
@@ -205,13 +205,13 @@ def test_a_del_that_fails_is_owed(scene: Scene) -> None:
 
 
 PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
-"""The rest of a plugin that passes the result on; for DEL it prints the same, which nobody reads."""
+"""The end of a plugin that returns the previous result; what it prints at DEL is ignored."""
 
 COUNT = 'echo "$CNI_COMMAND" >>/run/count'
 
 
 def test_only_root_can_connect(lab: Lab) -> None:
-    """Another user of the host is kept out by the kernel."""
+    """The socket's permissions refuse other users of the host."""
     code = f"import socket; socket.socket(socket.AF_UNIX).connect({PLUGIN_SOCKET!r})"
     done: subprocess.CompletedProcess[str] = lab.run(
         "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "python3", "-c", code, check=False
@@ -219,8 +219,8 @@ def test_only_root_can_connect(lab: Lab) -> None:
     assert "PermissionError" in done.stderr
 
 
-def test_a_caller_that_is_not_to_be_seen(fresh_lab: Lab) -> None:
-    """The tests are in another PID namespace than the lab's daemon, and dockerd in the same: the kernel knows."""
+def test_a_caller_in_another_pid_namespace(fresh_lab: Lab) -> None:
+    """A caller whose process ID the daemon cannot see is logged once; dockerd, in the same namespace, is not."""
     lab = fresh_lab
     assert lab.daemon is not None
     lab.run("docker", "network", "create", "-d", "cni-bridge", "unknown", check=False)
@@ -241,8 +241,8 @@ for method, body in json.loads(sys.argv[2]):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_who_asked_for_an_endpoint_is_remembered(private_scene: Scene, processes: int) -> None:
-    """If it is one that asked for the endpoint and for the join; and to the end of the endpoint."""
+def test_the_caller_of_an_endpoint_is_stored(private_scene: Scene, processes: int) -> None:
+    """The caller is stored if CreateEndpoint and Join came from the same process."""
     lab = private_scene.lab
     assert lab.daemon is not None
     interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
@@ -251,23 +251,23 @@ def test_who_asked_for_an_endpoint_is_remembered(private_scene: Scene, processes
         ["Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}}],
     ]
     create_network(lab, private_scene.configure(bridge(private_scene.subnet())))
-    said = [
+    printed = [
         lab.run(sys.executable, "-c", _CALLS, PLUGIN_SOCKET, json.dumps(part)).stdout.splitlines()
         for part in ([calls] if processes == 1 else [[one] for one in calls])
     ]
-    assert "'InterfaceName'" in said[-1][-1]
+    assert "'InterfaceName'" in printed[-1][-1]
     lab.stop_daemon()
     store = Store.open(lab.path(str(Settings().state_dir)))
     caller = store.get_endpoint(EndpointId(ENDPOINT)).caller
     store.close()
-    assert (caller.pid if caller else None) == (int(said[0][0]) if processes == 1 else None)
+    assert (caller.pid if caller else None) == (int(printed[0][0]) if processes == 1 else None)
     lab.start_daemon()
     delete_endpoint(lab)
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
 def test_a_second_daemon_is_refused(lab: Lab) -> None:
-    """The state directory of a running daemon is not shared; the first one goes on."""
+    """A second daemon on the same state directory does not start; the first one keeps running."""
     done = lab.run(*DAEMON_COMMAND, "--socket", "/run/other.sock", check=False)
     assert done.returncode == 1
     assert "in use by process" in done.stderr

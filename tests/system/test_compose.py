@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Compose files, brought up by docker compose itself: the recipe's, and one with all that a service's networks have."""
+"""Compose files, run by docker compose itself: the recipe's, and one with every option of a service's networks."""
 
 import re
 from collections.abc import Iterator
@@ -22,16 +22,16 @@ RECIPES = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text("utf-8")
 
 @pytest.fixture(name="program")
 def find_program() -> str:
-    """The program, which is fetched beforehand."""
+    """Return the path of docker compose, which was fetched before."""
     found = find_fetched_compose()
     if found is None:
-        pytest.skip("docker compose has not been fetched; `python -m tests.lab.fetch_compose` does it")
+        pytest.skip("docker compose is not fetched; run `python -m tests.lab.fetch_compose`")
     return str(found)
 
 
 @contextmanager
 def up(scene: Scene, program: str, text: str, *services: str) -> Iterator[tuple[Container, ...]]:
-    """Bring a compose file up, and down again; gives the services' containers."""
+    """Bring a compose file up for the length of the block; gives the services' containers."""
     scene.lab.write("/run/lab/compose.yaml", text)
     compose = (program, "--project-name", "shop", "--file", "/run/lab/compose.yaml")
     try:
@@ -42,7 +42,7 @@ def up(scene: Scene, program: str, text: str, *services: str) -> Iterator[tuple[
 
 
 def test_the_recipe(scene: Scene, program: str) -> None:
-    """A container on both networks, with the address that it asks for."""
+    """The recipe's container is on both networks, with the address that it requests."""
     for block in re.findall(r"^```json\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL):
         scene.file(f"{get_str(as_object(parse_json(block.encode()), 'a recipe'), 'name')}.conflist", block)
     (recipe,) = re.findall(r"^```yaml\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL)
@@ -55,8 +55,8 @@ def test_the_recipe(scene: Scene, program: str) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_all_that_a_services_network_has(scene: Scene, program: str, engine: Engine) -> None:
-    """Names and aliases, fixed addresses by Docker's IPAM, ports, a MAC, an internal network, priorities."""
+def test_every_option_of_a_services_networks(scene: Scene, program: str, engine: Engine) -> None:
+    """Names, aliases, fixed addresses, ports, a MAC, an internal network and priorities take effect."""
     front, back, home = scene.subnet(), scene.subnet(), scene.subnet()
     for name, subnet in (("front", front), ("back", back), ("home", home)):
         scene.configure([*bridge(subnet), PORTMAP], name=name)
@@ -109,10 +109,10 @@ def test_all_that_a_services_network_has(scene: Scene, program: str, engine: Eng
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_a_whole_interface_name(scene: Scene, program: str, engine: Engine) -> None:
-    """Docker lets no driver but its own choose it; the container does not start under another name."""
+def test_interface_name_is_refused(scene: Scene, program: str, engine: Engine) -> None:
+    """Docker supports it only for its own drivers: the container does not start, and the error names our option."""
     if engine.version < (28,):
-        pytest.skip(f"engine {engine.name} has no interface_name; 28 is the first that has")
+        pytest.skip(f"engine {engine.name} does not have interface_name; 28 is the first that does")
     scene.configure(bridge(scene.subnet()), name="front")
     text = """
         services:

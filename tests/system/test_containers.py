@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A container on a CNI network, on a real Docker Engine with real plugins: what users do, and what they see."""
+"""A container on a CNI network, on a real Docker Engine with real plugins: what users do and see."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.lab import Container
 from tests.system.scene import LISTS, Scene, reaches
 
 
-def sees_what_docker_sees(container: Container, network: str, link: str = "eth0") -> None:
+def assert_inspect_is_right(container: Container, network: str, link: str = "eth0") -> None:
     """Assert that `docker inspect` shows exactly what `ip addr` in the container shows."""
     inside = container.link(link)
     docker = container.endpoint(network)
@@ -20,11 +20,11 @@ def sees_what_docker_sees(container: Container, network: str, link: str = "eth0"
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", LISTS)
 def test_inspect_shows_what_ip_addr_shows(scene: Scene, kind: str) -> None:
-    """For every kind of list the addresses and the MAC that Docker knows are those of the container's link."""
+    """For every kind of list the addresses and the MAC that Docker shows are those of the container's link."""
     subnet = scene.subnet()
     network = scene.network(scene.configure(LISTS[kind](subnet)))
     container = scene.run(network)
-    sees_what_docker_sees(container, network)
+    assert_inspect_is_right(container, network)
     families = [address.version for address in container.link().addresses]
     assert families == ([4, 6] if "dual" in kind else [4])
 
@@ -39,11 +39,11 @@ def test_peers_and_gateway_answer(scene: Scene, kind: str) -> None:
         assert reaches(alice, str(address.ip))
     if "macvlan" not in kind:
         assert reaches(alice, subnet.gateway)
-        assert not subnet_has_ipv6(alice) or reaches(alice, subnet.gateway_ipv6)
+        assert not has_ipv6(alice) or reaches(alice, subnet.gateway_ipv6)
 
 
-def subnet_has_ipv6(container: Container) -> bool:
-    """Tell whether the container has an IPv6 address."""
+def has_ipv6(container: Container) -> bool:
+    """Return whether the container has an IPv6 address."""
     return any(address.version == 6 for address in container.link().addresses)
 
 
@@ -59,7 +59,7 @@ def test_gateway_is_the_default_route(scene: Scene) -> None:
 
 
 def test_ptp_has_the_routes_that_ptp_made(scene: Scene) -> None:
-    """A point-to-point link has no route to its prefix but through the host: peers are not on the link."""
+    """A point-to-point link reaches its prefix only through the host: peers are not on the link."""
     subnet = scene.subnet()
     container = scene.run(scene.network(scene.configure(LISTS["ptp"](subnet))))
     routes = {(route["dst"], route.get("gateway")) for route in container.ip("-4", "route")}
@@ -83,11 +83,11 @@ def test_connect_and_disconnect_while_running(scene: Scene) -> None:
     for _ in range(2):
         scene.lab.docker("network", "connect", second, container.name)
         (added,) = (link.name for link in container.links() if link.name != "eth0")
-        sees_what_docker_sees(container, second, added)
+        assert_inspect_is_right(container, second, added)
         assert reaches(container, str(peer.link().addresses[0].ip))
         scene.lab.docker("network", "disconnect", second, container.name)
         assert [link.name for link in container.links()] == ["eth0"]
-    sees_what_docker_sees(container, first)
+    assert_inspect_is_right(container, first)
 
 
 def test_disconnect_from_the_only_network(scene: Scene) -> None:
@@ -126,7 +126,7 @@ def test_beside_a_builtin_network(scene: Scene) -> None:
 
 
 def test_no_gateway_bridge_of_dockers_appears(scene: Scene) -> None:
-    """Without a gateway Docker would attach a container to a bridge of its own, which nobody asked for."""
+    """Docker does not attach a container without a gateway to its `docker_gwbridge`."""
     network = scene.network(scene.configure(LISTS["bridge"](scene.subnet())), "--internal")
     container = scene.run(network)
     assert container.ip("-4", "route", "show", "default") == ()
@@ -136,7 +136,7 @@ def test_no_gateway_bridge_of_dockers_appears(scene: Scene) -> None:
 
 @pytest.mark.smoke
 def test_stop_start_restart(scene: Scene) -> None:
-    """A container that starts again is on its network again, and each stop removes all that was there."""
+    """A container that starts again is on its network again, and each stop removes its attachment completely."""
     network, subnet = scene.bridge_network()
     container = scene.run(network)
     scene.lab.docker("stop", "-t", "0", container.name)
@@ -144,13 +144,13 @@ def test_stop_start_restart(scene: Scene) -> None:
     assert reaches(container, subnet.gateway)
     scene.lab.docker("restart", "-t", "0", container.name)
     assert reaches(container, subnet.gateway)
-    sees_what_docker_sees(container, network)
+    assert_inspect_is_right(container, network)
     reservations = [path for path in scene.lab.state().reservations if subnet.gateway.rpartition(".")[0] in path]
     assert len(reservations) == 1
 
 
 def test_remove_by_force(scene: Scene) -> None:
-    """`docker rm -f` of a running container leaves nothing, and its network can go at once."""
+    """`docker rm -f` of a running container leaves nothing behind, and its network can be removed at once."""
     network, _ = scene.bridge_network()
     before = scene.lab.state()
     container = scene.run(network)
@@ -169,7 +169,7 @@ def test_a_container_that_ends_by_itself(scene: Scene) -> None:
 
 @pytest.mark.smoke
 def test_a_bad_command_leaves_nothing(scene: Scene) -> None:
-    """A container whose program does not exist was on the network for a moment; that is undone."""
+    """A container whose program does not exist is attached for a moment; that is undone."""
     network, _ = scene.bridge_network()
     before = scene.lab.state()
     scene.refusal("run", "--rm", "--net", network, "busybox", "/no/such/program")
@@ -178,16 +178,16 @@ def test_a_bad_command_leaves_nothing(scene: Scene) -> None:
 
 @pytest.mark.smoke
 def test_mac_address(scene: Scene) -> None:
-    """A MAC address that the user chose is the link's, and Docker shows it."""
+    """The link has the MAC of `--mac-address`, and Docker shows it."""
     network, _ = scene.bridge_network()
     container = scene.run(network, "--mac-address", "02:00:00:00:0a:01")
     assert container.link().mac == "02:00:00:00:0a:01"
-    sees_what_docker_sees(container, network)
+    assert_inspect_is_right(container, network)
 
 
 @pytest.mark.smoke
 def test_many_at_once(scene: Scene) -> None:
-    """Eight containers start and end at the same time without disturbing one another."""
+    """Eight containers that start at the same time have different addresses, and are removed completely."""
     network, _ = scene.bridge_network()
     before = scene.lab.state()
     script = f"for i in 1 2 3 4 5 6 7 8; do docker run -d --name many$i --net {network} busybox sleep 3600 & done; wait"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What follows a DeleteEndpoint finds the host as if Docker had been kept waiting for the plugins' DEL.
+"""DeleteEndpoint returns before the plugins' DEL; what follows finds the host as if it had waited.
 
-The plugin `slow` holds the DEL of whatever it has added back, before any other plugin's, while there is a gate, and
-writes down what it did.
+While the gate, a file, exists, the plugin `slow` delays each DEL that follows its ADD, and so the DEL of the plugins
+before it. It records its calls.
 """
 
 import signal
@@ -43,19 +43,19 @@ echo "$CNI_COMMAND" >>{ORDER}
 
 @pytest.fixture
 def slow(scene: Scene) -> Iterator[Scene]:
-    """A scene with the plugin, and the gate closed."""
+    """A scene with the plugin `slow` and a closed gate."""
     yield from _with_gate(scene)
 
 
 @pytest.fixture
 def private_slow(private_scene: Scene) -> Iterator[Scene]:
-    """The same, where the daemon may be stopped."""
+    """The same on a lab whose daemon may be stopped."""
     yield from _with_gate(private_scene)
 
 
 def _with_gate(scene: Scene) -> Iterator[Scene]:
     scene.plugin("slow", _SCRIPT)
-    scene.lab.remove(ORDER)  # the containers of the test before were removed after it
+    scene.lab.remove(ORDER)  # the containers of the previous test were removed after it
     scene.lab.write(GATE, "")
     yield scene
     scene.lab.remove(GATE)
@@ -64,18 +64,18 @@ def _with_gate(scene: Scene) -> Iterator[Scene]:
 
 
 def order(lab: Lab) -> list[str]:
-    """Give what `slow` has done."""
+    """Return the calls of `slow`, in order."""
     return lab.read(ORDER).split()
 
 
 def create_next(lab: Lab) -> JsonObject:
-    """Call CreateEndpoint for the endpoint that comes after."""
+    """Call CreateEndpoint for the next endpoint."""
     interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
     return call(lab, "CreateEndpoint", {**NEXT, "Interface": interface, "Options": {}})
 
 
 def begin_waiting(lab: Lab, threads: ThreadPoolExecutor, work: Callable[..., Done], *words: object) -> Future[Done]:
-    """Begin `work(*words)`; return when the daemon has logged that a call of it waits for what is leaving."""
+    """Start `work(*words)`; return when the daemon has logged that one of its calls waits for a pending teardown."""
     daemon = lab.daemon
     assert daemon is not None
     logged = len(daemon.log())
@@ -86,14 +86,14 @@ def begin_waiting(lab: Lab, threads: ThreadPoolExecutor, work: Callable[..., Don
 
 
 def fixed(subnet: Subnet) -> tuple[str, Sequence[JsonObject]]:
-    """Give an address, and plugins that give it to whoever comes."""
+    """Return an address, and plugins that give it to every container."""
     main, *others = bridge(subnet)
     address = f"10.80.{subnet.number}.9"
     return address, [{**main, "ipam": {"type": "static", "addresses": [{"address": f"{address}/24"}]}}, *others]
 
 
-def test_docker_is_not_kept_waiting(slow: Scene) -> None:
-    """Nor is what comes next on this network or another, nor the removal of the network after its last endpoint."""
+def test_docker_does_not_wait_for_del(slow: Scene) -> None:
+    """Neither the next endpoint, nor a container on another network, nor the removal of the network waits for DEL."""
     lab = slow.lab
     network, subnet = slow.bridge_network()
     create_network(lab, slow.configure([*bridge(slow.subnet()), SLOW]))
@@ -107,7 +107,7 @@ def test_docker_is_not_kept_waiting(slow: Scene) -> None:
 
 
 def test_the_last_address_of_a_network(slow: Scene) -> None:
-    """The plugins refuse it to the next endpoint, which gets it as soon as the DEL is done."""
+    """The plugins refuse it to the next endpoint, which receives it as soon as DEL has completed."""
     lab = slow.lab
     create_network(lab, slow.configure([*_with_one_address(slow.subnet()), SLOW]))
     address = get_str(get_object(create_endpoint(lab), "Interface"), "Address")
@@ -120,8 +120,8 @@ def test_the_last_address_of_a_network(slow: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_an_error_is_not_kept_back_for_ever(slow: Scene) -> None:
-    """Where the plugins of what is leaving hang, the user is told after some seconds what the next endpoint lacks."""
+def test_the_wait_for_an_address_is_limited(slow: Scene) -> None:
+    """If the former owner's DEL hangs, the next endpoint fails after some seconds with the IPAM plugin's error."""
     lab = slow.lab
     create_network(lab, slow.configure([*_with_one_address(slow.subnet()), SLOW]))
     create_endpoint(lab)
@@ -132,8 +132,8 @@ def test_an_error_is_not_kept_back_for_ever(slow: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_a_plugin_that_hangs_has_refused_nothing(private_slow: Scene) -> None:
-    """It is not asked again because something has left meanwhile: Docker would wait as long once more."""
+def test_a_hanging_add_is_not_repeated(private_slow: Scene) -> None:
+    """ADD is not repeated after a time-out, even if an endpoint has left meanwhile: Docker would wait twice as long."""
     lab = private_slow.lab
     lab.stop_daemon(signal.SIGTERM)
     lab.start_daemon("--plugin-timeout", "2")
@@ -144,7 +144,7 @@ def test_a_plugin_that_hangs_has_refused_nothing(private_slow: Scene) -> None:
     lab.write("/run/stuck", "")
     with ThreadPoolExecutor() as threads:
         following = threads.submit(create_next, lab)
-        wait_until(lambda: order(lab).count("ADD") == 2, "the plugin before the one that hangs")
+        wait_until(lambda: order(lab).count("ADD") == 2, "ADD of the plugin before the hanging one")
         lab.remove(GATE)
         assert '"stuck" failed (add)' in get_str(following.result(), "Err")
     assert order(lab).count("ADD") == 2
@@ -153,7 +153,7 @@ def test_a_plugin_that_hangs_has_refused_nothing(private_slow: Scene) -> None:
 
 
 def test_rules_that_are_found_by_address(slow: Scene) -> None:
-    """`firewall` removes rules by address: its DEL must not take those of the next container with that address."""
+    """`firewall` removes rules by address: its DEL runs before the ADD of the next container with that address."""
     lab = slow.lab
     address, plugins = fixed(slow.subnet())
     network = slow.network(slow.configure([*plugins, SLOW]))
@@ -171,7 +171,7 @@ def test_rules_that_are_found_by_address(slow: Scene) -> None:
 
 
 def test_a_port(slow: Scene) -> None:
-    """The first of a range that is free is that of the container that has gone, although its rules are there yet."""
+    """The first port of a range counts as free although the rules of its former container still exist."""
     lab = slow.lab
     network = slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP, SLOW]))
     other = slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP]))
@@ -190,7 +190,7 @@ def test_a_port(slow: Scene) -> None:
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_ports_of_a_container_that_stops(slow: Scene, count: int) -> None:
-    """Engines before 29 publish them at each of its networks in turn; none waits for the DEL of the one before."""
+    """Engines before 29 publish them on each of its networks in turn; no network waits for the previous one's DEL."""
     lab = slow.lab
     networks = [slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP, SLOW])) for _ in range(count)]
     name = slow.create(networks[0], "-p", "8403:80")
@@ -205,7 +205,7 @@ def test_ports_of_a_container_that_stops(slow: Scene, count: int) -> None:
 
 
 def test_ports_of_a_container_that_leaves_one_network(slow: Scene) -> None:
-    """They are published at another one of its networks, and reached there, while the first DEL has not ended."""
+    """They are published on another one of its networks, and reachable, before the first DEL has completed."""
     lab = slow.lab
     first, second = (
         slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP, SLOW]), name=f"{prefix}-leaving")
@@ -228,7 +228,7 @@ def test_ports_of_a_container_that_leaves_one_network(slow: Scene) -> None:
 
 
 def test_a_device_of_the_host(slow: Scene) -> None:
-    """Docker itself waits until `host-device` has given it back: others find it by its MAC, whatever its name is."""
+    """DeleteEndpoint waits until `host-device` has returned the device: the next container finds it by its MAC."""
     lab = slow.lab
     mac = "02:00:00:00:de:01"
     lab.run("ip", "link", "add", "device0", "address", mac, "type", "veth", "peer", "name", "device0-end")
@@ -245,8 +245,8 @@ def test_a_device_of_the_host(slow: Scene) -> None:
     lab.run("ip", "link", "del", "device0")
 
 
-def test_a_stop_waits(private_slow: Scene) -> None:
-    """Whoever stops the daemon, perhaps to remove it, finds nothing left of what Docker has removed before."""
+def test_a_stop_waits_for_teardowns(private_slow: Scene) -> None:
+    """A daemon that is stopped, perhaps to be uninstalled, completes the teardowns of deleted endpoints first."""
     lab = private_slow.lab
     create_network(lab, private_slow.configure([*bridge(private_slow.subnet()), SLOW]))
     before = lab.state()
@@ -265,8 +265,8 @@ def test_a_stop_waits(private_slow: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_a_stop_waits_for_what_is_asked_meanwhile(private_slow: Scene) -> None:
-    """A DeleteEndpoint that waits for its CreateEndpoint when the stop comes begins its tear down after that."""
+def test_a_stop_waits_for_teardowns_that_begin_later(private_slow: Scene) -> None:
+    """A DeleteEndpoint that waits for a CreateEndpoint when the daemon is stopped starts its teardown afterwards."""
     lab = private_slow.lab
     late = '[ "$CNI_COMMAND" != ADD ] || { touch /run/adding; sleep 1.5; }'
     private_slow.plugin("late", f"{late}; {_PASS}")
@@ -291,8 +291,8 @@ def test_a_stop_waits_for_what_is_asked_meanwhile(private_slow: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_a_stop_does_not_wait_for_ever(private_slow: Scene) -> None:
-    """What is not done in `--drain-timeout` is said, and the next start does it."""
+def test_a_stop_is_limited_by_the_drain_timeout(private_slow: Scene) -> None:
+    """A teardown that does not complete within `--drain-timeout` is logged, and the next run completes it."""
     lab = private_slow.lab
     lab.stop_daemon(signal.SIGTERM)
     lab.start_daemon("--drain-timeout", "1")

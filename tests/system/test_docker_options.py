@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Docker's own options, `com.docker.network.*`: each has its effect, or is refused; and short ways to a network."""
+"""Docker's own options, `com.docker.network.*`, take effect or are refused; and networks without `--ipam-driver`."""
 
 import pytest
 
@@ -14,26 +14,26 @@ SYSCTLS = "com.docker.network.endpoint.sysctls"
 
 
 def wait_setting(container: Container, path: str, value: str) -> None:
-    """Wait until a setting is what it should be; before Engine 28 that is some milliseconds after the start."""
+    """Wait until a sysctl has a value; before Engine 28 that is some milliseconds after the start."""
     wait_until(lambda: container.exec("cat", f"/proc/sys/net/ipv4/{path}") == value, f"{path} is {value}")
 
 
 def check_network(scene: Scene, network: str, gateway: str) -> None:
-    """See that containers on a network have what the plugins gave, and that Docker knows it."""
+    """Assert that containers on a network have what the plugins gave them, and that Docker shows it."""
     first, second = scene.run(network), scene.run(network)
     for container in (first, second):
-        (told,) = container.endpoint(network).addresses
-        assert told in container.link().addresses
+        (shown,) = container.endpoint(network).addresses
+        assert shown in container.link().addresses
         assert reaches(container, gateway)
     assert container.ip("route", "show", "default")[0]["gateway"] == gateway
     assert reaches(first, second.name)  # Docker's DNS knows the name
 
 
 @pytest.mark.smoke
-def test_the_short_form(scene: Scene, engine: Engine) -> None:
+def test_ipv4_false_replaces_the_null_ipam_driver(scene: Scene, engine: Engine) -> None:
     """From Engine 28 on `--ipv4=false` does what `--ipam-driver null` does; compose has `enable_ipv4: false`."""
     if engine.version < (28,):
-        pytest.skip(f"engine {engine.name} has no --ipv4; 28 is the first that has")
+        pytest.skip(f"engine {engine.name} does not have --ipv4; 28 is the first that does")
     subnet = scene.subnet()
     name = scene.configure(bridge(subnet))
     network = scene.docker_network(name, "--ipv4=false")
@@ -42,10 +42,10 @@ def test_the_short_form(scene: Scene, engine: Engine) -> None:
 
 
 @pytest.mark.smoke
-def test_no_flag_at_all(private_scene: Scene, engine: Engine) -> None:
-    """`default-network-opts` of daemon.json says it once for all networks, where the engine reads what it passes on."""
+def test_default_network_options_of_the_engine(private_scene: Scene, engine: Engine) -> None:
+    """`default-network-opts` of daemon.json replaces `--ipam-driver null`; on an older engine the error names that."""
     if engine.version < (24,):
-        pytest.skip(f"engine {engine.name} has no default-network-opts; 24 is the first that has")
+        pytest.skip(f"engine {engine.name} does not have default-network-opts; 24 is the first that does")
     lab = private_scene.lab
     lab.write("/etc/docker/daemon.json", {"default-network-opts": {"cni-bridge": {IPV4: "false"}}})
     lab.restart_dockerd()
@@ -59,20 +59,20 @@ def test_no_flag_at_all(private_scene: Scene, engine: Engine) -> None:
 
 
 def test_families_as_options(scene: Scene, engine: Engine) -> None:
-    """An engine that does not read these options would drop them; that is refused."""
+    """These options are refused if the engine does not support them: they would have no effect."""
     name = scene.configure(bridge(scene.subnet()))
     null = ("--ipam-driver=null", "-o", f"cni.network={name}")
     if engine.version < (28,):
         assert "make the network with --ipam-driver null" in scene.creation_refusal(*null, "-o", f"{IPV4}=false")
-        said = scene.creation_refusal(*null, "-o", "com.docker.network.advertise_addr_nmsgs=0")
-        assert "it announces no addresses" in said
+        error = scene.creation_refusal(*null, "-o", "com.docker.network.advertise_addr_nmsgs=0")
+        assert "it announces no addresses" in error
     scene.run(scene.network(name, "-o", f"{IPV4}=true", "-o", f"{IPV6}=false"))
     assert "enable_ipv4" in scene.creation_refusal(*null, "-o", f"{IPV4}=perhaps")
 
 
 @pytest.mark.smoke
-def test_settings_of_the_link(scene: Scene) -> None:
-    """They are honoured on every engine, of a container and as a network's default, and come over the plugins' own."""
+def test_sysctls_of_the_link(scene: Scene) -> None:
+    """They are set on every engine, as a network's default or a container's own, and override those of the plugins."""
     subnet = scene.subnet()
     tuning: JsonObject = {"type": "tuning", "sysctl": {"net.ipv4.conf.eth0.log_martians": "0"}}
     name = scene.configure([*bridge(subnet), tuning])
@@ -91,18 +91,18 @@ def test_settings_of_the_link(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "error"),
     [
         ("com.docker.network.endpoint.ifname=lan0", "cni.ifname-prefix"),
         ("com.docker.network.driver.mtu=1400", '"mtu"'),
         ("com.docker.network.bridge.name=br0", "driver bridge"),
     ],
 )
-def test_what_has_no_effect(scene: Scene, option: str, said: str) -> None:
-    """It is refused, of a network and of a container, and nothing is left."""
+def test_options_without_effect_are_refused(scene: Scene, option: str, error: str) -> None:
+    """The error names what to use instead, for a network and for a container, and nothing is left behind."""
     name = scene.configure(bridge(scene.subnet()))
-    assert said in scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", option)
+    assert error in scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", option)
     network = scene.network(name)
     before = scene.lab.state()
-    assert said in scene.run_refusal(f"name={network},driver-opt={option}")
+    assert error in scene.run_refusal(f"name={network},driver-opt={option}")
     assert scene.lab.wait_clean(before) == ""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What dockerd does when somebody is late, absent or started in another order; the rest is in test_calls.py.
+"""What dockerd does when the daemon is late, absent or started in another order; the calls are in test_calls.py.
 
-Its own limits are measured: it looks for a plugin's socket for some seconds, repeats a call whose connection broke for
+Its limits were measured: it looks for a plugin's socket for some seconds, repeats a call whose connection broke for
 fifteen seconds or more, and repeats it without its body.
 """
 
@@ -28,7 +28,7 @@ from tests.system.plugin_lists import PORTMAP, simple
 from tests.system.scene import Scene, bridge, reaches
 
 _BEYOND_S = 120
-"""Longer than dockerd waits for a driver that is away: 15 seconds for each call of a removal."""
+"""Longer than dockerd waits for an absent driver: 15 seconds for each call of a removal."""
 
 
 def test_leave_three_times_and_in_any_phase(scene: Scene) -> None:
@@ -37,12 +37,12 @@ def test_leave_three_times_and_in_any_phase(scene: Scene) -> None:
     create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
     before = lab.state()
     created = create_endpoint(lab)
-    there = lab.state()
+    attached = lab.state()
     assert call(lab, "Leave", BOTH) == {}
     call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}})
     for _ in range(3):
         assert call(lab, "Leave", BOTH) == {}
-    assert lab.state() == there
+    assert lab.state() == attached
     assert create_endpoint(lab) == created
     delete_endpoint(lab)
     assert call(lab, "Leave", BOTH) == {}
@@ -51,8 +51,8 @@ def test_leave_three_times_and_in_any_phase(scene: Scene) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_removed_while_the_daemon_is_away_too_long(private_scene: Scene) -> None:
-    """Docker gives up waiting and forgets the container; other containers start as soon as the daemon is back."""
+def test_a_container_removed_during_a_long_absence_of_the_daemon(private_scene: Scene) -> None:
+    """Docker gives up waiting and forgets the container; others start as soon as the daemon runs again."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network(ipv6=True)
     before = lab.state()
@@ -66,13 +66,13 @@ def test_removed_while_the_daemon_is_away_too_long(private_scene: Scene) -> None
     other = private_scene.run(network)
     assert reaches(other, subnet.gateway)
     lab.docker("rm", "-f", other.name)
-    # what reconciliation does when it learns that Docker does not know the endpoint
+    # as reconcile does when it finds that Docker does not have the endpoint
     assert call(lab, "DeleteEndpoint", {"NetworkID": network_id, "EndpointID": endpoint}) == {}
     assert lab.wait_clean(before) == ""
 
 
 def test_a_daemon_that_starts_after_dockerd(private_scene: Scene) -> None:
-    """Networks of an earlier life work as soon as the daemon is there; nothing has to be restarted."""
+    """Existing networks work as soon as the daemon runs; nothing has to be restarted."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network()
     lab.stop_daemon()
@@ -83,7 +83,7 @@ def test_a_daemon_that_starts_after_dockerd(private_scene: Scene) -> None:
 
 @pytest.mark.parametrize("policy", ["always", "unless-stopped", "on-failure"])
 def test_restart_policies(private_scene: Scene, policy: str) -> None:
-    """A container that Docker starts again has its network again, and the same endpoint is left by nobody."""
+    """A container that Docker restarts has its network again, and is removed completely."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network(ipv6=True)
     before = lab.state()
@@ -96,8 +96,8 @@ def test_restart_policies(private_scene: Scene, policy: str) -> None:
     assert lab.wait_clean(before) == ""
 
 
-def test_a_restart_policy_and_a_daemon_that_comes_late(private_scene: Scene) -> None:
-    """Containers are started while the daemon is still away: dockerd waits for it, and they have networks."""
+def test_a_restart_policy_and_a_daemon_that_starts_late(private_scene: Scene) -> None:
+    """Dockerd waits for the daemon before it restarts containers, so that they have their networks."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network()
     before = lab.state()
@@ -116,14 +116,14 @@ def test_a_restart_policy_and_a_daemon_that_comes_late(private_scene: Scene) -> 
 
 
 def test_calls_while_the_engine_does_not_answer(private_scene: Scene) -> None:
-    """Leave and DeleteEndpoint need nothing of the engine: at boot its API is not up yet when they come."""
+    """Leave and DeleteEndpoint do not need the engine's API, which is not up yet when they arrive at boot."""
     lab = private_scene.lab
     create_network(lab, private_scene.configure(bridge(private_scene.subnet(), ipv6=True)))
     before = lab.state()
     create_endpoint(lab)
     call(lab, "Join", {**BOTH, "SandboxKey": SANDBOX, "Options": {}})
     assert lab.dockerd is not None
-    lab.dockerd.kill(signal.SIGSTOP)  # its socket accepts, and nobody answers
+    lab.dockerd.kill(signal.SIGSTOP)  # its socket accepts, but no request is answered
     try:
         assert call(lab, "Leave", BOTH) == {}
         assert call(lab, "DeleteEndpoint", BOTH) == {}
@@ -137,11 +137,11 @@ def test_calls_while_the_engine_does_not_answer(private_scene: Scene) -> None:
 
 
 @pytest.mark.smoke
-def test_a_dockerd_that_took_its_containers_over(private_scene: Scene, engine: Engine) -> None:
-    """From Engine 29 on it forgets that it had ports published: it does not take them back, and they go all the same.
+def test_a_restarted_dockerd_with_live_restore(private_scene: Scene, engine: Engine) -> None:
+    """From Engine 29 on it does not revoke the ports that it published before; they are removed all the same.
 
-    For the same reason it refuses a further network that would become the container's way out; the container keeps what
-    it has, and nothing of the refused one stays.
+    For the same reason it refuses a further network that would become the container's gateway; the container keeps its
+    network, and nothing of the refused one is left behind.
     """
     lab = private_scene.lab
     lab.stop_dockerd()
@@ -174,7 +174,7 @@ def test_a_dockerd_that_took_its_containers_over(private_scene: Scene, engine: E
 @pytest.mark.parametrize("where", ["host", "sandbox", "gone"])
 @pytest.mark.parametrize("joined", [False, True], ids=["ready", "joined"])
 def test_delete_wherever_the_link_is(scene: Scene, where: str, joined: bool) -> None:
-    """DeleteEndpoint without Leave, or without Join either, with the link where it was last seen or not."""
+    """DeleteEndpoint without Leave, with or without Join, removes everything, wherever the link is."""
     lab = scene.lab
     create_network(lab, scene.configure(bridge(scene.subnet(), ipv6=True)))
     before = lab.state()
@@ -188,14 +188,14 @@ def test_delete_wherever_the_link_is(scene: Scene, where: str, joined: bool) -> 
     elif where == "gone":
         lab.run("ip", "link", "del", link)
     assert call(lab, "DeleteEndpoint", BOTH) == {}
-    lab.run("ip", "netns", "del", "habit")  # libnetwork does not wait any longer either
+    lab.run("ip", "netns", "del", "habit")  # as libnetwork does, without waiting
     wait_torn_down(lab)
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
 def _wait_restarted(lab: Lab, name: str, pid: str) -> None:
-    """Wait until a container runs as another process than `pid`; while it is being restarted it is said to run as 0."""
-    look = f"docker inspect -f '{{{{.State.Running}}}} {{{{.State.Pid}}}}' {name}"
-    condition = f'set -- $({look}); [ "$1" = true ] && [ "$2" != {pid} ] && [ "$2" != 0 ]'
+    """Wait until a container runs as another process than `pid`; Docker shows process 0 during a restart."""
+    shown = f"docker inspect -f '{{{{.State.Running}}}} {{{{.State.Pid}}}}' {name}"
+    condition = f'set -- $({shown}); [ "$1" = true ] && [ "$2" != {pid} ] && [ "$2" != 0 ]'
     lab.run("sh", "-c", f"for i in $(seq 200); do {condition} && exit 0; sleep 0.1; done; exit 1")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the plugins set up is what the container has: the same list, run straight into a namespace, says what."""
+"""A container has what its plugins made: the same list, run directly in a namespace, gives the expected state."""
 
 import pytest
 
 from tests.lab import Plugins, known_plugins
-from tests.system.equivalence import assert_settled, straight
+from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.plugin_lists import LISTS, commands, write_wrapper
 from tests.system.scene import Scene
 
@@ -13,14 +13,16 @@ SMOKE = {"bridge all chained", "ptp IPv6-only", "wrapper"}
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind in SMOKE)) for kind in LISTS])
-def test_the_container_has_what_the_plugins_made(scene: Scene, cni_plugins: Plugins | None, kind: str) -> None:
-    """Addresses, routes, rules, neighbours, settings, qdiscs and flags, and the other end on the host."""
+def test_a_container_equals_a_namespace_with_the_same_list(
+    scene: Scene, cni_plugins: Plugins | None, kind: str
+) -> None:
+    """Addresses, routes, rules, neighbours, sysctls, qdiscs, flags and the link's end on the host are equal."""
     chosen = LISTS[kind]
     plugins = cni_plugins or known_plugins()[0]
     if plugins.version < chosen.since:
-        pytest.skip(f"plugins {plugins.name} cannot: {'.'.join(map(str, chosen.since))} is the first that can")
+        pytest.skip(f"plugins {plugins.name} cannot run this list; {'.'.join(map(str, chosen.since))} or newer can")
     subnet = scene.subnet()
     write_wrapper(scene, commands(subnet))
     name = scene.configure(chosen.plugins(subnet), cni_version=chosen.cni_version)
-    wanted = straight(scene.lab, name, chosen.capability_args)
-    assert_settled(scene.lab, scene.run(scene.network(name), *chosen.options), wanted)
+    wanted = run_directly(scene.lab, name, chosen.capability_args)
+    assert_equivalent(scene.lab, scene.run(scene.network(name), *chosen.options), wanted)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge explain` for networks that Docker has."""
+"""`cni-bridge explain` for Docker's networks."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ def explain(scene: Scene, *arguments: str) -> JsonObject:
 
 @pytest.mark.smoke
 def test_a_docker_network(scene: Scene) -> None:
-    """By name or ID: its options, its pools and its being internal are what a container on it would have; no trace."""
+    """A network, by name or ID, is explained with its own options and pools; the host is unchanged afterwards."""
     subnet = scene.subnet()
     name = scene.configure(bridge(subnet))
     options = (f"--subnet={subnet.ipv4}", "--internal", "-o", "cni.args.A=1", "-o", "cni.ifname-prefix=lan")
@@ -39,7 +39,7 @@ def test_a_docker_network(scene: Scene) -> None:
 
 
 def test_bound_by_name(scene: Scene) -> None:
-    """A network without `cni.network` has the configuration of its name; one of Docker's own is not ours to explain."""
+    """A network without `cni.network` uses the configuration of its name; a network of another driver is refused."""
     name = scene.configure(macvlan(scene.subnet()))
     assert explain(scene, name)["dockerNetwork"] is None
     network = scene.network(None, name=name)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports by the calls themselves: repeated, out of order, at the same time, after a failure."""
+"""ProgramExternalConnectivity and RevokeExternalConnectivity: repeated, out of order, concurrent, after a failure."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +17,12 @@ ENDPOINTS = ("e1" * 32, "e2" * 32)
 
 
 def about(endpoint: str) -> JsonObject:
-    """Return what every call about an endpoint has."""
+    """Return the part of a call's body that names an endpoint."""
     return {"NetworkID": NETWORK, "EndpointID": endpoint}
 
 
 def program(lab: Lab, endpoint: str, *host_ports: int, host_ip: str = "") -> JsonObject:
-    """Publish port 80 at ports of the host."""
+    """Call ProgramExternalConnectivity to publish port 80 at ports of the host."""
     ports: list[JsonValue] = [
         {"Proto": 6, "IP": "", "Port": 80, "HostIP": host_ip, "HostPort": port, "HostPortEnd": port}
         for port in host_ports
@@ -32,7 +32,7 @@ def program(lab: Lab, endpoint: str, *host_ports: int, host_ip: str = "") -> Jso
 
 
 def published(lab: Lab) -> list[str]:
-    """Give the ports that the host's rules know, sorted."""
+    """Return the ports that the host's rules forward, sorted."""
     rules = lab.run("iptables", "-t", "nat", "-S").stdout.splitlines()
     words = [rule.split() for rule in rules if "-j DNAT" in rule]
     return sorted(word[word.index("--dport") + 1] for word in words)
@@ -40,7 +40,7 @@ def published(lab: Lab) -> list[str]:
 
 @pytest.fixture
 def joined(scene: Scene) -> Iterator[Lab]:
-    """Two endpoints, of two containers, on an IPv4 network that can publish."""
+    """Two joined endpoints on an IPv4 network that can publish."""
     lab = scene.lab
     create_network(lab, scene.configure([*bridge(scene.subnet()), PORTMAP]))
     for endpoint in ENDPOINTS:
@@ -56,7 +56,7 @@ def joined(scene: Scene) -> Iterator[Lab]:
 
 
 def test_program_and_revoke_may_be_repeated(joined: Lab) -> None:
-    """The same ports are published once; what was not published is revoked already."""
+    """Repeated calls publish the ports once; revoking unpublished ports succeeds."""
     first, _ = ENDPOINTS
     before = joined.state()
     assert call(joined, "RevokeExternalConnectivity", about(first)) == {}
@@ -69,8 +69,8 @@ def test_program_and_revoke_may_be_repeated(joined: Lab) -> None:
     assert joined.wait_clean(before) == ""
 
 
-def test_other_ports_take_the_place_of_the_first(joined: Lab) -> None:
-    """And what is not asked for any more is anybody's."""
+def test_programming_other_ports_replaces_the_first(joined: Lab) -> None:
+    """A port that the second call does not name is free for other endpoints."""
     first, second = ENDPOINTS
     assert program(joined, first, 8203, 8204) == {}
     assert program(joined, first, 8204) == {}
@@ -80,7 +80,7 @@ def test_other_ports_take_the_place_of_the_first(joined: Lab) -> None:
 
 
 def test_a_refusal_changes_nothing(joined: Lab) -> None:
-    """What an endpoint had it still has, and nobody else may take it; nor is anything of the refused reserved."""
+    """The endpoint keeps the ports that it had, and none of the refused ports stays reserved."""
     first, second = ENDPOINTS
     assert program(joined, first, 8205) == {}
     assert program(joined, second, 8206) == {}
@@ -91,8 +91,8 @@ def test_a_refusal_changes_nothing(joined: Lab) -> None:
     assert published(joined) == ["8205", "8206", "8207"]
 
 
-def test_two_want_the_same_port_at_the_same_time(joined: Lab) -> None:
-    """One gets it, the other is told whose it is."""
+def test_concurrent_calls_for_the_same_port(joined: Lab) -> None:
+    """One endpoint receives the port; the other call's error names that endpoint."""
     with ThreadPoolExecutor() as threads:
         answers = list(threads.map(lambda endpoint: program(joined, endpoint, 8208), ENDPOINTS))
     assert published(joined) == ["8208"]
@@ -101,15 +101,15 @@ def test_two_want_the_same_port_at_the_same_time(joined: Lab) -> None:
 
 
 def test_an_address_of_a_family_that_the_container_lacks(joined: Lab) -> None:
-    """`portmap` would make no rule for `-p [::1]:…` on an IPv4 network, and say nothing."""
+    """`-p [::1]:…` on an IPv4 network is refused: `portmap` would silently make no rule."""
     first, _ = ENDPOINTS
     before = joined.state()
     assert "the container has no IPv6 address" in get_str(program(joined, first, 8209, host_ip="::1"), "Err")
     assert joined.wait_clean(before) == ""
 
 
-def test_an_endpoint_that_nobody_knows(joined: Lab) -> None:
-    """It is revoked already, and cannot publish."""
-    nobody = "ff" * 32
-    assert call(joined, "RevokeExternalConnectivity", about(nobody)) == {}
-    assert nobody in get_str(program(joined, nobody, 8210), "Err")
+def test_an_unknown_endpoint(joined: Lab) -> None:
+    """Revoking its ports succeeds, and publishing ports fails."""
+    unknown = "ff" * 32
+    assert call(joined, "RevokeExternalConnectivity", about(unknown)) == {}
+    assert unknown in get_str(program(joined, unknown, 8210), "Err")

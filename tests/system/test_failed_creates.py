@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A create fails, and the DEL of the plugin that failed fails too: that is not forgotten, whatever the reason is."""
+"""A create fails, and the DEL that undoes it fails too: the DEL stays pending and is repeated, whatever the reason."""
 
 import resource
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.lab import wait_until
-from tests.system.scene import Scene, bridge, wait_said
+from tests.system.scene import Scene, bridge, wait_logged
 from tests.system.test_repeated_deletes import BROKEN, LIMIT_S, pending, rules_of, wait_repeated
 
 FILE: Final = "/opt/cni/bin/late-firewall"
@@ -25,7 +25,7 @@ if [ "$CNI_COMMAND" = DEL ] && [ -e {BROKEN} ]; then echo "xtables lock is held"
 echo "late-firewall has no luck" >&2
 exit 1
 """
-"""A plugin that is `firewall`. While the file `/run/sabotage` exists its ADD makes the rules, runs that, and fails."""
+"""A wrapper of `firewall`. While `/run/sabotage` exists, its ADD makes the rules, runs that file, and fails."""
 
 WAYS: Final = {
     "the xtables lock is held": f"touch {BROKEN}",
@@ -36,16 +36,16 @@ WAYS: Final = {
 
 @pytest.fixture
 def sabotaged(private_scene: Scene) -> Iterator[Scene]:
-    """A scene with the plugin, which works when the test has ended."""
+    """A scene with the plugin; after the test it works again."""
     lab = private_scene.lab
     private_scene.plugin("late-firewall", PLUGIN)
     yield private_scene
-    _mend(private_scene)
+    _repair(private_scene)
     wait_repeated(lab)
 
 
-def _mend(scene: Scene) -> None:
-    """Let ADD and DEL succeed again."""
+def _repair(scene: Scene) -> None:
+    """Make ADD and DEL succeed again."""
     lab = scene.lab
     assert lab.daemon is not None
     lab.run("rm", "-f", BROKEN, "/run/sabotage")
@@ -56,17 +56,17 @@ def _mend(scene: Scene) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_failed_create_whose_delete_fails(sabotaged: Scene, way: str) -> None:
-    """Docker shows the error of the ADD; the DEL is repeated, and then there is no rule and no reservation."""
+    """Docker shows the error of ADD; DEL is repeated until no rule and no reservation is left."""
     lab, subnet = sabotaged.lab, sabotaged.subnet()
     network = sabotaged.network(sabotaged.configure([*bridge(subnet)[:1], {"type": "late-firewall"}]))
     before = lab.state()
     lab.write("/run/sabotage", ":")
-    sabotaged.run_refusal(network)  # what the daemon reads once it has read: schemas
+    sabotaged.run_refusal(network)  # so that the daemon has loaded its schemas, which need descriptors
     lab.write("/run/sabotage", WAYS[way])
     assert "late-firewall has no luck" in sabotaged.run_refusal(network)
-    wait_said(lab, "endpoint.teardown_pending")
+    wait_logged(lab, "endpoint.teardown_pending")
     assert rules_of(lab, f"10.80.{subnet.number}.3")
-    _mend(sabotaged)
+    _repair(sabotaged)
     wait_until(lambda: not rules_of(lab, f"10.80.{subnet.number}.3"), "the end of the rules", LIMIT_S)
     wait_repeated(lab)
     assert pending(lab) == []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The disk of the state is full, at any moment of any operation: Docker is told, and nothing is left half done."""
+"""The state directory's disk is full at any step of an operation: Docker receives an error, nothing is half done."""
 
 import json
 import signal
@@ -21,7 +21,7 @@ LIMIT_S = 20.0
 
 @pytest.fixture
 def full_disk_scene(private_scene: Scene) -> Iterator[Scene]:
-    """A scene whose daemon has a state directory of its own file system, of 1 MiB."""
+    """A scene whose daemon has its state directory on a file system of its own, of 1 MiB."""
     lab = private_scene.lab
     lab.stop_daemon()
     lab.run("mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", STATE)
@@ -34,7 +34,7 @@ def full_disk_scene(private_scene: Scene) -> Iterator[Scene]:
 
 
 def fill(lab: Lab, *, but_pages: int = 0) -> None:
-    """Take all space but for some pages; what is left of the log's last page cannot be taken."""
+    """Use up all space except some pages; the rest of the log's last page stays writable."""
     script = f"""
         dd if=/dev/zero of={STATE}/filling bs={PAGE_BYTES} 2>/dev/null
         truncate -s -{but_pages * PAGE_BYTES} {STATE}/filling
@@ -43,12 +43,12 @@ def fill(lab: Lab, *, but_pages: int = 0) -> None:
 
 
 def free(lab: Lab) -> None:
-    """Give the space back."""
+    """Free the space that `fill` used."""
     lab.remove(f"{STATE}/filling")
 
 
 def fail_a_write(lab: Lab, configuration: str) -> str:
-    """Fill the disk to the last byte of the log, by making networks until that fails; give what Docker says."""
+    """Fill the disk to the last byte of the log, by making networks until that fails; return Docker's error."""
     fill(lab)
     for number in range(100):
         done = lab.run(
@@ -69,32 +69,32 @@ def remove_fillers(lab: Lab) -> None:
 
 
 def log_events(lab: Lab) -> list[JsonObject]:
-    """What the daemon has logged."""
+    """Return what the daemon has logged."""
     assert lab.daemon is not None
     return [json.loads(line) for line in lab.daemon.log().splitlines() if line.startswith("{")]
 
 
-def wait_for_tear_downs(lab: Lab) -> None:
-    """Wait until nothing is owed any more, in this life of the daemon."""
+def wait_for_teardowns(lab: Lab) -> None:
+    """Wait until no teardown of this run of the daemon is pending."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         events = [e for e in log_events(lab) if e["event"] in {"endpoint.teardown_pending", "endpoint.torn_down"}]
         last = {get_str(e, "endpoint_id"): e["event"] for e in events if "endpoint_id" in e}
         if "endpoint.teardown_pending" not in last.values():
             return
-        assert time.monotonic() < deadline, f"still owed: {last}"
+        assert time.monotonic() < deadline, f"still pending: {last}"
         time.sleep(0.1)
 
 
 def stored_endpoints(lab: Lab) -> list[str]:
-    """What `cni-bridge state show` says of endpoints; the daemon must be stopped."""
-    said = lab.run(sys.executable, "-m", "cnm_bridge", "state", "show").stdout
-    return said.partition("ENDPOINT")[2].splitlines()[1:]
+    """Return the endpoints of `cni-bridge state show`; the daemon must be stopped."""
+    shown = lab.run(sys.executable, "-m", "cnm_bridge", "state", "show").stdout
+    return shown.partition("ENDPOINT")[2].splitlines()[1:]
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["goes on", "killed"])
 def test_at_every_write_of_a_container(full_disk_scene: Scene, *, restart: bool) -> None:
-    """A container starts or Docker is told; whatever was done is undone while the disk is still full."""
+    """A container starts, or Docker receives the error and everything is undone while the disk is still full."""
     lab = full_disk_scene.lab
     network, subnet = full_disk_scene.bridge_network(ipv6=True)
     full_disk_scene.run(network)
@@ -117,25 +117,25 @@ def test_at_every_write_of_a_container(full_disk_scene: Scene, *, restart: bool)
         if restart:
             lab.start_daemon()
         else:
-            wait_for_tear_downs(lab)
+            wait_for_teardowns(lab)
         lab.docker("run", "--rm", "--net", network, "busybox", "true")
         assert lab.wait_clean(before) == ""
     assert "NetworkDriver.CreateEndpoint" in failed
     if not restart:
-        # A daemon that is killed before there is space leaves records behind of what it has undone; it is the engine
-        # that knows they are of the past.
+        # A daemon that is killed before there is space leaves the records of what it has undone; reconcile removes them
+        # when it asks the engine.
         lab.stop_daemon()
         assert len(stored_endpoints(lab)) == 1
         lab.start_daemon()
 
 
-def test_networks(full_disk_scene: Scene) -> None:
-    """A network that cannot be stored is not made; one that is removed Docker forgets whatever we answer."""
+def test_networks_on_a_full_disk(full_disk_scene: Scene) -> None:
+    """A network that cannot be stored is not made; Docker forgets a removed network although DeleteNetwork fails."""
     lab = full_disk_scene.lab
     configuration = full_disk_scene.configure(bridge(full_disk_scene.subnet()))
     network = full_disk_scene.network(configuration)
-    said = fail_a_write(lab, configuration)
-    assert f"cannot write the state in {STATE}" in said
+    error = fail_a_write(lab, configuration)
+    assert f"cannot write the state in {STATE}" in error
     assert "cannot write the state" in full_disk_scene.creation_refusal(
         "--ipam-driver", "null", "-o", f"cni.network={configuration}"
     )
@@ -149,8 +149,8 @@ def test_networks(full_disk_scene: Scene) -> None:
     full_disk_scene.run(full_disk_scene.network(configuration))
 
 
-def test_a_running_container_is_removed(full_disk_scene: Scene) -> None:
-    """Its addresses and rules go although nothing can be written, and its record when something can."""
+def test_a_container_removed_on_a_full_disk(full_disk_scene: Scene) -> None:
+    """Its addresses and rules are removed although nothing can be written, and its record when there is space."""
     lab = full_disk_scene.lab
     network, subnet = full_disk_scene.bridge_network(ipv6=True)
     configuration = full_disk_scene.configure(bridge(full_disk_scene.subnet()))
@@ -161,7 +161,7 @@ def test_a_running_container_is_removed(full_disk_scene: Scene) -> None:
     lab.docker("rm", "-f", container.name)
     wait_until(lambda: "reservation" not in lab.wait_clean(before, timeout_s=0), "the addresses are free")
     free(lab)
-    wait_for_tear_downs(lab)
+    wait_for_teardowns(lab)
     remove_fillers(lab)
     assert lab.wait_clean(before) == ""
     lab.stop_daemon()
@@ -169,8 +169,8 @@ def test_a_running_container_is_removed(full_disk_scene: Scene) -> None:
     lab.start_daemon()
 
 
-def test_stopped_and_started(full_disk_scene: Scene) -> None:
-    """A container is stopped while the disk is full; it starts when there is space again."""
+def test_a_container_stopped_on_a_full_disk(full_disk_scene: Scene) -> None:
+    """It stops, cannot start while the disk is full, and starts when there is space again."""
     lab = full_disk_scene.lab
     network, subnet = full_disk_scene.bridge_network()
     configuration = full_disk_scene.configure(bridge(full_disk_scene.subnet()))
@@ -186,7 +186,7 @@ def test_stopped_and_started(full_disk_scene: Scene) -> None:
 
 
 def test_no_start_on_a_full_disk(full_disk_scene: Scene) -> None:
-    """The daemon says why it does not start; containers keep their networks, and nothing is lost."""
+    """The daemon reports why it does not start; containers keep their networks, and nothing is lost."""
     lab = full_disk_scene.lab
     network, subnet = full_disk_scene.bridge_network()
     container = full_disk_scene.run(network)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins are told to clean up with everybody who is there, and not at all while that is not certain."""
+"""GC calls name every existing attachment as valid, and are put off while the inventory is incomplete."""
 
 import json
 import time
@@ -12,7 +12,7 @@ from tests.lab import Container, Lab
 from tests.system.scene import Scene, Subnet, reaches
 
 CALLS = "/run/gc-calls"
-COLLECTING = ("--cni-gc", "true", "--reconcile-interval", "1")
+WITH_GC = ("--cni-gc", "true", "--reconcile-interval", "1")
 
 NEWER = """
 asked=$(tr -d '\\n')
@@ -23,11 +23,11 @@ case "$asked" in *'"1.1.0"'*) answer=$(printf '%s' "$answer" | sed 's/"1\\.0\\.0
 printf '%s' "$answer"
 exit $status
 """
-"""A plugin that speaks 1.1.0 and leaves the work to one that need not; what GC tells is noted, one call a line."""
+"""A plugin of CNI 1.1.0 that wraps one of 1.0.0; it records the input of each GC call in a line."""
 
 
 def configure(scene: Scene, subnet: Subnet) -> str:
-    """Make a list whose plugins can do GC."""
+    """Make a list whose plugins support GC."""
     for plugin in ("bridge", "host-local", "firewall"):
         scene.plugin(f"new-{plugin}", NEWER.format(plugin=plugin, calls=CALLS), supports=("1.0.0", "1.1.0"))
     ipam: JsonObject = {"type": "new-host-local", "ranges": [[{"subnet": subnet.ipv4}]]}
@@ -39,14 +39,14 @@ def configure(scene: Scene, subnet: Subnet) -> str:
 
 
 def endpoint_of(container: Container, lab: Lab, network: str) -> str:
-    """Give the ID of a container's endpoint."""
+    """Return the ID of a container's endpoint."""
     return lab.docker(
         "inspect", "-f", f'{{{{(index .NetworkSettings.Networks "{network}").EndpointID}}}}', container.name
     )
 
 
 def calls(lab: Lab) -> list[set[tuple[str, str]]]:
-    """Give whom each call for GC was told to be valid: container ID and link."""
+    """Return the valid attachments of each GC call: container IDs and link names."""
     lines = lab.run("cat", CALLS, check=False).stdout.splitlines()
     return [
         {
@@ -58,7 +58,7 @@ def calls(lab: Lab) -> list[set[tuple[str, str]]]:
 
 
 def wait_called(lab: Lab, count: int, timeout_s: float = 60) -> list[set[tuple[str, str]]]:
-    """Wait until GC was called so often."""
+    """Wait until GC was called `count` times."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if len(found := calls(lab)) >= count:
@@ -67,8 +67,8 @@ def wait_called(lab: Lab, count: int, timeout_s: float = 60) -> list[set[tuple[s
     pytest.fail(f"GC was called {len(calls(lab))} times, not {count}")
 
 
-def test_who_is_valid(private_scene: Scene) -> None:
-    """A container that runs is; with a store that was lost nobody is asked, until it is known again who is there."""
+def test_the_valid_attachments_of_gc(private_scene: Scene) -> None:
+    """Running containers are valid; after the store was lost, no GC runs until their endpoints are adopted again."""
     lab = private_scene.lab
     subnet = private_scene.subnet()
     network = private_scene.network(configure(private_scene, subnet))
@@ -76,17 +76,17 @@ def test_who_is_valid(private_scene: Scene) -> None:
     first = private_scene.run(network)
     valid = {(endpoint_of(first, lab, network), "eth0")}
     lab.stop_daemon()
-    lab.start_daemon(*COLLECTING)
+    lab.start_daemon(*WITH_GC)
     assert wait_called(lab, 2) == [valid] * 2  # by both plugins of the list
     assert reaches(first, subnet.gateway)
 
     lab.stop_daemon()
     lab.remove(CALLS)
     lab.run("sh", "-c", "rm -r /var/lib/cni-bridge/*")
-    lab.start_daemon(*COLLECTING)
-    second = private_scene.run(network)  # the first call tells which engine is Docker's
+    lab.start_daemon(*WITH_GC)
+    second = private_scene.run(network)  # the first call reveals which engine is Docker's
     valid.add((endpoint_of(second, lab, network), "eth0"))
-    assert {frozenset(told) for told in wait_called(lab, 2)} == {frozenset(valid)}
+    assert {frozenset(named) for named in wait_called(lab, 2)} == {frozenset(valid)}
     assert lab.daemon is not None
     log = lab.daemon.log()
     assert "gc.put_off" in log

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins whose DEL hangs, as many as may run at once, hold up no call that does not need what they have.
+"""Plugins whose DEL hangs, as many as may run at once, delay no call that does not need what they hold.
 
-That such a call is over before any of these plugins has ended is seen in the daemon's log: none has been killed.
+The daemon's log proves that such a call returned before any of these plugins ended: none has been killed.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ GATE: Final = "/run/gate"
 HELD: Final = "/run/held"
 HANGING: Final[JsonObject] = {"type": "hanging"}
 PORTMAP: Final[JsonObject] = {"type": "portmap", "capabilities": {"portMappings": True}}
-PLACES: Final = Limits().executions
+SLOTS: Final = Limits().executions
 
 _PASS: Final = f'exec python3 -c "{PREV_RESULT}"'
 _SCRIPT: Final = f"""
@@ -37,11 +37,11 @@ fi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hanging:
-    """A scene with the plugin `hanging`, whose DEL waits for a gate.
+    """A scene with the plugin `hanging`, whose DEL waits while the gate, a file, exists.
 
     Attributes:
         scene: The scene.
-        logged: How long the daemon's log was at the beginning.
+        logged: The length of the daemon's log at the start of the test.
     """
 
     scene: Scene
@@ -49,15 +49,15 @@ class Hanging:
 
     @property
     def log(self) -> str:
-        """What the daemon has logged since."""
+        """What the daemon has logged since the start of the test."""
         return _log(self.scene.lab)[self.logged :]
 
     def wait_held(self, count: int) -> None:
-        """Wait until so many DELs hang."""
+        """Wait until `count` DELs hang."""
         wait_until(lambda: len(_held(self.scene.lab)) >= count, f"{count} DELs")
 
     def assert_none_ended(self) -> None:
-        """See that no DEL that hangs has come to its time limit yet."""
+        """Assert that no hanging DEL has reached its time limit yet."""
         assert "and was killed (" not in self.log
 
 
@@ -75,12 +75,12 @@ def hanging(scene: Scene) -> Iterator[Hanging]:
 
 
 @pytest.fixture
-def all_places(hanging: Hanging) -> Iterator[Hanging]:
-    """Of one network as many DELs hang as there are places, and more wait for one."""
+def all_slots(hanging: Hanging) -> Iterator[Hanging]:
+    """A network whose hanging DELs fill all slots, with two more that wait for one."""
     scene = hanging.scene
     create_network(scene.lab, scene.configure([*bridge(scene.subnet()), HANGING]))
     references: list[JsonObject] = [
-        {"NetworkID": NETWORK, "EndpointID": f"{number:02x}" * 32} for number in range(PLACES + 2)
+        {"NetworkID": NETWORK, "EndpointID": f"{number:02x}" * 32} for number in range(SLOTS + 2)
     ]
     interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
     for reference in references:
@@ -88,26 +88,26 @@ def all_places(hanging: Hanging) -> Iterator[Hanging]:
         assert get_object(call(scene.lab, "CreateEndpoint", body), "Interface")
     for reference in references:
         assert call(scene.lab, "DeleteEndpoint", reference) == {}
-    hanging.wait_held(PLACES)
+    hanging.wait_held(SLOTS)
     yield hanging
     scene.lab.remove(GATE)
     wait_torn_down(scene.lab)
     call(scene.lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_a_start_with_ports(all_places: Hanging) -> None:
-    """A container on another network publishes ports, which begins with a DEL."""
-    scene = all_places.scene
+def test_a_start_with_ports(all_slots: Hanging) -> None:
+    """A container on another network starts and publishes its ports, which begins with a DEL."""
+    scene = all_slots.scene
     subnet = scene.subnet()
     container = scene.run(scene.network(scene.configure([*bridge(subnet), PORTMAP])), "-p", "8411:80")
     assert reaches(container, subnet.gateway)
     assert "--dport 8411" in scene.lab.run("iptables", "-t", "nat", "-S").stdout
-    all_places.assert_none_ended()
+    all_slots.assert_none_ended()
 
 
-def test_the_undo_of_a_start_that_fails(all_places: Hanging) -> None:
-    """A plugin of another network refuses a container: what the others have made is removed before Docker knows."""
-    scene = all_places.scene
+def test_the_undo_of_a_start_that_fails(all_slots: Hanging) -> None:
+    """A failed ADD on another network is undone before Docker receives the error."""
+    scene = all_slots.scene
     subnet = scene.subnet()
     scene.plugin(
         "refusing", f'[ "$CNI_COMMAND" != ADD ] || {{ echo \'{{"code": 100, "msg": "no"}}\'; exit 1; }}; {_PASS}'
@@ -115,23 +115,23 @@ def test_the_undo_of_a_start_that_fails(all_places: Hanging) -> None:
     network = scene.network(scene.configure([*bridge(subnet), {"type": "refusing"}]))
     assert 'type="refusing" failed (add): no' in scene.run_refusal(network)
     assert f"10.80.{subnet.number}." not in scene.lab.run("iptables", "-t", "nat", "-S").stdout
-    all_places.assert_none_ended()
+    all_slots.assert_none_ended()
 
 
-def test_an_address_that_is_wanted_again(all_places: Hanging) -> None:
-    """A container on another network receives it as soon as the plugins of its former owner, which work, are done."""
-    scene = all_places.scene
+def test_an_address_that_is_needed_again(all_slots: Hanging) -> None:
+    """A container on another network receives it as soon as the former owner's own DEL has completed."""
+    scene = all_slots.scene
     subnet = scene.subnet()
     address = f"10.80.{subnet.number}.9"
     main: JsonObject = {**bridge(subnet)[0], "ipam": {"type": "static", "addresses": [{"address": f"{address}/24"}]}}
     network = scene.network(scene.configure([main]))
     scene.lab.docker("rm", "-f", scene.run(network).name)
     assert reaches(scene.run(network), subnet.gateway)
-    all_places.assert_none_ended()
+    all_slots.assert_none_ended()
 
 
-def test_their_own_network(hanging: Hanging) -> None:
-    """Who needs the address of one of them is refused after a while; others start, before that and meanwhile."""
+def test_the_network_of_the_hanging_plugins(hanging: Hanging) -> None:
+    """A container that needs a held address is refused after a while; others on the same network start meanwhile."""
     scene = hanging.scene
     lab = scene.lab
     subnet = scene.subnet()
@@ -152,7 +152,7 @@ def test_their_own_network(hanging: Hanging) -> None:
         refused = threads.submit(scene.run_refusal, network, "--ip", address)
         another = threads.submit(scene.run, network)
         inspected = threads.submit(lab.docker, "network", "inspect", network)
-        said = refused.result()
+        error = refused.result()
         hanging.assert_none_ended()
         another.result()
         inspected.result()
@@ -162,7 +162,7 @@ def test_their_own_network(hanging: Hanging) -> None:
         "plugin hanging has not completed",
         "cni-bridge status",
     ):
-        assert part in said
+        assert part in error
     assert _is_deleting(lab, endpoint)
     lab.remove(GATE)
     wait_torn_down(lab)
@@ -175,19 +175,19 @@ def _log(lab: Lab) -> str:
 
 
 def _held(lab: Lab) -> list[str]:
-    """Give the endpoints whose DEL hangs."""
+    """Return the endpoints whose DEL hangs."""
     return lab.read(HELD).split()
 
 
 def _endpoint_of(lab: Lab, network: str, container: str) -> str:
-    """Give the ID of a container's endpoint on a network."""
+    """Return the ID of a container's endpoint on a network."""
     return lab.docker(
         *("inspect", "-f", f'{{{{(index .NetworkSettings.Networks "{network}").EndpointID}}}}', container)
     )
 
 
 def _is_deleting(lab: Lab, endpoint: str) -> bool:
-    """Tell whether an endpoint is being deleted and not gone yet."""
+    """Return whether an endpoint is being deleted and still has a record."""
     _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
     found = get_objects(as_object(answer, "status"), "endpoints")
     return any((one["id"], one["phase"]) == (endpoint, "deleting") for one in found)

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The lab itself: what it gives to a test."""
+"""The lab itself: what it provides to a test."""
 
 import os
 import signal
 import sys
 import tempfile
-import time
 from ipaddress import ip_interface
 from pathlib import Path
 
@@ -42,8 +41,8 @@ def test_runs_containers(docker_lab: Lab) -> None:
 
 
 @pytest.mark.smoke
-def test_has_the_engine_that_it_was_given(docker_lab: Lab, engine: Engine) -> None:
-    """The programs in its tree are used, which may be links into another engine's; all else is the machine's."""
+def test_uses_the_given_engine(docker_lab: Lab, engine: Engine) -> None:
+    """The programs of its directory are used, which may link to another engine's; all others are the machine's."""
     assert docker_lab.docker("version", "--format", "{{.Server.Version}}").startswith(engine.name)
     assert docker_lab.dockerd is not None
     script = "for pid in $(busybox pidof dockerd containerd); do readlink /proc/$pid/exe; done; which docker runc"
@@ -59,8 +58,8 @@ def test_has_the_engine_that_it_was_given(docker_lab: Lab, engine: Engine) -> No
     assert runc == (own if own and own.exists() else Path("/usr/sbin/runc"))
 
 
-def test_has_the_plugins_that_it_was_given() -> None:
-    """Other plugins lie where the machine's own do, for the lab only."""
+def test_uses_the_given_plugins() -> None:
+    """The given plugins are in the directory of the machine's own, in the lab only."""
     known = known_plugins()
     for plugins in known:
         with Lab(dockerd=False, plugins=find_plugins(plugins.name)) as lab:
@@ -69,20 +68,18 @@ def test_has_the_plugins_that_it_was_given() -> None:
             ]
             assert hashes[0] == hashes[1]
     if len(known) < 2:
-        pytest.skip("no other plugins have been fetched; `python -m tests.lab.fetch_plugins` does it")
+        pytest.skip("only the machine's plugins are known; run `python -m tests.lab.fetch_plugins`")
 
 
-def test_is_up_within_two_seconds(engine: Engine) -> None:
-    """A whole Docker host, image included, is up in two seconds at most."""
-    began = time.monotonic()
+def test_has_dockerd_and_the_image(engine: Engine) -> None:
+    """A new lab is a complete Docker host: its dockerd answers, and has the image for containers."""
     with Lab(engine=engine) as lab:
-        assert lab.docker("images", "--quiet")
-        assert time.monotonic() - began < 2
+        assert lab.docker("images", "--format", "{{.Repository}}") == "busybox"
 
 
 @pytest.mark.smoke
-def test_survives_the_end_of_dockerd(engine: Engine) -> None:
-    """A killed dockerd comes back with the options it had and finds the image and its containers."""
+def test_dockerd_can_be_restarted(engine: Engine) -> None:
+    """A killed dockerd restarts with the same options and has its image and containers."""
     with Lab(engine=engine) as lab:
         assert lab.stop_dockerd() == 0
         lab.start_dockerd("--live-restore")
@@ -94,7 +91,7 @@ def test_survives_the_end_of_dockerd(engine: Engine) -> None:
 
 
 def test_two_at_once(docker_lab: Lab, engine: Engine) -> None:
-    """Two labs have the same names, addresses and files without noticing each other."""
+    """Two labs at once use the same names, addresses and files without affecting each other."""
     with Lab(engine=engine) as other:
         for lab, text in ((docker_lab, "one"), (other, "two")):
             lab.docker("run", "--detach", "--name", "same", "busybox", "sleep", "600")
@@ -108,7 +105,7 @@ def test_two_at_once(docker_lab: Lab, engine: Engine) -> None:
 
 
 def test_runs_on_the_unified_control_group_hierarchy(bare_lab: Lab) -> None:
-    """A lab works, and leaves nothing, where there is only version 2 of control groups."""
+    """A lab works, and leaves nothing behind, on a machine with control groups of version 2 only."""
     bare_lab.run("sh", "-c", "umount --recursive /sys/fs/cgroup; mount -t cgroup2 cgroup2 /sys/fs/cgroup")
     script = "docker run --detach busybox sleep 600 && docker info --format '{{.CgroupVersion}}' && hostname"
     output = bare_lab.run(sys.executable, "-m", "tests.lab", "--", "sh", "-c", script).stdout.split()
@@ -118,7 +115,7 @@ def test_runs_on_the_unified_control_group_hierarchy(bare_lab: Lab) -> None:
 
 
 def test_a_failed_command_shows_its_output(bare_lab: Lab) -> None:
-    """The error of a failed command has its status and all it said."""
+    """The error of a failed command has its exit status and its output."""
     with pytest.raises(CommandFailed, match=r"sh -c .*: exit status 3\nsaid\ncomplained") as caught:
         bare_lab.run("sh", "-c", "echo said; echo complained >&2; exit 3")
     assert caught.value.returncode == 3
@@ -127,15 +124,15 @@ def test_a_failed_command_shows_its_output(bare_lab: Lab) -> None:
 
 
 def test_a_command_without_end_is_killed(bare_lab: Lab) -> None:
-    """The time limit of a command ends it and what it started."""
+    """The time limit of a command ends it and the processes that it started."""
     with pytest.raises(LabError, match=r"no end after 0\.2 s"):
         bare_lab.run("sh", "-c", "sleep 600 & sleep 600", timeout_s=0.2)
     wait_until(lambda: "sleep 600" not in bare_lab.run("busybox", "ps").stdout, "the end of both")
 
 
 def test_files_are_the_labs_own(bare_lab: Lab) -> None:
-    """What is written to the lab's directories is read there, and is not on the machine."""
-    name = bare_lab.namespaces.name  # of no file on the machine
+    """Files that are written to the lab's directories exist in the lab and not on the machine."""
+    name = bare_lab.namespaces.name  # a file name that the machine does not have
     for directory in (
         "/etc",
         "/etc/cni/net.d",
@@ -157,8 +154,8 @@ def test_files_are_the_labs_own(bare_lab: Lab) -> None:
     assert bare_lab.run("ls", "/etc/cni").stdout == ""
 
 
-def test_the_callers_directory_is_the_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a command writes into the caller's directory stays, wherever that is."""
+def test_the_callers_directory_is_shared_with_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that a command writes into the caller's directory are kept, wherever the directory is."""
     with tempfile.TemporaryDirectory(dir="/var/lib") as directory:
         for path in (tmp_path, Path(directory)):
             monkeypatch.chdir(path)
@@ -169,8 +166,8 @@ def test_the_callers_directory_is_the_machines(tmp_path: Path, monkeypatch: pyte
         monkeypatch.chdir("/")
 
 
-def test_the_environment_leads_nowhere_else(bare_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller's Docker and CNI settings do not reach a lab; the virtual environment's commands do."""
+def test_the_environment_of_commands(bare_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands do not inherit the caller's Docker and CNI settings; PATH begins with the virtual environment."""
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "CNI_PATH", "CNI_BRIDGE_STATE_DIR", "NETCONFPATH", "LISTEN_FDS"):
         monkeypatch.setenv(name, "elsewhere")
     monkeypatch.setenv("KEPT", "kept")
@@ -181,7 +178,7 @@ def test_the_environment_leads_nowhere_else(bare_lab: Lab, monkeypatch: pytest.M
 
 
 def test_the_daemon(bare_lab: Lab, tmp_path: Path) -> None:
-    """The daemon is started, waited for, killed, started again as before, and its output is kept."""
+    """A restarted daemon has the command and the environment of the first start, and the logs of both are kept."""
     script = tmp_path / "stand_in.py"
     script.write_text(STAND_IN, encoding="utf-8")
     first = bare_lab.start_daemon("--option", command=[sys.executable, str(script)], env={"COLOUR": "blue"})
@@ -196,7 +193,7 @@ def test_the_daemon(bare_lab: Lab, tmp_path: Path) -> None:
 
 
 def test_a_daemon_that_does_not_start(bare_lab: Lab) -> None:
-    """A daemon that ends, or never answers, is an error with its last words."""
+    """A daemon that ends, or never answers, is an error with the end of its log."""
     with pytest.raises(LabError, match="daemon ended with status 4; its log ends:\nmy last words"):
         bare_lab.start_daemon(command=["sh", "-c", "echo my last words; exit 4"])
     with pytest.raises(LabError, match=r"daemon#2 is ready: not within 0\.2 s; its log ends:\nstarting"):
@@ -204,7 +201,7 @@ def test_a_daemon_that_does_not_start(bare_lab: Lab) -> None:
 
 
 def test_a_background_process(bare_lab: Lab) -> None:
-    """A spawned process is the process itself: signals reach it, its status comes back, its log outlives the lab."""
+    """A spawned process receives signals itself, returns its exit status, and its log outlives the lab."""
     process = bare_lab.spawn("sh", "-c", "trap 'echo caught; exit 5' USR1; echo ready; while :; do sleep 0.01; done")
     process.wait_ready(lambda: "ready" in process.log(), timeout_s=5)
     with pytest.raises(LabError, match=r"has not ended within 0\.05 s"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The lab itself: the machine never notices it, nothing of it is ever left, and it works from the command line."""
+"""The lab itself: the machine is not changed, nothing of a lab is left behind, and the command line works."""
 
 import json
 import os
@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
 
-# A process that holds a lab with a container in it, forks once, says who is who, and sleeps.
+# A process that holds a lab with a container in it, forks once, prints the process IDs, and sleeps.
 HOLDER = """
 import json, os, sys, time
 from tests.lab import Engine, Lab, find_engine
@@ -35,13 +35,13 @@ with Lab(engine=find_engine(sys.argv[1])) as lab:
 
 @pytest.fixture
 def bare_lab() -> Iterator[Lab]:
-    """Namespaces only."""
+    """A lab's namespaces, without Docker and without the daemon."""
     with Lab(dockerd=False) as lab:
         yield lab
 
 
 def machine() -> dict[str, str]:
-    """Give what a lab might disturb: links, addresses, routes, rules, mounts, directories, kernel settings."""
+    """Return what a lab might change: links, addresses, routes, rules, mounts, directories, sysctls."""
     commands = (
         *("ip addr", "ip route show table all", "ip -6 route show table all", "ip rule"),
         *("iptables-save", "ip6tables-save", "hostname"),
@@ -51,32 +51,32 @@ def machine() -> dict[str, str]:
     volatile = re.compile(r"\d+sec|\[\d+:\d+\]|^#.*$", re.MULTILINE)  # lifetimes, counters, dates
     states = {}
     for command in commands:
-        # `ls` fails for what is not there, as it should go on to do
+        # `ls` fails for what does not exist; that must not change either
         output = subprocess.run(command.split(), capture_output=True, text=True, check=False)
         states[command] = volatile.sub("", output.stdout + output.stderr)
     return states
 
 
 def control_groups(name: str) -> list[Path]:
-    """Give the control groups of a lab, in each hierarchy."""
+    """Return the control groups of a lab, in each hierarchy."""
     return [*Path("/sys/fs/cgroup").glob(name), *Path("/sys/fs/cgroup").glob(f"*/{name}")]
 
 
 def processes_in(namespaces: set[str]) -> list[int]:
-    """Give the processes that are in one of these namespaces (`net:[4026531840]`)."""
+    """Return the processes in any of these namespaces (`net:[4026531840]`)."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             links = {str((entry / "ns" / kind).readlink()) for kind in ("net", "mnt", "pid", "uts", "ipc")}
-        except OSError:  # ended; or a kernel thread's or a zombie's, which are in none
+        except OSError:  # ended; or a kernel thread or a zombie, which have no namespaces
             continue
         if links & namespaces:
             found.append(int(entry.name))
     return found
 
 
-def artifacts(name: str, namespaces: set[str]) -> list[str]:
-    """Give all that is on the machine of a lab, for a person."""
+def traces_of(name: str, namespaces: set[str]) -> list[str]:
+    """Return everything on the machine that belongs to a lab."""
     keepers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if name in read_quietly(path)]
     mounted = [line for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines() if name in line]
     files = [path for top in (tempfile.gettempdir(), "/run", "/var/tmp") for path in Path(top).glob(f"*{name}*")]
@@ -84,7 +84,7 @@ def artifacts(name: str, namespaces: set[str]) -> list[str]:
 
 
 def read_quietly(path: Path) -> str:
-    """Give the text of a file of /proc; none where the process has just ended."""
+    """Return the text of a file of /proc; an empty one if the process has just ended."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -92,7 +92,7 @@ def read_quietly(path: Path) -> str:
 
 
 def namespaces_of(pid: int) -> set[str]:
-    """Give the namespaces of a process that are not ours."""
+    """Return the namespaces of a process, none of which may be ours."""
     kinds = ("net", "mnt", "pid", "uts", "ipc")
     ours = {str(Path(f"/proc/self/ns/{kind}").readlink()) for kind in kinds}
     theirs = {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in kinds}
@@ -100,7 +100,7 @@ def namespaces_of(pid: int) -> set[str]:
     return theirs
 
 
-def test_the_machine_does_not_notice(engine: Engine) -> None:
+def test_the_machine_is_not_changed(engine: Engine) -> None:
     """Links, routes, rules, mounts and directories of the machine are the same before, during and after a lab."""
     before = machine()
     with Lab(engine=engine) as lab:
@@ -109,14 +109,14 @@ def test_the_machine_does_not_notice(engine: Engine) -> None:
         lab.docker("run", "--detach", "--network", "lan", "--publish", "8080:80", "busybox", "sleep", "600")
         assert machine() == before
         assert control_groups(name)
-        assert artifacts(name, namespaces)
+        assert traces_of(name, namespaces)
     assert machine() == before
-    assert artifacts(name, namespaces) == []
+    assert traces_of(name, namespaces) == []
 
 
 @pytest.mark.parametrize("victim", ["process group", "owner only"])
 def test_nothing_is_left_after_sigkill(victim: str, engine: Engine) -> None:
-    """SIGKILL of whoever holds a lab removes all of it, even if a child of theirs lives on."""
+    """SIGKILL of the process that holds a lab removes all of it, even if a child of that process lives on."""
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, engine.name], cwd=REPOSITORY, stdout=subprocess.PIPE, start_new_session=True
     )
@@ -131,20 +131,20 @@ def test_nothing_is_left_after_sigkill(victim: str, engine: Engine) -> None:
         else:
             holder.kill()
         try:
-            wait_until(lambda: not artifacts(name, namespaces), "the end of the lab")
+            wait_until(lambda: not traces_of(name, namespaces), "the end of the lab")
         finally:
             if victim == "owner only":
                 os.kill(found["child"], signal.SIGKILL)
 
 
-def test_nothing_lives_on_without_the_keeper(bare_lab: Lab) -> None:
-    """Should the keeper itself be killed, the lab's processes end all the same."""
+def test_nothing_outlives_the_keeper(bare_lab: Lab) -> None:
+    """If the keeper itself is killed, the lab's processes end too."""
     name, namespaces = bare_lab.namespaces.name, namespaces_of(bare_lab.namespaces.init_pid)
     sleeper = bare_lab.spawn("sleep", "600")
     keeper = bare_lab.namespaces._keeper
     keeper.kill()
     assert sleeper.wait() == -signal.SIGKILL
-    wait_until(lambda: not artifacts(name, namespaces), "the end of the lab")
+    wait_until(lambda: not traces_of(name, namespaces), "the end of the lab")
     with pytest.raises(LabError, match=r"keeper of .* ended with status -9"):
         bare_lab.close()
 
@@ -161,16 +161,16 @@ def command_line(
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_passes_output_and_status_on() -> None:
-    """The command's output and its exit status come out; a signal is told as a shell tells it."""
+def test_output_and_exit_status_are_the_commands() -> None:
+    """They are passed on unchanged; the status after a signal is that of a shell."""
     ended = command_line("--no-dockerd", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, "out\n", "err\n")
     assert command_line("--no-dockerd", "--", "sh", "-c", "kill -KILL $$").returncode == 128 + signal.SIGKILL
     assert command_line("--", "docker", "images", "--format", "{{.Repository}}").stdout == "busybox\n"
 
 
-def test_has_the_engine_that_was_asked_for(engine: Engine) -> None:
-    """It is chosen by its version; one that is not there is an error that says which are."""
+def test_the_engine_is_chosen_by_version(engine: Engine) -> None:
+    """The error for an unknown version lists the known ones."""
     asked = ("--engine", engine.name, "--", "docker", "version", "--format", "{{.Server.Version}}")
     assert command_line(*asked).stdout.startswith(engine.name)
     ended = command_line("--engine", "1.13", "--plugins", "1", "--", "true")
@@ -180,19 +180,19 @@ def test_has_the_engine_that_was_asked_for(engine: Engine) -> None:
 
 
 def test_runs_a_command_of_the_current_directory(tmp_path: Path) -> None:
-    """A relative path is found, and the command runs where the caller is."""
+    """A relative path is found, and the command runs in the caller's directory."""
     (tmp_path / "demo").mkdir()
     script = "#!/bin/sh\npwd; echo lab=$CNI_BRIDGE_LAB; ip -br link; ls /sys/class/net\n"
     (tmp_path / "demo" / "story").write_text(script, encoding="utf-8")
     (tmp_path / "demo" / "story").chmod(0o755)
     ended = command_line("--no-dockerd", "--", "demo/story", cwd=tmp_path)
-    where, lab, *links = ended.stdout.splitlines()
-    assert (where, lab) == (str(tmp_path), "lab=1")
+    directory, lab, *links = ended.stdout.splitlines()
+    assert (directory, lab) == (str(tmp_path), "lab=1")
     assert [link.split()[0] for link in links] == ["lo", "lo"]
 
 
-def test_ctrl_c_is_the_commands_affair() -> None:
-    """Ctrl-C reaches the command, which ends as it wants; then the lab ends."""
+def test_ctrl_c_is_handled_by_the_command() -> None:
+    """Ctrl-C reaches the command, which decides how it ends; then the lab ends."""
     script = "trap 'echo caught; exit 3' INT; hostname; while :; do sleep 0.01; done"
     command = [sys.executable, "-m", "tests.lab", "--no-dockerd", "--", "sh", "-c", script]
     with subprocess.Popen(
@@ -203,19 +203,19 @@ def test_ctrl_c_is_the_commands_affair() -> None:
         os.killpg(process.pid, signal.SIGINT)  # as the terminal does
         assert process.stdout.read() == "caught\n"
         assert process.wait(10) == 3
-    assert artifacts(name, set()) == []
+    assert traces_of(name, set()) == []
 
 
-def test_says_that_it_needs_root() -> None:
-    """Without root it says so, and nothing else."""
+def test_without_root() -> None:
+    """The error is one line that says that a lab needs root."""
     ended = command_line("--", "true", prefix=("unshare", "--user"))
     assert ended.returncode == 1
     assert ended.stderr.startswith("python -m tests.lab: a lab needs root")
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_says_which_package_is_missing(bare_lab: Lab) -> None:
-    """A missing program is named with the Debian package that has it."""
+def test_a_missing_program(bare_lab: Lab) -> None:
+    """The error names the program and the Debian package that contains it."""
     bare_lab.run("mount", "-t", "tmpfs", "none", "/usr/lib/cni")
     ended = bare_lab.run(sys.executable, "-m", "tests.lab", "--", "true", check=False)
     assert ended.returncode == 1

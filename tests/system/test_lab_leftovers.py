@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The lab itself: what it finds left behind by a test."""
+"""The lab's guard: it reports what a test leaves behind."""
 
 import json
 import os
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
 
 
 def cni(lab: Lab, verb: str, plugin: str, config: JsonObject, **environment: str) -> JsonObject:
-    """Run a CNI plugin on the namespace `staging` and give its result."""
+    """Run a CNI plugin on the namespace `staging` and return its result."""
     env = {"CNI_COMMAND": verb, "CNI_CONTAINERID": "abc", "CNI_NETNS": "/run/netns/staging", "CNI_IFNAME": "eth0"}
     env |= {"CNI_PATH": "/usr/lib/cni"} | environment
     text = json.dumps({"cniVersion": "1.0.0", "name": "lan", "type": plugin, **config})
@@ -31,8 +31,8 @@ def cni(lab: Lab, verb: str, plugin: str, config: JsonObject, **environment: str
 
 
 @pytest.mark.smoke
-def test_names_everything_that_an_attachment_leaves(docker_lab: Lab) -> None:
-    """An attachment shows in every part of the state; after DEL nothing is left, though the shared chains are."""
+def test_the_guard_names_every_artifact_of_an_attachment(docker_lab: Lab) -> None:
+    """After ADD every kind of artifact is reported, except shared ones; after DEL nothing is."""
     bridge: JsonObject = {
         "bridge": "cni-left",
         "isGateway": True,
@@ -82,17 +82,17 @@ def test_names_everything_that_an_attachment_leaves(docker_lab: Lab) -> None:
         docker_lab.run("iptables", "-D", *rule)
 
 
-def test_names_what_docker_has_left(docker_lab: Lab) -> None:
-    """Containers and networks are named and can be removed; what dockerd makes for them is not blamed."""
+def test_the_guard_names_containers_and_networks(docker_lab: Lab) -> None:
+    """They are named and can be removed; links and rules that dockerd made for them may be named too."""
     before = docker_lab.state()
-    docker_lab.docker("network", "create", "stray-network")
+    docker_lab.docker("network", "create", "left-network")
     docker_lab.docker(
         "run",
         "--detach",
         "--name",
-        "stray",
+        "left",
         "--network",
-        "stray-network",
+        "left-network",
         "--publish",
         "81:80",
         "busybox",
@@ -100,7 +100,7 @@ def test_names_what_docker_has_left(docker_lab: Lab) -> None:
         "600",
     )
     left = docker_lab.wait_clean(before, timeout_s=0.2).splitlines()
-    assert left[:2] == ["containers: stray", "Docker networks: stray-network"]
+    assert left[:2] == ["containers: left", "Docker networks: left-network"]
     assert all(
         re.fullmatch(r"(links: veth\S+ \(veth, master br-\S+\)|iptables: ip nat -A POSTROUTING .*)", line)
         for line in left[2:]
@@ -109,8 +109,8 @@ def test_names_what_docker_has_left(docker_lab: Lab) -> None:
     assert docker_lab.wait_clean(before) == ""
 
 
-def test_names_running_plugins(docker_lab: Lab) -> None:
-    """A CNI plugin that still runs is left behind."""
+def test_the_guard_names_running_plugins(docker_lab: Lab) -> None:
+    """A CNI plugin that still runs is reported with its command line."""
     before = docker_lab.state()
     docker_lab.write("/opt/cni/bin/slow", "#!/bin/sh\nsleep 600\n", mode=0o755)
     slow = docker_lab.spawn("/opt/cni/bin/slow")
@@ -123,8 +123,8 @@ def test_names_running_plugins(docker_lab: Lab) -> None:
         docker_lab.remove("/opt/cni/bin/slow")
 
 
-def test_the_guard(tmp_path: Path) -> None:
-    """A test that leaves something fails with its name and the logs, and does not spoil the next test."""
+def test_the_guard_fails_a_test(tmp_path: Path) -> None:
+    """A test that leaves something behind fails, with what it is and the logs; the next test is not affected."""
     (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
     (tmp_path / "conftest.py").write_text(
         textwrap.dedent(f"""
@@ -136,7 +136,7 @@ def test_the_guard(tmp_path: Path) -> None:
                 return [sys.executable, "{tmp_path}/stand_in.py"]
 
             @pytest.fixture(scope="session")
-            def settle_s():
+            def cleanup_limit_s():
                 return 0.5
         """),
         encoding="utf-8",
@@ -144,13 +144,13 @@ def test_the_guard(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         textwrap.dedent("""
             def test_litter(lab):
-                lab.docker("run", "--detach", "--name", "stray", "busybox", "sleep", "600")
+                lab.docker("run", "--detach", "--name", "left", "busybox", "sleep", "600")
 
             def test_clean(lab):
                 assert lab.docker("ps", "--all", "--quiet") == ""
 
             def test_fresh_litter(fresh_lab):
-                fresh_lab.run("ip", "link", "add", "straylink", "type", "veth")
+                fresh_lab.run("ip", "link", "add", "leftlink", "type", "veth")
         """),
         encoding="utf-8",
     )
@@ -167,7 +167,7 @@ def test_the_guard(tmp_path: Path) -> None:
     ]
     ended = subprocess.run([*command, str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert re.search(r"3 passed, 2 errors in", ended.stdout), ended.stdout
-    assert "the test left behind:\ncontainers: stray\n" in ended.stdout
-    assert "the test left behind:\nlinks: straylink (veth)\n" in ended.stdout
+    assert "the test left behind:\ncontainers: left\n" in ended.stdout
+    assert "the test left behind:\nlinks: leftlink (veth)\n" in ended.stdout
     assert ended.stdout.count(" log of dockerd, process ") == 2
     assert ended.stdout.count("API listen on /run/docker.sock") == 2

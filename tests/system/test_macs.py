@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`--mac-address`, and the other ways to ask for one: the link has it, or nothing starts."""
+"""`--mac-address` and the other options for a MAC: the link has that MAC, or the container does not start."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,7 +15,7 @@ OTHER = "02:11:22:33:44:66"
 
 
 def with_capability(subnet: Subnet) -> Sequence[JsonObject]:
-    """Give a bridge that takes the MAC as `runtimeConfig`."""
+    """Return a bridge that receives the MAC in `runtimeConfig`."""
     main, *others = bridge(subnet)
     return {**main, "capabilities": {"mac": True}}, *others
 
@@ -29,8 +29,8 @@ WAYS: Mapping[str, Callable[[Subnet], Sequence[JsonObject]]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_mac(scene: Scene, way: str) -> None:
-    """`--mac-address` is the link's, whether a plugin takes it or Docker gives it."""
+def test_mac_address(scene: Scene, way: str) -> None:
+    """The link has the MAC of `--mac-address`, whether a plugin or Docker sets it."""
     subnet = scene.subnet()
     network = scene.network(scene.configure(WAYS[way](subnet)))
     container = scene.run(network, "--mac-address", MAC)
@@ -40,8 +40,8 @@ def test_a_mac(scene: Scene, way: str) -> None:
         assert reaches(container, subnet.gateway)
 
 
-def test_plugins_see_the_mac(scene: Scene) -> None:
-    """A plugin that pins what it sees, as MAC spoofing checks do, sees the one that was asked for."""
+def test_later_plugins_see_the_mac(scene: Scene) -> None:
+    """A plugin that reads the link's MAC, as for a spoofing check, reads the requested one."""
     subnet = scene.subnet()
     scene.plugin(
         "witness",
@@ -53,16 +53,16 @@ def test_plugins_see_the_mac(scene: Scene) -> None:
     assert MAC in scene.lab.read("/run/witnessed")
 
 
-def test_a_groups_mac(scene: Scene) -> None:
-    """A multicast address is no link's."""
+def test_a_multicast_mac_is_refused(scene: Scene) -> None:
+    """The error says that it is a multicast address, and nothing is left behind."""
     network, _ = scene.bridge_network()
     before = scene.lab.state()
     assert "is a multicast address" in scene.run_refusal(network, "--mac-address", "03:11:22:33:44:55")
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_a_plugin_that_ignores_the_mac(scene: Scene) -> None:
-    """It declared that it would take it: an error, not a silence."""
+def test_a_plugin_that_ignores_its_mac_capability(scene: Scene) -> None:
+    """A plugin that declares the capability `mac` and does not set the MAC is an error."""
     subnet = scene.subnet()
     scene.plugin("bridge", 'unset CNI_ARGS; sed \'s/"runtimeConfig"/"ignored"/\' | exec /usr/lib/cni/bridge')
     network = scene.network(scene.configure(with_capability(subnet)))
@@ -72,16 +72,16 @@ def test_a_plugin_that_ignores_the_mac(scene: Scene) -> None:
 
 
 def macs(container: Container, *networks: str) -> list[str]:
-    """Give a container's MACs on networks as Docker shows them, which are those of its links."""
+    """Return a container's MACs on networks as Docker shows them, after comparing them with those of its links."""
     shown = [container.endpoint(network).mac for network in networks]
     assert sorted(shown) == sorted(link.mac for link in container.links())
     return shown
 
 
-def test_each_network_has_its_own(scene: Scene, engine: Engine) -> None:
-    """`--network name=N,mac-address=…`: a MAC is an endpoint's."""
+def test_a_mac_for_each_network(scene: Scene, engine: Engine) -> None:
+    """`--network name=N,mac-address=…` gives each endpoint a MAC of its own, also after a restart."""
     if engine.version < (25,):
-        pytest.skip(f"engine {engine.name} has one MAC for the whole container; 25 is the first that has more")
+        pytest.skip(f"engine {engine.name} has one MAC for the whole container; 25 is the first with one per network")
     first, second = (scene.bridge_network()[0] for _ in range(2))
     container = scene.run(f"name={first},mac-address={MAC}", "--network", f"name={second},mac-address={OTHER}")
     assert macs(container, first, second) == [MAC, OTHER]
@@ -90,7 +90,7 @@ def test_each_network_has_its_own(scene: Scene, engine: Engine) -> None:
 
 
 def test_a_containers_mac_and_two_networks(scene: Scene) -> None:
-    """`--mac-address` is for the network that `docker run` names; another one that comes later is on its own."""
+    """`--mac-address` applies to the network of `docker run` only, not to one that is connected later."""
     first, second = (scene.bridge_network()[0] for _ in range(2))
     container = scene.run(first, "--mac-address", MAC)
     scene.lab.docker("network", "connect", second, container.name)

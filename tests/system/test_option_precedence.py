@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""An endpoint's options complete those of its network, and stand over them."""
+"""An endpoint's options complete those of its network, and override them."""
 
 from spec import JsonObject
 from tests.system.scene import Scene, bridge
@@ -8,8 +8,8 @@ from tests.system.scene import Scene, bridge
 BANDWIDTH: JsonObject = {"type": "bandwidth", "capabilities": {"bandwidth": True}}
 
 
-def test_a_burst_for_the_networks_rate(scene: Scene) -> None:
-    """An option that needs another may find it among the network's."""
+def test_an_endpoints_burst_completes_its_networks_rate(scene: Scene) -> None:
+    """An option that needs another one is valid if the network has that other one."""
     listed = scene.configure([*bridge(scene.subnet()), BANDWIDTH])
     network = scene.network(listed, "-o", "cni.bandwidth.ingress-rate=8M")
     before = scene.lab.run("tc", "qdisc").stdout

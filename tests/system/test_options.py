@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Each option has its effect: on a network, a default; on an endpoint, over that."""
+"""Each option takes effect: on a network as a default, on an endpoint instead of that default."""
 
 import json
 import re
@@ -17,7 +17,7 @@ BANDWIDTH: JsonObject = {"type": "bandwidth", "capabilities": {"bandwidth": True
 
 
 def witness(scene: Scene, *, capabilities: Sequence[str] = ()) -> str:
-    """Make a network whose last plugin writes down what it is given at ADD; give its name."""
+    """Make a list whose last plugin records its input at ADD; return the list's name."""
     scene.plugin(
         "witness",
         'input=$(cat); [ "$CNI_COMMAND" = ADD ] || exit 0; '
@@ -29,20 +29,20 @@ def witness(scene: Scene, *, capabilities: Sequence[str] = ()) -> str:
 
 
 def witnessed(scene: Scene) -> JsonObject:
-    """Give what the plugin had on its standard input."""
+    """Return the standard input of the plugin at ADD."""
     found: JsonObject = json.loads(scene.lab.read("/run/witnessed"))
     return found
 
 
 def host_link(scene: Scene, container: Container) -> str:
-    """Give the name of the container's link's other end."""
+    """Return the name of the other end of the container's link."""
     peer = container.ip("link", "show", "eth0")[0]["link_index"]
     links = json.loads(scene.lab.run("ip", "-json", "link").stdout)
     return next(get_str(link, "ifname") for link in links if link["ifindex"] == peer)
 
 
 def shaped(scene: Scene, link: str) -> tuple[int, int]:
-    """Give rate (bits per second) and burst (bits) of a link's token bucket."""
+    """Return rate (bits per second) and burst (bits) of a link's token bucket."""
     (root,) = json.loads(scene.lab.run("tc", "-json", "qdisc", "show", "dev", link, "root").stdout)
     assert root["kind"] == "tbf"
     options = get_object(root, "options")
@@ -50,7 +50,7 @@ def shaped(scene: Scene, link: str) -> tuple[int, int]:
 
 
 def test_bandwidth(scene: Scene) -> None:
-    """What a container sends and gets is held to its rate: the network's, or its own where it has one."""
+    """A container's links are limited to the network's rates, or to the container's own where it has them."""
     subnet = scene.subnet()
     network = scene.network(
         scene.configure([*bridge(subnet), BANDWIDTH]),
@@ -74,13 +74,13 @@ def test_bandwidth(scene: Scene) -> None:
 
 
 def links_of_kind(scene: Scene, kind: str) -> list[str]:
-    """Give the names of the host's links of a kind."""
+    """Return the names of the host's links of a kind."""
     return [link["ifname"] for link in json.loads(scene.lab.run("ip", "-json", "link", "show", "type", kind).stdout)]
 
 
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
-def test_bandwidth_holds_traffic_back(scene: Scene, direction: str) -> None:
-    """What a container sends or gets takes as long as rate and burst say; longer is fine, the machine may be busy."""
+def test_bandwidth_limits_traffic(scene: Scene, direction: str) -> None:
+    """A transfer takes at least the time that rate and burst imply; it may take longer on a busy machine."""
     subnet = scene.subnet()
     network = scene.network(scene.configure([*bridge(subnet), BANDWIDTH]))
     rate, burst, size = 2_000_000, 128_000, 500_000
@@ -89,11 +89,11 @@ def test_bandwidth_holds_traffic_back(scene: Scene, direction: str) -> None:
     address = str(container.link().addresses[0].ip) if direction == "ingress" else subnet.gateway
     sender, receiver = (None, container) if direction == "ingress" else (container, None)
     seconds = time_to_send(scene.lab, sender, receiver, address=address, port=9999, size=size)
-    assert seconds > (8 * size - burst) / rate  # without a limit it is milliseconds
+    assert seconds > (8 * size - burst) / rate  # without a limit it takes milliseconds
 
 
-def test_options_of_a_network_that_comes_later(scene: Scene) -> None:
-    """`docker network connect --driver-opt`: the same, and letters stay as they are."""
+def test_options_of_network_connect(scene: Scene) -> None:
+    """`docker network connect --driver-opt` takes the same options, and keeps upper-case letters."""
     container = scene.run(scene.bridge_network()[0])
     network = scene.network(witness(scene, capabilities=["deviceID"]), "-o", "cni.args.Key=Default")
     options = ("cni.args.Key=Value", "cni.labels.Tier=Web", 'cni.capability.deviceID="0000:04:00.5"')
@@ -109,7 +109,7 @@ def test_options_of_a_network_that_comes_later(scene: Scene) -> None:
 
 
 def test_bandwidth_needs_its_plugin(scene: Scene) -> None:
-    """A list without the plugin says so when the network is made, and when a container asks for it."""
+    """Without the plugin the option is refused for a network and for a container; the error shows what to add."""
     name = scene.configure(bridge(scene.subnet()))
     option = "cni.bandwidth.ingress-rate=1M"
     said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", option)
@@ -119,7 +119,7 @@ def test_bandwidth_needs_its_plugin(scene: Scene) -> None:
 
 
 def test_arguments(scene: Scene) -> None:
-    """`cni.args.KEY` becomes CNI_ARGS, which plugins that do not know it let pass, also at DEL."""
+    """`cni.args.KEY` becomes CNI_ARGS with `IgnoreUnknown`, so that other plugins accept it, also at DEL."""
     network = scene.network(witness(scene), "-o", "cni.args.ONE=1", "-o", "cni.args.TWO=2")
     before = scene.lab.state()
     container = scene.run(f"name={network},driver-opt=cni.args.TWO=two")
@@ -129,14 +129,14 @@ def test_arguments(scene: Scene) -> None:
 
 
 def test_well_known_arguments(scene: Scene) -> None:
-    """Docker's command line makes lower case of them on 20.10; plugins know them in one spelling only."""
+    """They keep the spelling that plugins need, although Docker 20.10 converts options to lower case."""
     network = scene.network(witness(scene), "-o", "cni.args.k8s_pod_namespace=shop")
     scene.run(f"name={network},driver-opt=cni.args.K8S_POD_NAME=web")
     assert scene.lab.read("/run/witnessed-args") == "IgnoreUnknown=1;K8S_POD_NAME=web;K8S_POD_NAMESPACE=shop"
 
 
 def test_no_arguments(scene: Scene) -> None:
-    """Without a wish there are no CNI_ARGS, and the list is as it was written."""
+    """Without options CNI_ARGS is empty, and plugins receive the list as it was written."""
     scene.run(scene.network(witness(scene)))
     assert scene.lab.read("/run/witnessed-args") == ""
     assert "args" not in witnessed(scene)
@@ -157,11 +157,11 @@ def test_any_capability(scene: Scene) -> None:
     scene.run(f'name={network},"driver-opt=cni.capability.aliases=[""web"",""shop""]"')
     assert witnessed(scene)["runtimeConfig"] == {"aliases": ["web", "shop"]}
     said = scene.run_refusal(f"name={network},driver-opt=cni.capability.deviceID=1")
-    assert '"capabilities": { "deviceid": true }' in said  # the command line's doing
+    assert '"capabilities": { "deviceid": true }' in said  # Docker's command line converts it to lower case
 
 
 def test_the_links_name(scene: Scene) -> None:
-    """`cni.ifname-prefix` begins the link's name; Docker gives the number."""
+    """`cni.ifname-prefix` is the prefix of the link's name; Docker adds the number."""
     subnet = scene.subnet()
     network = scene.network(scene.configure(bridge(subnet)), "-o", "cni.ifname-prefix=blue")
     container = scene.run(network)
@@ -173,7 +173,7 @@ def test_the_links_name(scene: Scene) -> None:
 
 
 def test_another_configuration(scene: Scene) -> None:
-    """A container can take another list than its network's, and is cleaned up after by that."""
+    """A container can use another list than its network's; that list also deletes its attachment."""
     network, _ = scene.bridge_network()
     subnet = scene.subnet()
     other = scene.configure(ptp(subnet))
@@ -186,16 +186,16 @@ def test_another_configuration(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slip", "meant"),
+    ("misspelt", "meant"),
     [("cni.bandwith.ingress-rate=1M", "cni.bandwidth.ingress-rate"), ("cni.label.x=1", "cni.labels.KEY")],
 )
-def test_a_slip(scene: Scene, slip: str, meant: str) -> None:
+def test_a_misspelt_option(scene: Scene, misspelt: str, meant: str) -> None:
     """An unknown option is refused with the one that was meant, on networks and on endpoints."""
     name = scene.configure(bridge(scene.subnet()))
-    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", slip)
+    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", misspelt)
     assert f"did you mean {meant}?" in said
     network = scene.network(name)
-    assert f"did you mean {meant}?" in scene.run_refusal(f"name={network},driver-opt={slip}")
+    assert f"did you mean {meant}?" in scene.run_refusal(f"name={network},driver-opt={misspelt}")
 
 
 @pytest.mark.parametrize(
@@ -210,15 +210,15 @@ def test_a_slip(scene: Scene, slip: str, meant: str) -> None:
         "cni.network=",
     ],
 )
-def test_malformed(scene: Scene, option: str) -> None:
-    """What cannot be is refused when the network is made, by the option's name."""
+def test_an_invalid_value(scene: Scene, option: str) -> None:
+    """A network with an invalid value is refused; the error names the option."""
     scene.configure(bridge(scene.subnet()))
     said = scene.creation_refusal("--ipam-driver=null", "-o", option)
     assert f"option {option.partition('=')[0]}" in said
 
 
 def test_dockers_own_endpoint_options(scene: Scene) -> None:
-    """What Docker itself reads from `driver-opt` is not ours to refuse."""
+    """An option in `driver-opt` that Docker itself reads is accepted."""
     network, subnet = scene.bridge_network()
     container = scene.run(
         f"name={network},driver-opt=com.docker.network.endpoint.sysctls=net.ipv4.conf.IFNAME.log_martians=1"

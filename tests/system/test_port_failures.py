@@ -11,12 +11,12 @@ from tests.system.scene import Scene
 
 
 @pytest.mark.parametrize(
-    ("end", "told"),
+    ("end", "error"),
     [("""echo '{"code": 100, "msg": "no luck"}'; exit 1""", "no luck"), ("kill -KILL $$", "killed by SIGKILL")],
     ids=["it says why", "it is killed whenever it publishes"],
 )
-def test_a_plugin_that_fails_to_publish(scene: Scene, end: str, told: str) -> None:
-    """What happened first is the answer, it is not tried for ever; nothing is left, the port is free again."""
+def test_a_plugin_that_fails_to_publish(scene: Scene, end: str, error: str) -> None:
+    """Docker receives the first failure, nothing is left behind, and the port is free again."""
     scene.plugin(
         "portmap",
         f'input=$(cat); case "$CNI_COMMAND$input" in ADD*hostPort*) {end};; esac; '
@@ -24,14 +24,14 @@ def test_a_plugin_that_fails_to_publish(scene: Scene, end: str, told: str) -> No
     )
     network, _ = port_network(scene)
     before = scene.lab.state()
-    assert told in scene.run_refusal(network, "-p", "8098:98")
+    assert error in scene.run_refusal(network, "-p", "8098:98")
     assert scene.lab.wait_clean(before) == ""
     scene.lab.remove("/opt/cni/bin/portmap")
     scene.run(network, "-p", "8098:98")
 
 
 def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None:
-    """It runs again: Docker only logs what goes wrong there, and the container would have lost its port."""
+    """It runs again, so that the container keeps its port: Docker would only log the error."""
     once = "/run/portmap-dies-once"
     scene.plugin(
         "portmap",
@@ -49,8 +49,8 @@ def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None
         assert ask(scene.lab, there, HOST_IP, 8100) == container.name
 
 
-def test_many_ports_take_their_time(private_scene: Scene) -> None:
-    """Who publishes them has more time than other plugins, for ADD and DEL: `portmap` needs some for each port."""
+def test_many_ports_have_a_longer_time_limit(private_scene: Scene) -> None:
+    """The plugin that publishes ports has a longer limit for ADD and DEL: `portmap` needs time for each port."""
     scene = private_scene
     scene.lab.stop_daemon()
     scene.lab.start_daemon("--plugin-timeout", "2")
@@ -68,8 +68,8 @@ def test_many_ports_take_their_time(private_scene: Scene) -> None:
     assert "within" not in scene.lab.daemon.log()
 
 
-def test_a_portmap_that_a_killed_daemon_has_left_behind(private_scene: Scene) -> None:
-    """It was publishing ports. It is ended: else it would add its rules beside, or after, those of what comes next."""
+def test_an_orphaned_portmap_is_killed(private_scene: Scene) -> None:
+    """The restarted daemon kills it: otherwise it would add its rules after those of the next container."""
     scene = private_scene
     lab = scene.lab
     scene.plugin(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A port belongs to one owner: what others publish, or listen on, is refused, also by the next daemon."""
+"""A port has one owner: a port that another container, program or network uses is refused, also after a restart."""
 
 import pytest
 
@@ -9,14 +9,14 @@ from tests.system.ports import port_network
 from tests.system.scene import Scene
 
 
-def test_anothers_port(scene: Scene) -> None:
-    """A port that another container has is refused by name, and nothing of it changes; then it is free again."""
+def test_a_port_of_another_container(scene: Scene) -> None:
+    """It is refused with the ID of the owner's endpoint, and is free when the owner is removed."""
     network, _ = port_network(scene)
     owner = scene.run(network, "-p", "8088:88")
     before = scene.lab.state()
-    said = scene.run_refusal(network, "-p", "8088:89")
-    assert "port 8088/tcp cannot be published: it is published for endpoint" in said
-    assert owner.endpoint(network).endpoint_id in said
+    error = scene.run_refusal(network, "-p", "8088:89")
+    assert "port 8088/tcp cannot be published: it is published for endpoint" in error
+    assert owner.endpoint(network).endpoint_id in error
     assert scene.lab.wait_clean(before) == ""
     with serving(scene.lab, owner, 88):
         assert ask(scene.lab, None, "127.0.0.1", 8088) == owner.name
@@ -26,8 +26,8 @@ def test_anothers_port(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
-def test_a_programs_port(scene: Scene, protocol: str) -> None:
-    """A port that a program of the host listens on is not taken from it."""
+def test_a_port_of_a_program(scene: Scene, protocol: str) -> None:
+    """A port on which a program of the host listens is refused."""
     network, _ = port_network(scene)
     with serving(scene.lab, None, 8089, protocol=protocol):
         before = scene.lab.state()
@@ -37,20 +37,20 @@ def test_a_programs_port(scene: Scene, protocol: str) -> None:
 
 
 def test_a_port_of_dockers_own_network(scene: Scene) -> None:
-    """What Docker itself has published is not taken from it."""
+    """A port that Docker itself has published is refused."""
     network, _ = port_network(scene)
     scene.run(scene.builtin_network(), "-p", "8095:95")
     assert "Address already in use" in scene.run_refusal(network, "-p", "8095:95")
 
 
 def test_the_same_port_twice(scene: Scene) -> None:
-    """One port cannot lead to two."""
+    """A host port cannot be published for two container ports."""
     network, _ = port_network(scene)
     assert "published twice" in scene.run_refusal(network, "-p", "8096:96", "-p", "8096:97")
 
 
-def test_another_daemon_knows_whose_ports_are_whose(private_scene: Scene) -> None:
-    """A daemon that was killed knows them again, and removes them with their container."""
+def test_the_owner_of_a_port_after_a_restart(private_scene: Scene) -> None:
+    """A daemon that was killed and restarted still refuses the port, and frees it when the container is removed."""
     scene = private_scene
     network, _ = port_network(scene)
     before = scene.lab.state()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Published ports: who reaches them, and which are chosen."""
+"""Published ports: from where they are reachable, and which are chosen."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -16,27 +16,27 @@ from tests.system.ports import port_network, published, with_ports
 from tests.system.scene import Scene, Subnet, bridge, ptp
 
 
-def said(scene: Scene, network: str) -> str:
-    """Give what the daemon has said about a network."""
+def log_of(scene: Scene, network: str) -> str:
+    """Return the lines of the daemon's log about a network."""
     assert scene.lab.daemon is not None
     network_id = scene.lab.docker("network", "inspect", "--format", "{{.Id}}", network)
     return "\n".join(line for line in scene.lab.daemon.log().splitlines() if network_id in line)
 
 
 def host_port(scene: Scene) -> int:
-    """Give the port of the host that was published last."""
+    """Return the port of the host that was published last."""
     return int(published(scene)[-1].partition("->")[0].rpartition(":")[2])
 
 
 def hairpin_bridge(subnet: Subnet) -> Sequence[JsonObject]:
-    """Give a bridge that sends packets back where they came from: a container may reach itself through it."""
+    """Return a bridge with hairpin mode: a container may reach itself through it."""
     main, *others = bridge(subnet)
     return {**main, "hairpinMode": True}, *others
 
 
 @pytest.mark.parametrize("make", [hairpin_bridge, ptp])
-def test_reached_from_everywhere(scene: Scene, make: Callable[[Subnet], Sequence[JsonObject]]) -> None:
-    """From the host, from another host, from another container, and from the container itself (hairpin)."""
+def test_a_port_is_reachable_from_everywhere(scene: Scene, make: Callable[[Subnet], Sequence[JsonObject]]) -> None:
+    """It is reachable from the host, another host, another container, and the container itself (hairpin)."""
     network = scene.network(scene.configure([*make(scene.subnet()), PORTMAP]))
     with outside(scene.lab) as there:
         container = scene.run(network, "-p", "8080:80")
@@ -53,26 +53,26 @@ def test_reached_from_everywhere(scene: Scene, make: Callable[[Subnet], Sequence
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp", "sctp"])
 def test_protocols(scene: Scene, protocol: str) -> None:
-    """Each protocol has ports of its own."""
+    """A port is published for the given protocol."""
     network, _ = port_network(scene)
     container = scene.run(network, "-p", f"8081:81/{protocol}")
     assert published(scene) == [f"8081->81/{protocol}"]
     rules = scene.lab.run("iptables", "-t", "nat", "-S").stdout
     assert re.search(rf"-p {protocol} .*--dport 8081 .*DNAT --to-destination \S+:81$", rules, re.MULTILINE)
     if protocol == "sctp" and not has_sctp(scene):
-        return  # the kernel cannot speak it; the rule is there all the same
+        return  # the kernel does not have SCTP; the rule exists all the same
     with outside(scene.lab) as there, serving(scene.lab, container, 81, protocol=protocol):
         assert ask(scene.lab, there, HOST_IP, 8081, protocol=protocol) == container.name
 
 
 def has_sctp(scene: Scene) -> bool:
-    """Tell whether the kernel has SCTP."""
+    """Return whether the kernel has SCTP."""
     script = "import socket; socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP)"
     return scene.lab.run("python3", "-c", script, check=False).returncode == 0
 
 
 def test_ipv6(scene: Scene) -> None:
-    """A port is published for both families where the container has both, or on one address of IPv6."""
+    """A port is published for both families if the container has both, or on one IPv6 address."""
     network, _ = port_network(scene, ipv6=True)
     with outside(scene.lab) as there:
         scene.lab.run("ip", "address", "add", "2001:db8::1/64", "dev", "wire0", "nodad")
@@ -88,7 +88,7 @@ def test_ipv6(scene: Scene) -> None:
 
 
 def test_a_host_address(scene: Scene) -> None:
-    """`-p IP:PORT:PORT` publishes on that address alone, so that another container can have the other."""
+    """`-p IP:PORT:PORT` publishes on that address only; another container can publish the port on another address."""
     network, _ = port_network(scene)
     with outside(scene.lab) as there:
         near = scene.run(network, "-p", "127.0.0.1:8083:83")
@@ -100,7 +100,7 @@ def test_a_host_address(scene: Scene) -> None:
 
 
 def test_an_address_that_the_host_does_not_have(scene: Scene) -> None:
-    """As Docker's own bridge does, it is refused."""
+    """It is refused, as by Docker's own bridge driver."""
     network, _ = port_network(scene)
     before = scene.lab.state()
     assert "203.0.113.9:8084/tcp" in scene.run_refusal(network, "-p", "203.0.113.9:8084:84")
@@ -108,7 +108,7 @@ def test_an_address_that_the_host_does_not_have(scene: Scene) -> None:
 
 
 def test_ranges(scene: Scene) -> None:
-    """A range for a range is one port for each; a range for one port is the first that is free."""
+    """A range to a range publishes each port; a range to one port publishes the first free one."""
     network, _ = port_network(scene)
     scene.run(network, "-p", "8090-8092:90-92")
     assert sorted(published(scene)) == ["8090->90/tcp", "8091->91/tcp", "8092->92/tcp"]
@@ -120,7 +120,7 @@ def test_ranges(scene: Scene) -> None:
 
 
 def test_random_ports(scene: Scene) -> None:
-    """Ports that we choose are free, different, and stay the same while the container lives."""
+    """The daemon chooses free ports, all different, for `-P` and for `-p` without a host port."""
     network, _ = port_network(scene)
     container = scene.run(network, "-P", "--expose", "80", "--expose", "81/udp", "-p", "82")
     first = published(scene)
@@ -132,7 +132,7 @@ def test_random_ports(scene: Scene) -> None:
 
 
 def test_ports_stay_while_the_gateway_changes(scene: Scene) -> None:
-    """They move with the gateway, as with Docker's own networks, and come back as they were."""
+    """They are published only on the gateway's network, and are the same again when the gateway changes back."""
     network, _ = port_network(scene, name="zzz-ports")
     container = scene.run(network, "-p", "85")
     before, port = published(scene), host_port(scene)
@@ -148,7 +148,7 @@ def test_ports_stay_while_the_gateway_changes(scene: Scene) -> None:
 
 @pytest.mark.parametrize("cni", ["aaa", "zzz"])
 def test_beside_a_builtin_network(scene: Scene, cni: str) -> None:
-    """On two networks, the gateway publishes, and the port is reached."""
+    """On a CNI network and one of Docker's, the gateway publishes the port, and the port is reachable."""
     network, _ = port_network(scene, name=cni)
     builtin = scene.builtin_network()
     name = scene.create(builtin, "-p", "8086:86")
@@ -159,8 +159,8 @@ def test_beside_a_builtin_network(scene: Scene, cni: str) -> None:
         assert ask(scene.lab, there, HOST_IP, 8086) == name
 
 
-def test_two_networks_of_ours(scene: Scene) -> None:
-    """A container publishes once, also where both its networks could."""
+def test_two_cni_networks(scene: Scene) -> None:
+    """A port is published once although both networks can publish it, whichever is the gateway."""
     first, _ = port_network(scene)
     second, _ = port_network(scene)
     name = scene.create(first, "-p", "8087:87")
@@ -169,7 +169,7 @@ def test_two_networks_of_ours(scene: Scene) -> None:
     container = Container(scene.lab.namespaces, name)
     with outside(scene.lab) as there, serving(scene.lab, container, 87):
         assert ask(scene.lab, there, HOST_IP, 8087) == name
-    for _ in range(2):  # whichever was the gateway
+    for _ in range(2):  # one of them is the gateway
         for network in (first, second):
             scene.lab.docker("network", "disconnect", network, name)
             scene.lab.docker("network", "connect", network, name)
@@ -177,22 +177,22 @@ def test_two_networks_of_ours(scene: Scene) -> None:
         assert ask(scene.lab, there, HOST_IP, 8087) == name
 
 
-def test_a_list_that_cannot(scene: Scene) -> None:
-    """A list without the capability says which plugin to add, and leaves nothing."""
+def test_a_list_that_cannot_publish(scene: Scene) -> None:
+    """The container does not start, the error shows the plugin to add, and nothing is left behind."""
     network, _ = scene.bridge_network()
     before = scene.lab.state()
-    said = scene.run_refusal(network, "-p", "8097:97")
-    assert '{ "type": "portmap", "capabilities": { "portMappings": true } }' in said
+    error = scene.run_refusal(network, "-p", "8097:97")
+    assert '{ "type": "portmap", "capabilities": { "portMappings": true } }' in error
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_a_network_without_way_out(scene: Scene) -> None:
-    """On an internal network Docker publishes nothing, here as elsewhere; the log says so."""
+def test_an_internal_network(scene: Scene) -> None:
+    """Docker publishes no port on an internal network; a warning is logged."""
     subnet = scene.subnet()
     network = scene.network(scene.configure(with_ports(subnet)), "--internal")
     scene.run(network)
-    assert "endpoint.no_gateway" not in said(scene, network)
+    assert "endpoint.no_gateway" not in log_of(scene, network)
     container = scene.run(network, "-p", "8099:99")
-    assert "endpoint.no_gateway" in said(scene, network)
+    assert "endpoint.no_gateway" in log_of(scene, network)
     with serving(scene.lab, container, 99):
         assert ask(scene.lab, None, "127.0.0.1", 8099) is None

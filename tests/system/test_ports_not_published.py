@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A container with ports on two networks, one of which cannot publish: it starts, whichever Docker joins first."""
+"""A container with ports on two networks, one of which cannot publish them, starts, whichever Docker joins first."""
 
 from typing import Final
 
@@ -16,14 +16,14 @@ STARTS: Final = 8
 
 
 def not_published(lab: Lab) -> list[str]:
-    """Give the reasons why ports are not published, as `cni-bridge status` has them."""
+    """Return the reasons why ports are not published, as `cni-bridge status` shows them."""
     _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
     endpoints = get_objects(as_object(answer, "status"), "endpoints")
     return [get_str(endpoint, "notPublished") for endpoint in endpoints if find_str(endpoint, "notPublished")]
 
 
 def container_on_two(scene: Scene, port_publisher: str, other: str, port: int) -> str:
-    """Make a container with a port on two networks, the second of which cannot publish; give its name."""
+    """Make a container with a port on two networks, the second of which cannot publish; return its name."""
     first = scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP]), name=port_publisher)
     second = scene.network(scene.configure(bridge(scene.subnet())), name=other)
     name = scene.create(first, "-p", f"{port}:80")
@@ -32,7 +32,7 @@ def container_on_two(scene: Scene, port_publisher: str, other: str, port: int) -
 
 
 def test_the_gateway_can_publish(scene: Scene) -> None:
-    """Its ports are reached after every start."""
+    """The container's port is reachable after every start."""
     name = container_on_two(scene, "aaa-publishes", "zzz-does-not", 8501)
     with outside(scene.lab) as there:
         for _ in range(STARTS):
@@ -45,7 +45,7 @@ def test_the_gateway_can_publish(scene: Scene) -> None:
 
 
 def test_the_gateway_cannot_publish(scene: Scene) -> None:
-    """The container starts all the same; log and status say which ports are not published, and why."""
+    """The container starts all the same; log and status show which ports are not published, and why."""
     name = container_on_two(scene, "zzz-publishes", "aaa-does-not", 8502)
     for _ in range(STARTS):
         scene.lab.docker("start", name)
@@ -58,8 +58,8 @@ def test_the_gateway_cannot_publish(scene: Scene) -> None:
     assert "endpoint.ports_not_published" in scene.lab.daemon.log()
 
 
-def test_beside_dockers_own_network(scene: Scene) -> None:
-    """What Docker's own bridge can publish it does, also where ours is joined first."""
+def test_with_a_network_of_dockers_bridge_driver(scene: Scene) -> None:
+    """Docker's bridge driver publishes the port, even if the CNI network is joined first."""
     builtin = scene.builtin_network(name="aaa-builtin")
     other = scene.network(scene.configure(bridge(scene.subnet())), name="zzz-ours")
     name = scene.create(other, "-p", "8503:80")
@@ -73,7 +73,7 @@ def test_beside_dockers_own_network(scene: Scene) -> None:
 
 
 def test_a_running_container_that_joins_a_network_that_cannot(scene: Scene) -> None:
-    """The ports are where libnetwork wants them, as with Docker's own networks; status tells when that is nowhere."""
+    """The ports move to the network that libnetwork chooses; status shows when that one cannot publish them."""
     port_publisher = scene.network(scene.configure([*bridge(scene.subnet()), PORTMAP]), name="zzz-moves")
     other = scene.network(scene.configure(bridge(scene.subnet())), name="aaa-moves")
     container = scene.run(port_publisher, "-p", "8504:80")
@@ -86,7 +86,7 @@ def test_a_running_container_that_joins_a_network_that_cannot(scene: Scene) -> N
 
 
 def test_the_only_network(scene: Scene) -> None:
-    """Nobody can publish the ports: that is an error, by whatever name the network was given."""
+    """If no network can publish the ports, the container does not start, by whichever name the network was given."""
     network, _ = scene.bridge_network()
     network_id = scene.lab.docker("network", "inspect", "--format", "{{.Id}}", network)
     for name in (network, network_id, network_id[:12]):

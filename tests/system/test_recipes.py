@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The recipes, taken from the document as they stand, do what they say; the compose file's is in test_compose.py."""
+"""The recipes of docs/recipes.md work exactly as written; that with a compose file is in test_compose.py."""
 
 import re
 from collections.abc import Iterator
@@ -18,21 +18,21 @@ BLUE = "docker network create -d cni-bridge --ipam-driver null -o cni.network=bl
 
 
 def section(heading: str) -> str:
-    """Give the text under a heading."""
+    """Return the text under a heading."""
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", RECIPES, re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1]
 
 
 def commands(heading: str) -> Iterator[str]:
-    """Give a recipe's commands."""
+    """Return a recipe's commands."""
     for block in re.findall(r"^```console\n(.*?)^```", section(heading), re.MULTILINE | re.DOTALL):
         yield from (line.removeprefix("# ") for line in block.splitlines())
 
 
 @pytest.fixture
 def recipes(scene: Scene) -> Scene:
-    """A scene with the document's configurations."""
+    """A scene with the configurations of the document."""
     for block in re.findall(r"^```json\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL):
         document: JsonObject = as_object(parse_json(block.encode()), "a recipe's configuration")
         scene.file(f"{get_str(document, 'name')}.conflist", block)
@@ -40,12 +40,12 @@ def recipes(scene: Scene) -> Scene:
 
 
 def addresses(container: Container) -> list[str]:
-    """Give a container's addresses without their prefixes."""
+    """Return a container's addresses without their prefixes."""
     return [str(address.ip) for address in container.link().addresses]
 
 
 def test_a_static_address(recipes: Scene) -> None:
-    """Both ways to have one."""
+    """Both commands give the container its address."""
     for command in commands("A static address"):
         recipes.shell(command)
     assert addresses(recipes.lab.container("db")) == ["10.22.0.9"]
@@ -54,7 +54,7 @@ def test_a_static_address(recipes: Scene) -> None:
 
 
 def test_published_ports(recipes: Scene) -> None:
-    """The rule lets other hosts in; the test's own `outside` has the same one, and is asked without it first."""
+    """Other hosts reach the port only with the recipe's rule; `outside` has the same rule, which is removed first."""
     run, rule = commands("Published ports")
     recipes.shell(BLUE)
     recipes.shell(run.replace("httpd -f -p 80", "sleep 3600"))
@@ -69,7 +69,7 @@ def test_published_ports(recipes: Scene) -> None:
 
 
 def test_a_bandwidth_limit(recipes: Scene) -> None:
-    """There is a token bucket for each direction, one of them on an ifb."""
+    """Each direction has a token bucket, one of them on an ifb link."""
     recipes.shell(BLUE)
     for command in commands("A bandwidth limit"):
         recipes.shell(command)
@@ -79,7 +79,7 @@ def test_a_bandwidth_limit(recipes: Scene) -> None:
 
 
 def test_macvlan(recipes: Scene) -> None:
-    """The LAN reaches the container at its address and MAC."""
+    """The container has its address and MAC, and reaches the LAN."""
     for command in commands("macvlan on a LAN"):
         recipes.shell(command)
     printer = recipes.lab.container("printer")
@@ -91,7 +91,7 @@ def test_macvlan(recipes: Scene) -> None:
 
 
 def test_ipv6(recipes: Scene) -> None:
-    """The container has both families, and Docker knows."""
+    """The container has addresses of both families, and Docker shows both."""
     for command in commands("IPv6"):
         recipes.shell(command)
     six = recipes.lab.container("six")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What Docker has forgotten is torn down, what we have forgotten is rebuilt, and what is in use is left alone."""
+"""Reconcile tears down endpoints that Docker has lost, adopts those that we have lost, and keeps what is in use."""
 
 import json
 import signal
@@ -11,43 +11,43 @@ from tests.lab import PLUGIN_SOCKET, Lab
 from tests.lab.leftovers import leftovers
 from tests.lab.unix_http import request
 from tests.system.calls import wait_reconciled
-from tests.system.scene import Scene, bridge, reaches, wait_said
+from tests.system.scene import Scene, bridge, reaches, wait_logged
 
 OFTEN = ("--reconcile-interval", "1")
 ENDPOINT = "e" * 64
 PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
 
-STRANGER = """
+OTHER_ENGINE = """
 import json, socketserver, sys
 from http.server import BaseHTTPRequestHandler
 class Engine(BaseHTTPRequestHandler):
     def do_GET(self):
         if "/networks/" in self.path: return self.answer(404, {"message": "no such network"})
         if "/events" in self.path: self.answer(200, {}); return self.rfile.read()
-        return self.answer(200, {"ID": "a stranger", "ApiVersion": "1.41", "Version": "20.10.24"})
+        return self.answer(200, {"ID": "another engine", "ApiVersion": "1.41", "Version": "20.10.24"})
     def answer(self, status, document):
         body = json.dumps(document).encode()
         self.send_response(status); self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
     def address_string(self): return "client"
     def log_message(self, *words): print(self.path, flush=True)
-socketserver.ThreadingUnixStreamServer("/run/stranger.sock", Engine).serve_forever()
+socketserver.ThreadingUnixStreamServer("/run/other-engine.sock", Engine).serve_forever()
 """
 
 
 def restart_daemon(lab: Lab, *options: str) -> None:
-    """Start the daemon again with options."""
+    """Restart the daemon with options."""
     lab.stop_daemon()
     lab.start_daemon(*options)
 
 
 def forget_state(lab: Lab) -> None:
-    """Lose everything that the daemon has stored."""
+    """Delete everything that the daemon has stored."""
     lab.run("sh", "-c", "rm -r /var/lib/cni-bridge/*")
 
 
 def create_unknown_to_docker(lab: Lab, network: str) -> None:
-    """Make an endpoint that Docker never hears of."""
+    """Make an endpoint that Docker does not have."""
     network_id = lab.docker("network", "inspect", "-f", "{{.Id}}", network)
     body: JsonObject = {"NetworkID": network_id, "EndpointID": ENDPOINT, "Interface": {}, "Options": {}}
     _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/NetworkDriver.CreateEndpoint", body)
@@ -55,7 +55,7 @@ def create_unknown_to_docker(lab: Lab, network: str) -> None:
 
 
 def test_endpoints_lost_in_a_crash_of_docker(private_scene: Scene) -> None:
-    """Docker ends the containers of its former life and tells nobody: addresses, rules and links go all the same."""
+    """Docker ends the containers of its previous run without a call: their addresses, rules and links are removed."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network(ipv6=True)
     before = lab.state()
@@ -70,7 +70,7 @@ def test_endpoints_lost_in_a_crash_of_docker(private_scene: Scene) -> None:
 
 
 def test_containers_that_outlive_docker(private_scene: Scene) -> None:
-    """With live-restore the containers run on; they keep their network, and are removed without a trace later."""
+    """With live-restore the containers keep running and keep their network; later they are removed completely."""
     lab = private_scene.lab
     lab.stop_dockerd()
     lab.start_dockerd("--live-restore")
@@ -82,14 +82,14 @@ def test_containers_that_outlive_docker(private_scene: Scene) -> None:
     for how in (signal.SIGKILL, signal.SIGTERM):
         lab.restart_dockerd(how)
         wait_reconciled(lab)
-        assert leftovers(lab.state(), made) == ""  # what the container has, it has still
+        assert leftovers(lab.state(), made) == ""  # the container still has everything
         assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""
 
 
-def test_an_endpoint_whose_answer_was_lost(private_scene: Scene) -> None:
-    """Docker does not know it, and never deletes it."""
+def test_an_endpoint_that_docker_does_not_have(private_scene: Scene) -> None:
+    """It is torn down: the answer to its CreateEndpoint was lost, and Docker will never delete it."""
     lab = private_scene.lab
     network, _ = private_scene.bridge_network()
     restart_daemon(lab, *OFTEN)
@@ -99,8 +99,8 @@ def test_an_endpoint_whose_answer_was_lost(private_scene: Scene) -> None:
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
-def test_a_network_removed_while_the_daemon_is_away_for_long(private_scene: Scene) -> None:
-    """Docker gives up after a quarter of a minute; the daemon finds it when it is back."""
+def test_a_network_removed_during_a_long_absence_of_the_daemon(private_scene: Scene) -> None:
+    """Docker gives up after 15 seconds; the restarted daemon forgets the network."""
     lab = private_scene.lab
     kept, _ = private_scene.bridge_network()
     network, _ = private_scene.bridge_network()
@@ -108,12 +108,12 @@ def test_a_network_removed_while_the_daemon_is_away_for_long(private_scene: Scen
     lab.stop_daemon(signal.SIGKILL)
     lab.docker("network", "rm", network)
     lab.start_daemon(*OFTEN)
-    assert network_id in wait_said(lab, "network.forgotten")
+    assert network_id in wait_logged(lab, "network.forgotten")
     private_scene.run(kept)
 
 
-def test_a_state_that_was_lost(private_scene: Scene) -> None:
-    """Networks and running containers are recognised; nothing of them stays when they are removed."""
+def test_a_lost_state(private_scene: Scene) -> None:
+    """Networks and running containers are adopted, and can be removed completely."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network(ipv6=True)
     by_name = private_scene.network(None, name=private_scene.configure(bridge(private_scene.subnet())))
@@ -124,13 +124,13 @@ def test_a_state_that_was_lost(private_scene: Scene) -> None:
     lab.start_daemon(*OFTEN)
     second = private_scene.run(network)
     assert reaches(second, subnet.gateway)
-    wait_said(lab, f'"container": "{other.name}"')
+    wait_logged(lab, f'"container": "{other.name}"')
     lab.docker("rm", "-f", first.name, second.name, other.name)
     assert lab.wait_clean(before) == ""
 
 
-def test_a_state_that_was_lost_and_a_container_that_stops_first(private_scene: Scene) -> None:
-    """The call that takes a container's link back is the first that the new daemon gets."""
+def test_a_container_removed_first_after_the_state_was_lost(private_scene: Scene) -> None:
+    """The container is removed completely, although its Leave is the first call to the new daemon."""
     lab = private_scene.lab
     network, _ = private_scene.bridge_network(ipv6=True)
     before = lab.state()
@@ -142,15 +142,15 @@ def test_a_state_that_was_lost_and_a_container_that_stops_first(private_scene: S
     assert lab.wait_clean(before) == ""
 
 
-def test_another_engine_judges_nothing(private_scene: Scene) -> None:
-    """An engine that knows none of our networks is not the one that calls us, whatever it says it has not."""
+def test_another_engine_changes_nothing(private_scene: Scene) -> None:
+    """An engine that has none of our networks is not the one that calls us: what it lacks is not torn down."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network()
     container = private_scene.run(network)
     made = lab.state()
-    stranger = lab.spawn(sys.executable, "-c", STRANGER)
-    restart_daemon(lab, *OFTEN, "--docker-host", "unix:///run/stranger.sock")
-    wait_said(lab, "engine.knows_no_network")
+    other_engine = lab.spawn(sys.executable, "-c", OTHER_ENGINE)
+    restart_daemon(lab, *OFTEN, "--docker-host", "unix:///run/other-engine.sock")
+    wait_logged(lab, "engine.knows_no_network")
     wait_reconciled(lab)
     assert leftovers(lab.state(), made) == ""
     assert reaches(container, subnet.gateway)
@@ -158,12 +158,12 @@ def test_another_engine_judges_nothing(private_scene: Scene) -> None:
     assert "endpoint.forgotten" not in lab.daemon.log()
     assert json.loads(lab.docker("network", "inspect", network))[0]["Containers"]
     restart_daemon(lab)
-    stranger.close()
-    lab.remove("/run/stranger.sock")
+    other_engine.close()
+    lab.remove("/run/other-engine.sock")
 
 
-def test_what_is_left_of_an_endpoint_whose_record_was_lost(private_scene: Scene) -> None:
-    """Its staging namespace and its link tell whose it was; addresses and rules go with them."""
+def test_leftovers_of_an_endpoint_without_a_record(private_scene: Scene) -> None:
+    """They are found by its staging namespace and its link; its addresses and rules are removed with them."""
     lab = private_scene.lab
     network, _ = private_scene.bridge_network(ipv6=True)
     neighbour = private_scene.run(network)
@@ -172,14 +172,14 @@ def test_what_is_left_of_an_endpoint_whose_record_was_lost(private_scene: Scene)
     lab.stop_daemon(signal.SIGKILL)
     forget_state(lab)
     lab.start_daemon(*OFTEN)
-    second = private_scene.run(network)  # the first call tells which engine is Docker's
+    second = private_scene.run(network)  # the first call reveals which engine is Docker's
     lab.docker("rm", "-f", second.name)
     assert lab.wait_clean(before, timeout_s=30) == ""
-    wait_said(lab, f'"container": "{neighbour.name}"')
+    wait_logged(lab, f'"container": "{neighbour.name}"')
 
 
-def test_an_orphan_that_may_be_anybodys(private_scene: Scene) -> None:
-    """A reservation of an unknown container is said, with its file, and stays."""
+def test_an_orphan_of_an_unknown_owner(private_scene: Scene) -> None:
+    """A reservation of an unknown container is logged with its file, and is kept."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network()
     first = private_scene.run(network)
@@ -187,7 +187,7 @@ def test_an_orphan_that_may_be_anybodys(private_scene: Scene) -> None:
     orphan = f"{directory}/{subnet.ipv4.replace('0/24', '77')}"
     lab.write(orphan, "somebody\r\neth0")
     restart_daemon(lab, *OFTEN)
-    assert orphan in wait_said(lab, "orphan.found")
+    assert orphan in wait_logged(lab, "orphan.found")
     lab.docker("rm", "-f", first.name)
     assert lab.read(orphan).split() == ["somebody", "eth0"]
     lab.remove(orphan)
@@ -214,7 +214,7 @@ def test_an_empty_reservation(private_scene: Scene) -> None:
 
 
 def test_status_of_the_daemon(private_scene: Scene) -> None:
-    """What is attached is shown, and what is owed with its reason; the exit status tells whether all is well."""
+    """It shows attachments, and pending teardowns with their reason; the exit status is 2 if any is pending."""
     lab = private_scene.lab
     private_scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
     subnet = private_scene.subnet()
@@ -222,14 +222,14 @@ def test_status_of_the_daemon(private_scene: Scene) -> None:
     before = lab.state()
     container = private_scene.run(network)
     status = (sys.executable, "-m", "cnm_bridge", "status")
-    well = lab.run(*status).stdout
-    assert "engine  up" in well
-    assert subnet.ipv4[: -len("0/24")] in well
+    healthy = lab.run(*status).stdout
+    assert "engine  up" in healthy
+    assert subnet.ipv4[: -len("0/24")] in healthy
     lab.write("/run/bad-mood", "")
     lab.docker("rm", "-f", container.name)
-    owing = lab.run(*status, check=False)
-    assert owing.returncode == 2
-    assert "moody" in owing.stdout.partition("PENDING TEARDOWN")[2]
+    unhealthy = lab.run(*status, check=False)
+    assert unhealthy.returncode == 2
+    assert "moody" in unhealthy.stdout.partition("PENDING TEARDOWN")[2]
     lab.remove("/run/bad-mood")
     assert lab.wait_clean(before) == ""
     assert "ENDPOINT" in lab.run(*status).stdout

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A DEL that failed is repeated after another container has received the address: that container keeps its rules.
+"""A failed DEL is repeated after another container has received the address: that container keeps its rules.
 
-`firewall` finds its rules by the address alone. The plugins here fail, or wait, while a file exists.
+`firewall` finds its rules by the address alone. The plugins here fail while a file exists.
 """
 
 import json
@@ -16,7 +16,7 @@ import pytest
 from spec import JsonObject, as_object, get_objects, get_str
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import request
-from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, wait_said
+from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, wait_logged
 
 BROKEN: Final = "/run/broken"
 FAIL: Final = f'[ "$CNI_COMMAND" = DEL ] && [ -e {BROKEN} ] && {{ echo "xtables lock is held" >&2; exit 1; }}'
@@ -30,39 +30,39 @@ done
 {FAIL}
 exit 0
 """
-"""A plugin that is `bridge`, and fails when that has completed its DEL."""
+"""A wrapper of `bridge` that fails after `bridge` has completed its DEL."""
 LIMIT_S: Final = 30.0
 
 
 def rules_of(lab: Lab, address: str) -> list[str]:
-    """Give the rules by which the address may send and receive."""
+    """Return the rules that allow the address to send and receive."""
     rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
     return sorted(rule for rule in rules if f"{address}/32" in rule)
 
 
 def pending(lab: Lab) -> list[JsonObject]:
-    """Give the tear downs that have failed and are repeated."""
+    """Return the teardowns that have failed and are repeated."""
     _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
     return list(get_objects(as_object(answer, "status"), "pendingTeardowns"))
 
 
 def wait_failed(lab: Lab) -> None:
-    """Wait until a tear down has failed."""
-    wait_until(lambda: bool(pending(lab)), "a tear down that fails", LIMIT_S)
+    """Wait until a teardown has failed."""
+    wait_until(lambda: bool(pending(lab)), "a failed teardown", LIMIT_S)
 
 
 def wait_repeated(lab: Lab) -> None:
-    """Wait until what has failed has been repeated with success."""
-    wait_until(lambda: not pending(lab), "the tear down", LIMIT_S)
+    """Wait until each failed teardown has been repeated successfully."""
+    wait_until(lambda: not pending(lab), "the teardown", LIMIT_S)
 
 
 def fixed(address: str) -> JsonObject:
-    """Give an IPAM part that gives one address to whoever comes, also to several at the same time."""
+    """Return an IPAM part that gives the same address to every container, even to several at the same time."""
     return {"type": "static", "addresses": [{"address": f"{address}/24"}]}
 
 
 def single(subnet: Subnet) -> JsonObject:
-    """Give an IPAM part with one address, which it gives to one container at a time."""
+    """Return an IPAM part with one address, which it gives to one container at a time."""
     address = f"10.80.{subnet.number}.9"
     return {
         "type": "host-local",
@@ -72,13 +72,13 @@ def single(subnet: Subnet) -> JsonObject:
 
 @pytest.fixture
 def broken(scene: Scene) -> Iterator[Scene]:
-    """A scene with the plugins, which work until `BROKEN` exists."""
+    """A scene with plugins that fail while the file `BROKEN` exists."""
     yield from _with_plugins(scene)
 
 
 @pytest.fixture
 def private_broken(private_scene: Scene) -> Iterator[Scene]:
-    """The same, where the daemon may be stopped."""
+    """The same on a lab whose daemon may be stopped."""
     yield from _with_plugins(private_scene)
 
 
@@ -91,7 +91,7 @@ def _with_plugins(scene: Scene) -> Iterator[Scene]:
 
 
 def test_bridge_fails_after_the_address_is_free(broken: Scene) -> None:
-    """The next container receives the address: the repeated DEL of the first one does not touch its rules."""
+    """The next container receives the address; the repeated DEL of the first one does not remove its rules."""
     subnet = broken.subnet()
     main: JsonObject = {"type": "late-bridge", "bridge": subnet.bridge, "isGateway": True, "ipam": single(subnet)}
     network = broken.network(broken.configure([main, {"type": "firewall"}]))
@@ -100,7 +100,7 @@ def test_bridge_fails_after_the_address_is_free(broken: Scene) -> None:
 
 @pytest.mark.parametrize("way", ["static", "--ip", "cni.ips"])
 def test_a_fixed_address_after_a_failed_delete(broken: Scene, way: str) -> None:
-    """`firewall` has not run when the DEL fails, and runs when a new container has the address: its rules stay."""
+    """`firewall` runs only after a new container has received the address; the rules of that container stay."""
     lab, subnet = broken.lab, broken.subnet()
     address = f"10.80.{subnet.number}.9"
     ipam: JsonObject = fixed(address) if way == "static" else {"type": "static"}
@@ -118,7 +118,7 @@ def test_a_fixed_address_after_a_failed_delete(broken: Scene, way: str) -> None:
 
 
 def _repeat(scene: Scene, network: str, address: str, *options: str) -> None:
-    """Have the DEL of a container repeated while the next one has its address, and look at the rules of that one."""
+    """Make a DEL be repeated while the next container has the address, and check the rules of that container."""
     lab = scene.lab
     first = scene.run(network, *options)
     rules = rules_of(lab, address)
@@ -136,8 +136,8 @@ def _repeat(scene: Scene, network: str, address: str, *options: str) -> None:
     wait_until(lambda: not rules_of(lab, address), "the end of the rules", LIMIT_S)
 
 
-def test_a_record_that_was_imported(private_broken: Scene) -> None:
-    """A record comes back whose endpoint is gone: its tear down leaves what the address's new owner has."""
+def test_a_former_record_that_was_imported(private_broken: Scene) -> None:
+    """The teardown of an endpoint that no longer exists leaves the rules of the address's new owner alone."""
     lab, subnet = private_broken.lab, private_broken.subnet()
     main: JsonObject = {**bridge(subnet)[0], "ipam": single(subnet)}
     network = private_broken.network(private_broken.configure([main, {"type": "firewall"}]))
@@ -156,12 +156,12 @@ def test_a_record_that_was_imported(private_broken: Scene) -> None:
     lab.remove("/run/state.json")
     lab.start_daemon()
     (gone,) = (get_str(record, "id") for record in get_objects(former, "endpoints"))
-    assert gone in wait_said(lab, "endpoint.torn_down")
+    assert gone in wait_logged(lab, "endpoint.torn_down")
     assert rules_of(lab, address) == rules
 
 
 def _export(lab: Lab) -> JsonObject:
-    """Stop the daemon and give its state."""
+    """Stop the daemon and return its exported state."""
     lab.stop_daemon(signal.SIGTERM)
     text = lab.run(sys.executable, "-m", "cnm_bridge", "state", "export", "-").stdout
     return as_object(json.loads(text), "the state")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon ends and starts again while containers run; nobody notices, and nothing is forgotten."""
+"""The daemon ends and starts again while containers run: they keep their networks, and no endpoint is forgotten."""
 
 import signal
 
@@ -9,14 +9,14 @@ import pytest
 from spec import JsonObject
 from tests.lab import CommandFailed, Lab
 from tests.lab.waiting import wait_until
-from tests.system.scene import Scene, bridge, reaches, wait_said
+from tests.system.scene import Scene, bridge, reaches, wait_logged
 
 ENDS = pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
 
 
 @ENDS
 def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signals) -> None:
-    """The container keeps its network without the daemon; afterwards it can be stopped, started and removed."""
+    """The container keeps its network without the daemon, and can be stopped, started and removed afterwards."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network(ipv6=True)
     before = lab.state()
@@ -27,7 +27,7 @@ def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signal
     assert reaches(container, subnet.gateway)
     lab.docker("stop", "-t", "0", container.name)
     stopped = f"containers: {container.name}"
-    wait_until(lambda: lab.wait_clean(before, timeout_s=0) == stopped, "nothing is left but the stopped container")
+    wait_until(lambda: lab.wait_clean(before, timeout_s=0) == stopped, "only the stopped container is left")
     lab.docker("start", container.name)
     assert reaches(container, subnet.gateway)
     lab.docker("rm", "-f", container.name)
@@ -37,7 +37,7 @@ def test_restart_while_a_container_runs(private_scene: Scene, how: signal.Signal
 @pytest.mark.smoke
 @ENDS
 def test_remove_after_restart(private_scene: Scene, how: signal.Signals) -> None:
-    """A container of an earlier life of the daemon is removed, and its network, without a trace."""
+    """A container that the previous run of the daemon attached is removed completely, and so is its network."""
     lab = private_scene.lab
     network, _ = private_scene.bridge_network()
     before = lab.state()
@@ -49,7 +49,7 @@ def test_remove_after_restart(private_scene: Scene, how: signal.Signals) -> None
 
 
 def test_new_containers_after_restart(private_scene: Scene) -> None:
-    """The daemon knows its networks again, those bound by name included."""
+    """The restarted daemon has its networks, including those bound by name."""
     lab = private_scene.lab
     subnet = private_scene.subnet()
     network = private_scene.network(None, name=private_scene.configure(bridge(subnet)))
@@ -57,8 +57,8 @@ def test_new_containers_after_restart(private_scene: Scene) -> None:
     assert reaches(private_scene.run(network), subnet.gateway)
 
 
-def test_a_container_removed_while_the_daemon_is_away(private_scene: Scene) -> None:
-    """Docker waits for a daemon that is being restarted, and the removal is complete."""
+def test_a_container_removed_while_the_daemon_is_down(private_scene: Scene) -> None:
+    """Docker waits until the daemon runs again, and the removal is complete."""
     lab = private_scene.lab
     network, _ = private_scene.bridge_network()
     before = lab.state()
@@ -70,8 +70,8 @@ def test_a_container_removed_while_the_daemon_is_away(private_scene: Scene) -> N
     assert lab.wait_clean(before) == ""
 
 
-def test_killed_in_the_middle_of_a_create(private_scene: Scene) -> None:
-    """What a killed daemon had begun is undone by its next life before it answers Docker, and the plugin is ended."""
+def test_a_daemon_killed_during_a_create(private_scene: Scene) -> None:
+    """The next run kills the orphaned plugin and undoes the attachment before it answers Docker."""
     lab = private_scene.lab
     private_scene.plugin("slow", '[ "$CNI_COMMAND" = ADD ] || exit 0; echo $$ >/run/slow-began; exec sleep 600')
     network = private_scene.network(private_scene.configure([*bridge(private_scene.subnet()), {"type": "slow"}]))
@@ -86,7 +86,7 @@ def test_killed_in_the_middle_of_a_create(private_scene: Scene) -> None:
 
 
 def test_sigterm_lets_a_create_finish(private_scene: Scene) -> None:
-    """A daemon that is told to end answers what it has begun."""
+    """After SIGTERM the daemon completes the calls that it has begun."""
     lab = private_scene.lab
     private_scene.plugin(
         "slow",
@@ -105,8 +105,8 @@ def test_sigterm_lets_a_create_finish(private_scene: Scene) -> None:
     lab.remove("/run/slow-stdin")
 
 
-def test_what_is_owed_is_done_at_the_next_start(private_scene: Scene) -> None:
-    """A DEL that failed, in a daemon that was killed then, is done by the next one before it answers."""
+def test_pending_teardowns_complete_at_the_next_start(private_scene: Scene) -> None:
+    """A failed DEL of a daemon that was then killed is repeated by the next run before it answers Docker."""
     lab = private_scene.lab
     private_scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
     network = private_scene.network(
@@ -116,7 +116,7 @@ def test_what_is_owed_is_done_at_the_next_start(private_scene: Scene) -> None:
     container = private_scene.run(network)
     lab.write("/run/bad-mood", "")
     lab.docker("rm", "-f", container.name)
-    wait_said(lab, "endpoint.teardown_pending")
+    wait_logged(lab, "endpoint.teardown_pending")
     assert "reservation" in lab.wait_clean(before, timeout_s=0)
     lab.stop_daemon(signal.SIGKILL)
     lab.remove("/run/bad-mood")
@@ -125,13 +125,13 @@ def test_what_is_owed_is_done_at_the_next_start(private_scene: Scene) -> None:
 
 
 def test_reboot(private_scene: Scene) -> None:
-    """Links and namespaces are gone; reservations and rules go too, and a restart policy brings its container back."""
+    """After a reboot reservations and rules are removed like links and namespaces, and restart policies work."""
     lab = private_scene.lab
     subnet = private_scene.subnet()
     network = private_scene.network(private_scene.configure(bridge(subnet, ipv6=True)))
     before = lab.state()
-    comes_back = private_scene.run(network, "--restart", "always")
-    stays_down = private_scene.run(network)
+    restarted = private_scene.run(network, "--restart", "always")
+    stopped = private_scene.run(network)
     lab.stop_daemon(signal.SIGKILL)
     lab.stop_dockerd(signal.SIGKILL)
     lab.run("sh", "-c", f"kill -KILL $(busybox pidof sleep); ip link del {subnet.bridge}")
@@ -143,42 +143,42 @@ def test_reboot(private_scene: Scene) -> None:
     assert not [path for path in state.reservations if subnet.gateway.rpartition(".")[0] in path]
     assert not [rule for rule in state.rules if subnet.gateway.rpartition(".")[0] in rule]
     lab.start_dockerd()
-    wait_until(lambda: is_running(lab, comes_back.name), "the container is running again", timeout_s=20)
-    assert reaches(comes_back, subnet.gateway)
-    lab.docker("start", stays_down.name)
-    assert reaches(stays_down, subnet.gateway)
-    lab.docker("rm", "-f", comes_back.name, stays_down.name)
+    wait_until(lambda: is_running(lab, restarted.name), "the container is running again", timeout_s=20)
+    assert reaches(restarted, subnet.gateway)
+    lab.docker("start", stopped.name)
+    assert reaches(stopped, subnet.gateway)
+    lab.docker("rm", "-f", restarted.name, stopped.name)
     assert lab.wait_clean(before) == ""
 
 
-@pytest.mark.parametrize("wish", ["a port", "an address", "the last address"])
-def test_containers_come_back_after_a_crash_of_docker(private_scene: Scene, wish: str) -> None:
-    """A restart policy starts them at once, with what the endpoints still have that Docker has forgotten."""
+@pytest.mark.parametrize("requested", ["a port", "an address", "the last address"])
+def test_restart_policies_after_a_crash_of_docker(private_scene: Scene, requested: str) -> None:
+    """Containers restart at once, with the port or address that an endpoint forgotten by Docker still holds."""
     lab = private_scene.lab
     subnet = private_scene.subnet()
     plugins: list[JsonObject] = [*bridge(subnet), {"type": "portmap", "capabilities": {"portMappings": True}}]
-    if wish == "the last address":
+    if requested == "the last address":
         start, end = (f"10.80.{subnet.number}.{last}" for last in (9, 9))
         ranges = [[{"subnet": subnet.ipv4, "rangeStart": start, "rangeEnd": end}]]
         plugins[0] = {**plugins[0], "ipam": {"type": "host-local", "ranges": ranges}}
     network = private_scene.network(private_scene.configure(plugins))
     before = lab.state()
-    asked = f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.77" if wish == "an address" else network
-    ports = ("-p", "8080:80") if wish == "a port" else ()
-    container = private_scene.run(asked, "--restart", "always", *ports)
+    on = f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.77" if requested == "an address" else network
+    ports = ("-p", "8080:80") if requested == "a port" else ()
+    container = private_scene.run(on, "--restart", "always", *ports)
     addresses = container.link().addresses
     lab.restart_dockerd(signal.SIGKILL)
     wait_until(lambda: is_running(lab, container.name), "the container is running again", timeout_s=20)
-    if wish != "a port":
+    if requested != "a port":
         assert container.link().addresses == addresses
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
 def test_docker_is_killed_while_a_port_is_published(private_scene: Scene) -> None:
-    """It starts at once after the crash, although its former endpoint, which Docker has forgotten, has its port.
+    """The container starts again at once, although its former endpoint, which Docker has forgotten, holds the port.
 
-    Engine 28 has made the container before it asks for an endpoint; what waits there ends with dockerd's next life.
+    On Engine 28 a call that waits for that endpoint ends when dockerd runs again.
     """
     lab = private_scene.lab
     crash = "/run/crash-of-docker"
@@ -205,8 +205,8 @@ def test_docker_is_killed_while_a_port_is_published(private_scene: Scene) -> Non
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
-def test_a_plugin_that_hangs_keeps_no_other_network_down(private_scene: Scene) -> None:
-    """Recovery waits a while for what it owes, then answers Docker and goes on in the background."""
+def test_a_hanging_plugin_does_not_block_the_recovery(private_scene: Scene) -> None:
+    """Recovery waits a limited time for pending teardowns, then answers Docker and continues in the background."""
     lab = private_scene.lab
     private_scene.plugin("stuck", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/stuck ] && sleep 600; {PASS}')
     healthy, subnet = private_scene.bridge_network()
@@ -228,8 +228,8 @@ def test_a_plugin_that_hangs_keeps_no_other_network_down(private_scene: Scene) -
     assert lab.wait_clean(before) == ""
 
 
-def test_sigterm_cuts_off_what_takes_too_long(private_scene: Scene) -> None:
-    """A call that is not done in `--drain-timeout` is given up, said, and undone at the next start."""
+def test_sigterm_cancels_calls_after_the_drain_timeout(private_scene: Scene) -> None:
+    """A call that does not complete within `--drain-timeout` is cancelled, logged, and undone at the next start."""
     lab = private_scene.lab
     lab.stop_daemon(signal.SIGTERM)
     lab.start_daemon("--drain-timeout", "1")
@@ -252,15 +252,15 @@ PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).ge
 
 
 def is_running(lab: Lab, container: str) -> bool:
-    """Tell what Docker says of a container."""
+    """Return whether Docker shows a container as running."""
     return lab.docker("inspect", "-f", "{{.State.Running}}", container) == "true"
 
 
 def wait_for_file(lab: Lab, path: str) -> None:
-    """Wait until a plugin has begun."""
+    """Wait until a plugin has written a file."""
     wait_for(lab, f"[ -s {path} ]")
 
 
 def wait_for(lab: Lab, condition: str) -> None:
-    """Wait until a condition of the shell holds."""
+    """Wait until a shell condition is true."""
     lab.run("sh", "-c", f"for i in $(seq 200); do {condition} && exit 0; sleep 0.05; done; exit 1")

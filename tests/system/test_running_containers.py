@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A container that runs keeps its network, whatever the records and the engine say of it."""
+"""A running container keeps its network, whatever its record and the engine say."""
 
 import json
 import sys
@@ -10,12 +10,12 @@ import pytest
 from tests.lab import Lab
 from tests.lab.leftovers import leftovers
 from tests.system.calls import wait_reconciled
-from tests.system.scene import Scene, reaches, wait_said
+from tests.system.scene import Scene, reaches, wait_logged
 
 OFTEN = ("--reconcile-interval", "1")
 BACKUP = "/run/backup.json"
 
-FORGETFUL = """
+WITHOUT_ENDPOINTS = """
 import http.client, json, socket, socketserver
 from http.server import BaseHTTPRequestHandler
 class Docker(http.client.HTTPConnection):
@@ -36,13 +36,13 @@ class Engine(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
     def address_string(self): return "client"
     def log_message(self, *words): print(self.path, flush=True)
-socketserver.ThreadingUnixStreamServer("/run/forgetful.sock", Engine).serve_forever()
+socketserver.ThreadingUnixStreamServer("/run/engine.sock", Engine).serve_forever()
 """
-"""Docker's own engine, but no network has an endpoint: so dockerd answers when it cannot read its own store."""
+"""A proxy of Docker's engine that shows no endpoints: dockerd answers like this when it cannot read its own store."""
 
 
 def change_records(lab: Lab, **changes: object) -> None:
-    """Give the stored endpoints other values, by export and import; the daemon is stopped."""
+    """Change the stored endpoints, by export and import; the daemon must be stopped."""
     cli = (sys.executable, "-m", "cnm_bridge", "state")
     lab.run(*cli, "export", BACKUP)
     document = json.loads(lab.read(BACKUP))
@@ -53,15 +53,15 @@ def change_records(lab: Lab, **changes: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("older", "said"),
+    ("older", "event"),
     [
         ({"phase": "pending", "snapshot": None, "sandboxKey": None}, "endpoint.outdated"),
         ({"phase": "ready", "sandboxKey": None}, "endpoint.in_use"),
     ],
     ids=["being created", "before its join"],
 )
-def test_a_record_that_was_not_the_latest(private_scene: Scene, older: dict[str, object], said: str) -> None:
-    """What was written last was lost, or an older export came back: what runs is not undone, and goes in the end."""
+def test_an_outdated_record(private_scene: Scene, older: dict[str, object], event: str) -> None:
+    """A running container whose latest record was lost keeps its network; `docker rm` removes it completely."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network(ipv6=True)
     before = lab.state()
@@ -70,8 +70,8 @@ def test_a_record_that_was_not_the_latest(private_scene: Scene, older: dict[str,
     lab.stop_daemon()
     change_records(lab, **older)
     lab.start_daemon(*OFTEN)
-    wait_said(lab, said)
-    other = private_scene.run(network)  # which would get the same address
+    wait_logged(lab, event)
+    other = private_scene.run(network)  # would receive the same address if the first were torn down
     wait_reconciled(lab)
     assert leftovers(lab.state(), made) == ""  # nothing of the first was removed
     assert reaches(container, subnet.gateway)
@@ -80,17 +80,17 @@ def test_a_record_that_was_not_the_latest(private_scene: Scene, older: dict[str,
     assert lab.wait_clean(before, timeout_s=20) == ""
 
 
-def test_an_engine_that_tells_of_no_endpoint(private_scene: Scene) -> None:
-    """Its identity is the right one, and its answer is not: the kernel knows better."""
+def test_an_engine_that_shows_no_endpoints(private_scene: Scene) -> None:
+    """The kernel shows that the container still runs: its endpoint is kept, although the engine does not list it."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network(ipv6=True)
     before = lab.state()
     container = private_scene.run(network)
     made = lab.state()
-    forgetful = lab.spawn(sys.executable, "-c", FORGETFUL)
+    fake_engine = lab.spawn(sys.executable, "-c", WITHOUT_ENDPOINTS)
     lab.stop_daemon()
-    lab.start_daemon(*OFTEN, "--docker-host", "unix:///run/forgetful.sock")
-    wait_said(lab, "endpoint.in_use")
+    lab.start_daemon(*OFTEN, "--docker-host", "unix:///run/engine.sock")
+    wait_logged(lab, "endpoint.in_use")
     wait_reconciled(lab)
     assert leftovers(lab.state(), made) == ""
     assert reaches(container, subnet.gateway)
@@ -101,5 +101,5 @@ def test_an_engine_that_tells_of_no_endpoint(private_scene: Scene) -> None:
     assert lab.wait_clean(before, timeout_s=20) == ""
     lab.stop_daemon()
     lab.start_daemon()
-    forgetful.close()
-    lab.remove("/run/forgetful.sock")
+    fake_engine.close()
+    lab.remove("/run/engine.sock")

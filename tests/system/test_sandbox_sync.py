@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What Docker cannot be told is brought into the container whenever it joins, and again; what cannot be is refused."""
+"""What Docker's protocol does not have is made in the sandbox at each join; what cannot be carried is refused."""
 
 from functools import partial
 
 import pytest
 
 from tests.lab import Container, wait_until
-from tests.system.equivalence import assert_settled, straight
+from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.plugin_lists import TUNING, commands, defaults, dual, main, simple, static, v4, v6, write_wrapper
 from tests.system.scene import Scene
 
 
 def test_connect_and_disconnect_while_running(scene: Scene) -> None:
-    """On a second network the link has another name, and each time everything is there as soon as docker returns."""
+    """On a second network the link has another name; it is complete when `docker network connect` returns."""
     subnet = scene.subnet()
     name = scene.configure([main("bridge", subnet, static(v4(subnet), gateway=False)), TUNING])
-    wanted = straight(scene.lab, name)
+    wanted = run_directly(scene.lab, name)
     network = scene.network(name)
     first, _ = scene.bridge_network()
     container = scene.run(first)
@@ -24,24 +24,24 @@ def test_connect_and_disconnect_while_running(scene: Scene) -> None:
         scene.lab.docker("network", "connect", network, container.name)
         (added,) = (link.name for link in container.links() if link.name != "eth0")
         assert container.in_network("cat", f"/proc/sys/net/ipv4/conf/{added}/arp_filter").stdout.strip() == "1"
-        assert_settled(scene.lab, container, wanted, added)
+        assert_equivalent(scene.lab, container, wanted, added)
         scene.lab.docker("network", "disconnect", network, container.name)
 
 
-def test_the_daemon_settles_again_when_it_starts(private_scene: Scene) -> None:
-    """What is lost while it is away is brought back."""
+def test_a_restarted_daemon_restores_what_is_missing(private_scene: Scene) -> None:
+    """A rule, an address and a sysctl that were lost while the daemon was stopped are made again."""
     subnet = private_scene.subnet()
     write_wrapper(private_scene, commands(subnet))
     name = private_scene.configure([dual(subnet, kind="wrapper")])
-    wanted = straight(private_scene.lab, name)
+    wanted = run_directly(private_scene.lab, name)
     container = private_scene.run(private_scene.network(name))
-    assert_settled(private_scene.lab, container, wanted)
+    assert_equivalent(private_scene.lab, container, wanted)
     private_scene.lab.stop_daemon()
     container.in_network("ip", "rule", "del", "priority", "100")
     container.in_network("ip", "address", "del", v6(subnet, 7), "dev", "eth0")
     container.in_network("sysctl", "-w", "net.ipv4.conf.eth0.proxy_arp=0")
     private_scene.lab.start_daemon()
-    assert_settled(private_scene.lab, container, wanted)
+    assert_equivalent(private_scene.lab, container, wanted)
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_the_daemon_settles_again_when_it_starts(private_scene: Scene) -> None:
     ],
 )
 def test_what_cannot_be_carried_is_refused(scene: Scene, script: str, words: str) -> None:
-    """The error names the plugin and what it made, and nothing is left."""
+    """The error names the plugin and what it made, and nothing is left behind."""
     write_wrapper(scene, script)
-    said = scene.run_refusal(scene.network(scene.configure([simple(scene.subnet(), kind="wrapper")])))
-    assert "plugin wrapper made" in said
-    assert words in said
+    error = scene.run_refusal(scene.network(scene.configure([simple(scene.subnet(), kind="wrapper")])))
+    assert "plugin wrapper made" in error
+    assert words in error
 
 
-def test_several_networks_at_start(scene: Scene) -> None:
-    """Libnetwork joins them in any order, so the way out may change before the links are placed."""
+def test_several_networks_at_the_start(scene: Scene) -> None:
+    """Libnetwork joins them in any order, so the gateway may change before the links are placed."""
     lab = scene.lab
     networks = []
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_several_networks_at_start(scene: Scene) -> None:
         lab.docker("start", name)
         container = lab.container(name)
         for link in container.links():
-            wait_until(partial(_has_setting, container, link.name), f"{link.name} settled")
+            wait_until(partial(_has_setting, container, link.name), f"the sysctls of {link.name}")
         lab.docker("rm", "--force", name)
     assert lab.daemon is not None
     assert "endpoint.not_placed" not in lab.daemon.log()

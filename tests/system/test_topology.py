@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Containers on several networks: which is the way out, and what stays while others come and go."""
+"""Containers on several networks: which one is the gateway, and what stays while others come and go."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ import pytest
 
 from spec import JsonObject, find_int, get_str
 from tests.lab import Container, Engine, LabError, wait_until
-from tests.system.equivalence import assert_settled, straight, without, without_defaults
+from tests.system.equivalence import assert_equivalent, run_directly, without, without_defaults
 from tests.system.peer import HOST_IP, OUTSIDE_IP, outside
 from tests.system.plugin_lists import (
     TUNING,
@@ -31,30 +31,30 @@ Plugins = Sequence[JsonObject]
 
 
 def without_gateway(subnet: Subnet) -> Plugins:
-    """Give a list that leads nowhere."""
+    """Return a list without a gateway."""
     ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": subnet.ipv4}]]}
     return ({"type": "macvlan", "master": Scene.UPLINK, "mode": "bridge", "ipam": ipam},)
 
 
 def both_families(subnet: Subnet) -> Plugins:
-    """Give a bridge with a default route in each family."""
+    """Return a bridge with a default route in each family."""
     return bridge(subnet, ipv6=True)
 
 
 def of_ipv6(subnet: Subnet) -> Plugins:
-    """Give a bridge with IPv6 alone."""
+    """Return a bridge with IPv6 only."""
     return (ipv6_only(subnet),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Networks of one container, and which of them is the way out.
+    """Networks of one container, and which of them is the gateway.
 
     Attributes:
-        networks: By their names: what makes a list for a subnet, None for Docker's own driver.
-        ipv4: The network whose gateway the default route of IPv4 has, None for no default route.
+        networks: By their names: the function that makes a list for a subnet, None for Docker's own driver.
+        ipv4: The network whose gateway the IPv4 default route uses, None for no default route.
         ipv6: The same for IPv6.
-        internal: The networks that are made with `--internal`.
+        internal: The networks with `--internal`.
     """
 
     networks: Mapping[str, Callable[[Subnet], Plugins] | None]
@@ -85,7 +85,7 @@ TOPOLOGIES: Mapping[str, Topology] = {
 }
 
 
-class NetworkService:
+class Networks:
     """The networks of a topology, made on a scene."""
 
     def __init__(self, scene: Scene, topology: Topology) -> None:
@@ -98,8 +98,8 @@ class NetworkService:
             elif name != "bridge":
                 scene.builtin_network(*internal, name=name)
 
-    def ways_out(self, container: Container) -> set[str]:
-        """Give the gateways that the container's default routes are to have, as Docker shows them."""
+    def gateways_of(self, container: Container) -> set[str]:
+        """Return the gateways that the container's default routes should have, as Docker shows them."""
         chosen = {4: self._topology.ipv4, 6: self._topology.ipv6}
         gateways = {
             str(gateway)
@@ -112,32 +112,32 @@ class NetworkService:
         return gateways
 
 
-def ways_out(container: Container) -> set[str]:
-    """Give the gateways of a container's default routes, the preferred one of each family."""
+def gateways_of(container: Container) -> set[str]:
+    """Return the gateways of a container's default routes, the preferred one of each family."""
     found = [container.ip(family, "route", "show", "table", "all", "default") for family in ("-4", "-6")]
     assert len(found[0]) <= 1
     preferred = (min(routes, key=lambda route: find_int(route, "metric") or 0) for routes in found if routes)
     return {get_str(route, "gateway") for route in preferred}
 
 
-def settles_on(container: Container, gateways: set[str]) -> None:
-    """Assert that the container's ways out are these; before Engine 28 one may come a moment after the start."""
+def assert_gateways(container: Container, gateways: set[str]) -> None:
+    """Assert that the container's default routes use these gateways, at the latest a moment after its start."""
     found: list[set[str]] = []
 
     def are_these() -> bool:
-        found[:] = [ways_out(container)]
+        found[:] = [gateways_of(container)]
         return found == [gateways]
 
     try:
-        wait_until(are_these, "the ways out")
+        wait_until(are_these, "the gateways")
     except LabError:
-        pytest.fail(f"the ways out are {found[0]}, not {gateways}")
+        pytest.fail(f"the gateways are {found[0]}, not {gateways}")
 
 
 @pytest.mark.parametrize("kind", TOPOLOGIES)
-def test_the_way_out_at_the_start(scene: Scene, kind: str) -> None:
-    """The default routes are those of one network, and the neighbours on all of them are reached."""
-    networks = NetworkService(scene, TOPOLOGIES[kind])
+def test_the_gateway_at_the_start(scene: Scene, kind: str) -> None:
+    """The default routes use the expected networks, and the neighbours on all networks are reachable."""
+    networks = Networks(scene, TOPOLOGIES[kind])
     neighbours = [scene.run(name) for name in networks.names]
     first, *others = networks.names
     name = scene.create(first)
@@ -145,7 +145,7 @@ def test_the_way_out_at_the_start(scene: Scene, kind: str) -> None:
         scene.lab.docker("network", "connect", other, name)
     scene.lab.docker("start", name)
     container = scene.lab.container(name)
-    settles_on(container, networks.ways_out(container))
+    assert_gateways(container, networks.gateways_of(container))
     assert len(container.links()) == len(networks.names)
     for neighbour in neighbours:
         for address in neighbour.link().addresses:
@@ -156,61 +156,61 @@ def test_the_way_out_at_the_start(scene: Scene, kind: str) -> None:
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind == "one for each family")) for kind in TOPOLOGIES]
 )
-def test_the_way_out_of_a_running_container(scene: Scene, kind: str) -> None:
-    """It is the same whichever network comes last, and still when one has left and come back."""
-    networks = NetworkService(scene, TOPOLOGIES[kind])
+def test_the_gateway_of_a_running_container(scene: Scene, kind: str) -> None:
+    """It does not depend on the order in which networks are connected, disconnected and connected again."""
+    networks = Networks(scene, TOPOLOGIES[kind])
     *others, last = networks.names
     container = scene.run(last)
     for other in others:
         scene.lab.docker("network", "connect", other, container.name)
-    settles_on(container, networks.ways_out(container))
+    assert_gateways(container, networks.gateways_of(container))
     for name in networks.names:
         scene.lab.docker("network", "disconnect", name, container.name)
         scene.lab.docker("network", "connect", name, container.name)
-        settles_on(container, networks.ways_out(container))
+        assert_gateways(container, networks.gateways_of(container))
 
 
 @pytest.mark.smoke
 def test_gateway_priority(scene: Scene, engine: Engine) -> None:
-    """The network of the highest priority is the way out, at the start and when one comes later."""
+    """The network with the highest priority is the gateway, at the start and after another one was connected."""
     if engine.version < (28,):
-        pytest.skip(f"engine {engine.name} has no gateway priority; 28 is the first")
+        pytest.skip(f"engine {engine.name} does not have gateway priorities; 28 is the first that does")
     for name in ("aaa", "mmm", "zzz"):
         scene.network(scene.configure(bridge(scene.subnet())), name=name)
     container = scene.run("name=zzz,gw-priority=1", "--network", "aaa")
-    settles_on(container, {str(gateway) for gateway in container.endpoint("zzz").gateways})
+    assert_gateways(container, {str(gateway) for gateway in container.endpoint("zzz").gateways})
     scene.lab.docker("network", "connect", "--gw-priority", "2", "mmm", container.name)
-    settles_on(container, {str(gateway) for gateway in container.endpoint("mmm").gateways})
+    assert_gateways(container, {str(gateway) for gateway in container.endpoint("mmm").gateways})
     scene.lab.docker("network", "disconnect", "mmm", container.name)
-    settles_on(container, {str(gateway) for gateway in container.endpoint("zzz").gateways})
+    assert_gateways(container, {str(gateway) for gateway in container.endpoint("zzz").gateways})
 
 
 @pytest.mark.parametrize("kind", ["bridge", "ptp", "macvlan"])
 def test_internal(scene: Scene, kind: str) -> None:
-    """A list with gateway and default routes in two tables: nothing but the neighbours is reached."""
+    """Although the list has a gateway and default routes in two tables, the container reaches no host outside."""
     subnet = scene.subnet()
     plugins = [main(kind, subnet, static(v4(subnet), v6(subnet), routes=defaults(4, 6))), {"type": "sbr"}]
     network = scene.network(scene.configure(plugins), "--internal")
     with outside(scene.lab) as there:
-        # whoever answers can find the way back: what keeps it from answering is the container's lack of a route
+        # the other host has a route back, so that only the container's lack of a route explains a missing answer
         scene.lab.run(*there, "ip", "route", "add", "default", "via", HOST_IP)
         container = scene.run(network)
         assert container.endpoint(network).gateways == ()
-        assert ways_out(container) == set()
+        assert gateways_of(container) == set()
         assert not reaches(container, OUTSIDE_IP, seconds=1)
         assert not reaches(container, HOST_IP, seconds=1)
         open_network = scene.network(scene.configure([simple(scene.subnet(), kind=kind)]))
-        assert ways_out(scene.run(open_network))  # the same list would have a way out
+        assert gateways_of(scene.run(open_network))  # on a network that is not internal, the same list has a gateway
 
 
 ORDERS = list(itertools.permutations(("tuned", "wrapped", "builtin")))
 
 
 @pytest.mark.parametrize("order", [pytest.param(order, id=" ".join(order)) for order in ORDERS[::2]])
-def test_plugged_in_any_order(scene: Scene, order: tuple[str, ...]) -> None:
-    """What was settled on a network stays and is complete, whoever comes and goes and whoever is the way out.
+def test_networks_connected_in_any_order(scene: Scene, order: tuple[str, ...]) -> None:
+    """What plugins made for a network stays complete, whichever others come and go and whichever is the gateway.
 
-    And nothing stays of what goes, but for the namespace's own settings, which nobody else may know the old values of.
+    Nothing is left of a disconnected network, except sysctls of the namespace, whose old values are not known.
     """
     subnets = {name: scene.subnet() for name in ("tuned", "wrapped")}
     write_wrapper(scene, commands(subnets["wrapped"]))
@@ -219,36 +219,36 @@ def test_plugged_in_any_order(scene: Scene, order: tuple[str, ...]) -> None:
         "tuned": [main("bridge", subnets["tuned"], static(v4(subnets["tuned"]), gateway=False)), tuning],
         "wrapped": [dual(subnets["wrapped"], kind="wrapper")],
     }
-    wanted = {name: straight(scene.lab, scene.configure(plugins, name=name)) for name, plugins in lists.items()}
+    wanted = {name: run_directly(scene.lab, scene.configure(plugins, name=name)) for name, plugins in lists.items()}
     for name in lists:
         scene.network(name, name=name)
-    # with both families as well, so that its name, which comes first, makes it the way out
+    # with both families as well, so that its name, which is the first, makes it the gateway
     scene.builtin_network("--ipv6", "--subnet", scene.subnet().ipv6, name="builtin")
     home = scene.network(scene.configure([*bridge(scene.subnet())]), "--internal")
     container = scene.run(home)
     links: dict[str, str] = {}
 
-    def all_is_settled() -> None:
-        way_out = min(("builtin", "wrapped") & links.keys(), default="")
+    def assert_complete() -> None:
+        gateway = min(("builtin", "wrapped") & links.keys(), default="")
         for name in wanted.keys() & links.keys():
-            expected = wanted[name] if name == way_out else without_defaults(wanted[name])
-            if name == "tuned":  # the other list sets what is the namespace's, for good, and makes rules, for a while
+            expected = wanted[name] if name == gateway else without_defaults(wanted[name])
+            if name == "tuned":  # the other list sets the namespace's sysctls for good, and makes rules for a while
                 expected = without(expected, "settings of the namespace", *(["rules"] if "wrapped" in links else []))
-            assert_settled(scene.lab, container, expected, links[name])
+            assert_equivalent(scene.lab, container, expected, links[name])
 
     for name in order:
         before = {link.name for link in container.links()}
         scene.lab.docker("network", "connect", name, container.name)
         (links[name],) = {link.name for link in container.links()} - before
-        all_is_settled()
+        assert_complete()
     for name in order[1:] + order[:1]:
         scene.lab.docker("network", "disconnect", name, container.name)
         del links[name]
-        all_is_settled()
+        assert_complete()
 
 
 def test_networks_that_overlap(scene: Scene) -> None:
-    """Docker refuses the second of two networks with one prefix; nothing of it is left, the first stays as it was."""
+    """Docker refuses the second of two networks with one prefix; nothing of it is left, and the first is unchanged."""
     subnet = scene.subnet()
     first = scene.network(scene.configure(bridge(subnet)))
     second = scene.network(scene.configure(without_gateway(subnet)))

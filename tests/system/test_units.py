@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The project's units, run by systemd: plugins need nothing that they take away, and nothing ends the socket."""
+"""The project's units, run by systemd: plugins work within their restrictions, and the socket survives failures."""
 
 import signal
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from spec.jsontypes import JsonValue
 from tests.lab import PLUGIN_SOCKET, Engine, Lab, Plugins, known_plugins, wait_until
 from tests.lab.systemd import Systemd
 from tests.lab.unix_http import request
-from tests.system.equivalence import assert_settled, straight
+from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.plugin_lists import LISTS, commands, write_wrapper
 from tests.system.scene import Scene
 
@@ -20,7 +20,7 @@ SERVICE, SOCKET = "cni-bridge.service", "cni-bridge.socket"
 CONFIGURATION = "/etc/cni-bridge/config.toml"
 ACTIVATED = (200, {"Implements": ["NetworkDriver"]})
 FAILURES = 8
-"""So many starts in a row are more than systemd's usual limit of five in ten seconds."""
+"""More starts in a row than systemd's default limit of five in ten seconds."""
 
 
 def activate(lab: Lab) -> tuple[int, JsonValue]:
@@ -30,14 +30,14 @@ def activate(lab: Lab) -> tuple[int, JsonValue]:
 
 @pytest.fixture(name="plain_lab")
 def make_plain_lab() -> Iterator[Lab]:
-    """A lab with systemd, and nothing started yet."""
+    """A lab with systemd, in which no unit is started."""
     with Lab(dockerd=False) as lab:
         yield lab
 
 
 @pytest.fixture(name="unit_lab", scope="module")
 def make_unit_lab(engine: Engine, cni_plugins: Plugins | None) -> Iterator[Lab]:
-    """A Docker host whose daemon systemd has started, as on a real one."""
+    """A Docker host whose daemon was started by systemd, as on a real host."""
     with Lab(dockerd=False, engine=engine, plugins=cni_plugins) as lab:
         systemd = Systemd(lab)
         systemd.control("start", SOCKET, SERVICE)
@@ -49,24 +49,24 @@ def make_unit_lab(engine: Engine, cni_plugins: Plugins | None) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_plugins_can_do_all_that_they_need_to(unit_lab: Lab, cni_plugins: Plugins | None, kind: str) -> None:
-    """A list makes the same within the unit's restrictions as without any, and nothing is left."""
+def test_plugins_work_within_the_units_restrictions(unit_lab: Lab, cni_plugins: Plugins | None, kind: str) -> None:
+    """A list makes the same with the unit's restrictions as without any, and nothing is left behind."""
     chosen = LISTS[kind]
     plugins = cni_plugins or known_plugins()[0]
     if plugins.version < chosen.since:
-        pytest.skip(f"plugins {plugins.name} cannot: {'.'.join(map(str, chosen.since))} is the first that can")
+        pytest.skip(f"plugins {plugins.name} cannot run this list; {'.'.join(map(str, chosen.since))} or newer can")
     before = unit_lab.state()
     with Scene(unit_lab) as scene:
         subnet = scene.subnet()
         write_wrapper(scene, commands(subnet))
         name = scene.configure(chosen.plugins(subnet), cni_version=chosen.cni_version)
-        wanted = straight(unit_lab, name, chosen.capability_args)
-        assert_settled(unit_lab, scene.run(scene.network(name), *chosen.options), wanted)
+        wanted = run_directly(unit_lab, name, chosen.capability_args)
+        assert_equivalent(unit_lab, scene.run(scene.network(name), *chosen.options), wanted)
     assert unit_lab.wait_clean(before) == ""
 
 
-def test_the_restrictions_hold(unit_lab: Lab) -> None:
-    """What the unit takes away is away from the daemon, and so from its plugins; its namespaces are the host's."""
+def test_the_restrictions_of_the_unit(unit_lab: Lab) -> None:
+    """The daemon, and so its plugins, lack the capabilities that the unit drops; its namespaces are the host's."""
     pid = unit_lab.run("systemctl", "show", "--value", "--property=MainPID", SERVICE).stdout.strip()
     lines = unit_lab.read(f"/proc/{pid}/status").splitlines()
     status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
@@ -80,8 +80,8 @@ def test_the_restrictions_hold(unit_lab: Lab) -> None:
         assert own[0] == own[1], namespace
 
 
-def test_a_mistake_in_the_settings_does_not_end_the_socket(plain_lab: Lab) -> None:
-    """A call waits, however often the daemon fails to start, and is answered when the mistake is mended."""
+def test_invalid_settings_do_not_end_the_socket(plain_lab: Lab) -> None:
+    """A call waits however often the daemon fails to start, and is answered when the settings are corrected."""
     systemd = Systemd(plain_lab)
     plain_lab.write(CONFIGURATION, "socet = '/x'\n")
     systemd.control("start", SOCKET)
@@ -90,7 +90,7 @@ def test_a_mistake_in_the_settings_does_not_end_the_socket(plain_lab: Lab) -> No
         wait_until(lambda: int(systemd.show(SERVICE, "NRestarts")["NRestarts"]) >= FAILURES, "failed starts", 40.0)
         assert systemd.show(SERVICE, "ExecMainStatus", "Result") in (
             {"ExecMainStatus": "78", "Result": "exit-code"},
-            {"ExecMainStatus": "0", "Result": "success"},  # just being tried again
+            {"ExecMainStatus": "0", "Result": "success"},  # during a new attempt
         )
         assert systemd.show(SOCKET, "ActiveState", "Result") == {"ActiveState": "active", "Result": "success"}
         assert not answer.done()
@@ -100,7 +100,7 @@ def test_a_mistake_in_the_settings_does_not_end_the_socket(plain_lab: Lab) -> No
 
 
 def test_reload(plain_lab: Lab) -> None:
-    """`systemctl reload` has the settings read again by the same process."""
+    """`systemctl reload` makes the same process read the settings again."""
     systemd = Systemd(plain_lab)
     systemd.control("start", SERVICE)
     pid = systemd.show(SERVICE, "MainPID")
@@ -111,7 +111,7 @@ def test_reload(plain_lab: Lab) -> None:
 
 
 def test_the_socket_outlives_the_daemon(plain_lab: Lab) -> None:
-    """A daemon that was stopped or killed leaves systemd's socket, by which the next call starts another."""
+    """After the daemon was stopped or killed, the next call to systemd's socket starts a new one."""
     systemd = Systemd(plain_lab)
     systemd.control("start", SOCKET, SERVICE)
     for number in (signal.SIGTERM, signal.SIGKILL):
