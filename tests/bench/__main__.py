@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What cni-bridge costs beyond the plugins: `make bench`, in a lab.
+"""What cni-bridge costs in addition to the plugins: `make bench`, in a lab.
 
-Each round does the same attachment three ways, one after the other, so that all see the same machine:
+Each round makes the same attachment in three ways, one after the other, so that all run on the same machine load:
 
 * *bare*: the plugin's ADD and DEL, run by a shell;
-* *moves*: what the kernel takes to move such a link out of a namespace and back;
-* *ours*: CreateEndpoint, Join, Leave and DeleteEndpoint through the plugin socket, and the tear down that follows.
+* *moves*: the time that the kernel takes to move such a link out of a namespace and back;
+* *ours*: CreateEndpoint, Join, Leave and DeleteEndpoint through the plugin socket, and the teardown that follows.
 
 Before that, `executions` measures the execution of a plugin alone.
 """
@@ -35,7 +35,7 @@ SOCKET: Final = "/run/docker/plugins/cni-bridge.sock"
 CONFIGURATIONS: Final = Path("/etc/cni/net.d")
 BARE: Final = Path(__file__).with_name("bare.sh")
 CALLS: Final = ("CreateEndpoint", "Join", "Leave", "DeleteEndpoint")
-TEAR_DOWN: Final = "tear down, in the background"
+TEARDOWN: Final = "teardown, in the background"
 LOG: Final = Path("/run/bench-daemon.log")
 RTM_NEWLINK: Final = 16
 
@@ -70,7 +70,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def call(method: str, body: JsonObject | None = None) -> float:
-    """Call the daemon as dockerd does, on a connection of its own; give the milliseconds it took."""
+    """Call the daemon as dockerd does, on a new connection; return the milliseconds that it took."""
     started = time.perf_counter()
     connection = UnixConnection("plugin")
     connection.request("POST", f"/{method}", json.dumps(body) if body is not None else b"")
@@ -83,7 +83,7 @@ def call(method: str, body: JsonObject | None = None) -> float:
 
 
 def ours(network: str) -> dict[str, float]:
-    """Give the milliseconds of the four calls of one endpoint, and of its tear down."""
+    """Return the milliseconds of the four calls of one endpoint, and of its teardown."""
     endpoint = uuid.uuid4().hex * 2
     both = {"NetworkID": network, "EndpointID": endpoint}
     interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
@@ -93,11 +93,11 @@ def ours(network: str) -> dict[str, float]:
         "Leave": both,
         "DeleteEndpoint": both,
     }
-    return {**{name: call(f"NetworkDriver.{name}", bodies[name]) for name in CALLS}, TEAR_DOWN: torn_down(endpoint)}
+    return {**{name: call(f"NetworkDriver.{name}", bodies[name]) for name in CALLS}, TEARDOWN: wait_torn_down(endpoint)}
 
 
-def torn_down(endpoint: str) -> float:
-    """Wait for the end of an endpoint; give the milliseconds that its tear down took by the daemon's log."""
+def wait_torn_down(endpoint: str) -> float:
+    """Wait for the end of an endpoint; return the milliseconds of its teardown according to the daemon's log."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         lines, _, _ = LOG.read_text().rpartition("\n")
@@ -109,7 +109,7 @@ def torn_down(endpoint: str) -> float:
 
 
 def bare(plugin: str, configuration: Path) -> tuple[float, float]:
-    """Give the milliseconds of the plugin's ADD and DEL without us."""
+    """Return the milliseconds of the plugin's ADD and DEL without us."""
     done = subprocess.run(
         [BARE, plugin, configuration, f"bench-{uuid.uuid4().hex}"], check=True, capture_output=True, text=True
     )
@@ -118,7 +118,7 @@ def bare(plugin: str, configuration: Path) -> tuple[float, float]:
 
 
 def moves() -> float:
-    """Give the milliseconds that the kernel takes to move a veth out of a namespace, and back."""
+    """Return the milliseconds that the kernel takes to move a veth out of a namespace, and back."""
     name = f"bench-{uuid.uuid4().hex}"
     subprocess.run(["ip", "netns", "add", name], check=True)
     subprocess.run(["ip", "-n", name, "link", "add", "eth0", "type", "veth", "peer", "eth1"], check=True)
@@ -131,7 +131,7 @@ def moves() -> float:
 
 
 def move(target: int, name: str, new_name: str, into: int | None = None) -> float:
-    """Move a link into the namespace `target`, from the thread's own or, before that, from the one it enters."""
+    """Move a link into the namespace `target`, from the thread's namespace, or from `into`, which the thread enters."""
     if into is not None:
         enter(into, host=namespace_id(target))
     with Netlink(reply_limit_s=5) as netlink:
@@ -143,7 +143,7 @@ def move(target: int, name: str, new_name: str, into: int | None = None) -> floa
 
 
 def in_thread(work: Callable[[], float]) -> float:
-    """Do work that enters a namespace in a thread of its own."""
+    """Do work that enters a namespace in a new thread."""
     found: list[float] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
@@ -152,7 +152,7 @@ def in_thread(work: Callable[[], float]) -> float:
 
 
 def start_daemon() -> "subprocess.Popen[bytes]":
-    """Start the daemon; tell how long it took until it listened, and until it answered."""
+    """Start the daemon; print how long it took until it listened, and until it answered."""
     started = time.perf_counter()
     with LOG.open("wb") as log:
         daemon = subprocess.Popen([sys.executable, "-m", "cnm_bridge", "serve", "--log-format", "json"], stderr=log)
@@ -174,7 +174,7 @@ def start_daemon() -> "subprocess.Popen[bytes]":
 
 
 def cpu_ms(pid: int) -> tuple[float, float]:
-    """Give the user and system milliseconds that a process has used, its children not included (proc(5), stat)."""
+    """Return the user and system milliseconds that a process has used, without its children (proc(5), stat)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     tick_ms = 1000 / os.sysconf("SC_CLK_TCK")
     return int(fields[11]) * tick_ms, int(fields[12]) * tick_ms
@@ -194,7 +194,7 @@ def measure(title: str, plugin: JsonObject, rounds: int, daemon_pid: int) -> Non
     call("NetworkDriver.CreateNetwork", {"NetworkID": network, "Options": generic, "IPv4Data": [], "IPv6Data": []})
     bare(str(plugin["type"]), bare_file)  # the first ADD makes the bridge and the shared chains
     ours(network)
-    series = {key: Series() for key in ("bare ADD", "bare DEL", "moves", *CALLS, TEAR_DOWN)}
+    series = {key: Series() for key in ("bare ADD", "bare DEL", "moves", *CALLS, TEARDOWN)}
     before = cpu_ms(daemon_pid)
     for _ in range(rounds):
         add_ms, del_ms = bare(str(plugin["type"]), bare_file)
@@ -204,23 +204,23 @@ def measure(title: str, plugin: JsonObject, rounds: int, daemon_pid: int) -> Non
     user_ms, system_ms = ((now - then) / rounds for now, then in zip(cpu_ms(daemon_pid), before, strict=True))
     call("NetworkDriver.DeleteNetwork", {"NetworkID": network})
     calls = Series.sums(series[key] for key in CALLS)
-    total = Series.sums((calls, series[TEAR_DOWN]))
+    total = Series.sums((calls, series[TEARDOWN]))
     plugins = Series.sums((series["bare ADD"], series["bare DEL"]))
     beyond = total.minus(plugins)
     rows = {
         **{f"ours: {key}": series[key] for key in CALLS},
         "ours: the four calls, which Docker waits for": calls,
-        f"ours: {TEAR_DOWN}": series[TEAR_DOWN],
+        f"ours: {TEARDOWN}": series[TEARDOWN],
         "ours: all": total,
         "bare plugin: ADD": series["bare ADD"],
         "bare plugin: DEL": series["bare DEL"],
-        "beyond the plugins": beyond,
+        "in addition to the plugins": beyond,
         "  of it the kernel's two moves": series["moves"],
-        "  of it our own": beyond.minus(series["moves"]),
+        "  of it our own work": beyond.minus(series["moves"]),
     }
     print(render_table(f"{title} ({rounds} rounds)", rows))
     print(
-        f"processor time of the daemon for all of it: {user_ms:.1f} ms user, {system_ms:.1f} ms system\n",
+        f"CPU time of the daemon in all: {user_ms:.1f} ms user, {system_ms:.1f} ms system\n",
         flush=True,
     )
 
@@ -232,7 +232,7 @@ def main() -> None:
     rounds: int = parser.parse_args().rounds
     if not os.environ.get("CNI_BRIDGE_LAB"):
         sys.exit("benchmarks run in a lab: make bench")
-    measure_executions(4 * rounds)  # before there is a daemon, which would compete
+    measure_executions(4 * rounds)  # before the daemon runs, which would compete for the CPU
     CONFIGURATIONS.mkdir(parents=True, exist_ok=True)
     daemon = start_daemon()
     try:

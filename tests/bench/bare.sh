@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# One attachment without us: the plugin run bare, as a shell would. Prints the milliseconds of ADD and of DEL.
+# One attachment without us: the plugin alone, run by a shell. Prints the microseconds of ADD and of DEL.
 #   bare.sh PLUGIN CONFIGURATION CONTAINER-ID
 set -euo pipefail
 plugin=$1 configuration=$2 id=$3
 netns=/run/netns/$id
 export CNI_CONTAINERID=$id CNI_IFNAME=eth0 CNI_NETNS=$netns CNI_PATH=/usr/lib/cni
 ip netns add "$id"
-# What the daemon does for its staging namespaces too; without it ptp waits for duplicate address detection.
+# As the daemon does for its staging namespaces; otherwise ptp waits for duplicate address detection.
 ip netns exec "$id" sh -c 'echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; ip link set lo up'
 t0=$EPOCHREALTIME
 CNI_COMMAND=ADD "/usr/lib/cni/$plugin" <"$configuration" >/dev/null

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a user waits for: `docker run --rm busybox true`, whole, on our networks and on Docker's own, engine by engine.
+"""The time of a whole `docker run --rm busybox true`, on our networks and on Docker's own, for each engine.
 
-`python -m tests.bench.containers`; each engine has a lab of its own. Each round does the same on every network, one
-after the other, each time beginning with another one, so that all see the same machine. What a network costs is the
-difference to `none` in the same round. Of ours, the daemon's log tells what the plugins took and what its calls took;
-what remains is the engine's. Nothing is measured while something of the one before is being torn down; how long that
-goes on after a container's end is told by itself, and what it does to the next one is seen where several follow.
+`python -m tests.bench.containers`; each engine has a lab of its own. Each round runs a container on every network in
+turn, beginning with another network each time, so that all run on the same machine load. The cost of a network is the
+difference to `none` in the same round. For our networks, the daemon's log has the time of the plugins and of the calls;
+the rest is the engine's. A measurement starts only when the previous endpoint is torn down. The time of that teardown
+is a row of its own, and its effect on the next container shows in the tables with several containers.
 """
 
 import argparse
@@ -25,10 +25,10 @@ __all__ = ["main"]
 
 SEVERAL: Final = 8
 MANY: Final = 20
-"""In a row: so many that each but the first meets the tear down of the one before."""
+"""In a row: every container but the first runs during the teardown of the previous one."""
 RUN: Final = ("docker", "run", "--rm", "--network")
 COMMAND: Final = ("busybox", "true")
-# Each `wait` gives the status of its process: one that fails ends the script.
+# Each `wait` returns the status of its process: a failure ends the script.
 AT_ONCE: Final = """
 pids=
 for i in $(seq "$1"); do docker run --rm --network "$2" busybox true & pids="$pids $!"; done
@@ -39,12 +39,12 @@ NONE: Final = "none"
 USER_BRIDGE: Final = "user bridge"
 OURS: Final = {"ours: bridge, masquerade": "ours", "ours: bridge, masquerade, firewall": "ours-firewall"}
 NETWORKS: Final = {NONE: "none", "default bridge": "bridge", USER_BRIDGE: "user", **OURS}
-"""What is measured, and the Docker network that it is measured on."""
+"""The name of each measurement, and its Docker network."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What one container took on a network of ours, in milliseconds, by the daemon's log."""
+    """The milliseconds of one container on a network of ours, according to the daemon's log."""
 
     add: float
     delete: float
@@ -53,7 +53,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """The same of all rounds, and how long after a container's end it was until all was torn down."""
+    """The same for all rounds, and the time from a container's end to the end of its teardown."""
 
     adds: Series = field(default_factory=Series)
     deletes: Series = field(default_factory=Series)
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str]) -> None:
     """Measure on each engine."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.containers")
     parser.add_argument("--rounds", type=_rounds, default=20)
-    parser.add_argument("--engine", action="append", metavar="VERSION", help="may be repeated; default: all there are")
-    parser.add_argument("--plugins", metavar="VERSION", help="other CNI plugins than the machine's")
+    parser.add_argument("--engine", action="append", metavar="VERSION", help="may be repeated; default: all known ones")
+    parser.add_argument("--plugins", metavar="VERSION", help="CNI plugins other than the machine's")
     options = parser.parse_args(arguments)
     plugins = find_plugins(options.plugins) if options.plugins else None
     for engine in [find_engine(wanted) for wanted in options.engine or ()] or known_engines():
@@ -88,7 +88,7 @@ def _rounds(text: str) -> int:
 
 
 def _make_networks(lab: Lab) -> None:
-    """Make the networks, and run one container on each: the first one makes bridges and shared chains."""
+    """Make the networks, and run a container on each, which makes the bridge and the shared chains."""
     lab.start_daemon("--log-level", "debug", "--log-format", "json")
     lab.docker("network", "create", "user")
     for number, (name, chained) in enumerate({"ours": [], "ours-firewall": [{"type": "firewall"}]}.items()):
@@ -112,7 +112,7 @@ def _make_networks(lab: Lab) -> None:
 
 
 def _measure_one(lab: Lab, engine: Engine, rounds: int) -> None:
-    """Measure one container at a time, and where its time goes on our networks."""
+    """Measure one container at a time, and the parts of its time on our networks."""
     series = {name: Series() for name in NETWORKS}
     spending = {name: Spending() for name in OURS}
     for number in range(rounds):
@@ -169,7 +169,7 @@ def _over_none(series: Mapping[str, Series]) -> dict[str, Series]:
 def _print_ratios(over: Mapping[str, Series]) -> None:
     for name in OURS:
         builtin = over[USER_BRIDGE].median_ms
-        if builtin <= 0:  # of few rounds, on a busy machine
+        if builtin <= 0:  # with few rounds on a busy machine
             print(f"a user bridge took no longer than none: too few rounds to compare {name} with it", flush=True)
         else:
             ratio = over[name].median_ms / builtin
@@ -178,7 +178,7 @@ def _print_ratios(over: Mapping[str, Series]) -> None:
 
 
 def _rotated(number: int) -> list[str]:
-    """Give what is to be measured, beginning with another one in each round."""
+    """Return the measurements, beginning with another one in each round."""
     names = list(NETWORKS)
     start = number % len(names)
     return names[start:] + names[:start]
@@ -196,14 +196,14 @@ def _log_length(lab: Lab) -> int:
 
 
 def _wait_torn_down(lab: Lab, start: int, count: int) -> float:
-    """Wait until so many endpoints have been torn down since the daemon's log had this length; return how long."""
+    """Wait until `count` endpoints are torn down after position `start` of the log; return the milliseconds."""
     started = time.perf_counter()
     wait_until(lambda: _events(lab, start).count("endpoint.torn_down") == count, "the end of the endpoints", 30)
     return (time.perf_counter() - started) * 1000
 
 
 def _read_spent(lab: Lab, start: int) -> Spent:
-    """Read what the daemon has logged of the one container that ran since its log had this length."""
+    """Read the times of the only container that ran since the daemon's log had the length `start`."""
     took = {"ADD": 0.0, "DEL": 0.0, "calls": 0.0}
     for entry in _entries(lab, start):
         key = {"plugin.executed": entry.get("verb"), "rpc.answered": "calls"}.get(str(entry["event"]))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What one execution of a plugin costs beyond the plugin, and how many there are in a second.
+"""What one execution of a plugin costs in addition to the plugin, and how many executions there are per second.
 
-The plugin is `static`: it changes nothing, so that what is measured is the execution alone. *Bare* is the least that
-starts the same program with the same input and environment and has its output: `posix_spawn`, three pipes, `wait`.
+The plugin is `static`, which changes nothing, so that only the execution is measured. *Bare* is the minimum that starts
+the same program with the same input and environment and reads its output: `posix_spawn`, three pipes, `wait`.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ AT_ONCE: Final = (1, 4, 16)
 
 
 def bare() -> bytes:
-    """Execute the plugin's ADD; give what it printed."""
+    """Execute the plugin's ADD; return what it printed."""
     (its_stdin, stdin), (stdout, its_stdout), (stderr, its_stderr) = os.pipe(), os.pipe(), os.pipe()
     theirs = {0: its_stdin, 1: its_stdout, 2: its_stderr}
     program = str(PLUGINS / "static")
@@ -70,7 +70,7 @@ def bare() -> bytes:
 def measure_executions(rounds: int) -> None:
     """Measure and print both tables."""
     asyncio.run(_measure_one(rounds))
-    print(f"executions in a second ({rounds * 4} of them, {os.cpu_count()} CPUs)")
+    print(f"executions per second ({rounds * 4} executions, {os.cpu_count()} CPUs)")
     print(f"{'at once':>8}  {'bare':>8}  {'ours':>8}")
     for at_once in AT_ONCE:
         bare_per_s, ours_per_s = _bare_throughput(rounds * 4, at_once), asyncio.run(_throughput(rounds * 4, at_once))
@@ -79,7 +79,7 @@ def measure_executions(rounds: int) -> None:
 
 
 async def _measure_one(rounds: int) -> None:
-    """Execute one after the other, bare and ours by turns, so that both see the same machine."""
+    """Execute one at a time, bare and ours in turn, so that both run on the same machine load."""
     runtime = Runtime([PLUGINS], Limits())
     series = {key: Series() for key in ("bare plugin", "ours: ADD", "ours: DEL")}
     result = await runtime.add(NETWORK, ATTACHMENT)
@@ -96,9 +96,9 @@ async def _measure_one(rounds: int) -> None:
         started = time.perf_counter()
         await runtime.delete(NETWORK, ATTACHMENT, result)
         series["ours: DEL"].add((time.perf_counter() - started) * 1000)
-    rows = {**series, "beyond the bare plugin": series["ours: ADD"].minus(series["bare plugin"])}
+    rows = {**series, "in addition to the bare plugin": series["ours: ADD"].minus(series["bare plugin"])}
     print(render_table(f"one execution of static ({rounds} rounds)", rows, digits=2))
-    print(f"processor time of ours for one ADD: {cpu_s / rounds * 1000:.2f} ms\n", flush=True)
+    print(f"CPU time of ours for one ADD: {cpu_s / rounds * 1000:.2f} ms\n", flush=True)
 
 
 def _bare_throughput(count: int, at_once: int) -> float:

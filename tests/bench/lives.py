@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m tests.lab --no-dockerd -- python -m tests.bench.lives [N]`: the daemon's memory over N endpoint lives.
 
-A life is CreateEndpoint, Join, Leave and DeleteEndpoint by raw calls, and the tear down that follows; a few at once.
-The sandbox is never made, as before Engine 28; the list has something to be settled, so that each join is followed. A
-line is printed every twentieth of the lives: resident memory, of it the process's own, threads, descriptors.
+A life is CreateEndpoint, Join, Leave and DeleteEndpoint by raw calls, and the teardown that follows; a few run at once.
+The sandbox is never made, as before Engine 28; the list makes a route that needs a sync, so that each join is watched.
+After each twentieth of the lives a line is printed: resident memory, its anonymous part, threads, descriptors.
 """
 
 import asyncio
@@ -42,22 +42,22 @@ NETWORK: Final = "a" * 64
 
 
 class Daemon:
-    """A running daemon, asked as dockerd asks."""
+    """A running daemon, called as by dockerd."""
 
     def __init__(self, directory: Path, process: "subprocess.Popen[bytes]") -> None:
         self._socket = directory / "cni-bridge.sock"
         self._process = process
 
     async def call(self, method: str, body: JsonObject | None = None) -> JsonObject:
-        """Call it."""
+        """Call the daemon."""
         _, answer = await asyncio.to_thread(request, self._socket, "POST", f"/{method}", body, timeout_s=120)
         assert isinstance(answer, dict)
         if "Err" in answer:
             raise RuntimeError(str(answer["Err"]))
         return answer
 
-    async def ready(self) -> None:
-        """Wait until it answers."""
+    async def wait_ready(self) -> None:
+        """Wait until the daemon answers."""
         while True:
             try:
                 await self.call("Plugin.Activate")
@@ -67,7 +67,7 @@ class Daemon:
                 return
 
     async def live(self, number: int) -> None:
-        """Have an endpoint made and deleted."""
+        """Make and delete an endpoint."""
         both: dict[str, str] = {"NetworkID": NETWORK, "EndpointID": f"{number:011x}{0:053x}"}
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
         await self.call("NetworkDriver.CreateEndpoint", {**both, "Interface": interface, "Options": {}})
@@ -76,21 +76,23 @@ class Daemon:
         await self.call("NetworkDriver.Leave", both)
         await self.call("NetworkDriver.DeleteEndpoint", both)
 
-    async def torn_down(self) -> None:
+    async def wait_torn_down(self) -> None:
         """Wait until no endpoint is left."""
         while (await self.call("CniBridge.Status"))["endpoints"]:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.2)
 
     def memory(self) -> str:
-        """Give resident memory and the rest."""
+        """Return resident memory, its anonymous part, threads and descriptors, as columns."""
         text = Path(f"/proc/{self._process.pid}/status").read_text()
-        rss, own, threads = (int(re.findall(rf"{key}:\s+(\d+)", text)[0]) for key in ("VmRSS", "RssAnon", "Threads"))
+        rss, anonymous, threads = (
+            int(re.findall(rf"{key}:\s+(\d+)", text)[0]) for key in ("VmRSS", "RssAnon", "Threads")
+        )
         descriptors = len(list(Path(f"/proc/{self._process.pid}/fd").iterdir()))
-        return f"{rss / 1024:9.1f}  {own / 1024:9.1f}  {threads:7}  {descriptors:11}"
+        return f"{rss / 1024:9.1f}  {anonymous / 1024:9.1f}  {threads:7}  {descriptors:11}"
 
 
 async def main(count: int) -> None:
-    """Measure it."""
+    """Start a daemon and measure it over `count` lives."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         directory = Path(name)
         for part in ("bin", "conf"):
@@ -99,25 +101,25 @@ async def main(count: int) -> None:
         (directory / "bin" / "idle").chmod(0o755)
         document: JsonObject = {"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "idle"}]}
         (directory / "conf" / "lan.conflist").write_bytes(render_json(document))
-        places = {"socket": "cni-bridge.sock", "state-dir": "state", "run-dir": "run"}
-        places |= {"cni-conf-dir": "conf", "cni-bin-dir": "bin"}
-        options = [f"--{option}={directory / place}" for option, place in places.items()]
+        paths = {"socket": "cni-bridge.sock", "state-dir": "state", "run-dir": "run"}
+        paths |= {"cni-conf-dir": "conf", "cni-bin-dir": "bin"}
+        options = [f"--{option}={directory / name}" for option, name in paths.items()]
         options += ["--docker-host=unix:///nowhere", "--log-level=warning"]
         program = os.environ.get("BENCH_DAEMON", "cnm_bridge").split()
         with subprocess.Popen([sys.executable, "-m", *program, "serve", *options]) as process:  # noqa: ASYNC220
             try:
-                await go(Daemon(directory, process), count)
+                await measure(Daemon(directory, process), count)
             finally:
                 process.terminate()
 
 
-async def go(daemon: Daemon, count: int) -> None:
-    """Live, and print."""
-    await daemon.ready()
+async def measure(daemon: Daemon, count: int) -> None:
+    """Run the lives, and print a line after each twentieth of them."""
+    await daemon.wait_ready()
     generic = {"com.docker.network.generic": {"cni.network": "lan"}}
     body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [], "IPv6Data": []}
     await daemon.call("NetworkDriver.CreateNetwork", body)
-    print("   lives     RSS MB     own MB  threads  descriptors", flush=True)
+    print("   lives     RSS MB    anon MB  threads  descriptors", flush=True)
     print(f"{0:8}  {daemon.memory()}", flush=True)
     portion = max(1, count // LINES)
     for begin in range(0, count, portion):
@@ -130,7 +132,7 @@ async def go(daemon: Daemon, count: int) -> None:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(AT_ONCE):
                 tasks.create_task(live())
-        await daemon.torn_down()
+        await daemon.wait_torn_down()
         print(f"{min(count, begin + portion):8}  {daemon.memory()}", flush=True)
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python -m tests.lab --no-dockerd -- python -m tests.bench.ports`: what publishing many ports costs the others.
+"""`python -m tests.lab --no-dockerd -- python -m tests.bench.ports`: how publishing many ports delays other calls.
 
-The daemon runs in this process, and its calls come through the plugin socket. The plugin that publishes does nothing,
-so that what is timed is ours. `blocked` is the longest time for which the event loop did not get on; `computing` is the
-most processor time that it used at once, which other programs do not change; `another call` is the longest that a small
-call, made again and again meanwhile, had to wait.
+The daemon runs in this process and is called through the plugin socket. The plugin that publishes does nothing, so that
+only our own work is timed. `blocked` is the longest time for which the event loop was blocked; `computing` is the most
+CPU time that it used at once, on which other programs have no effect; `another call` is the longest time of a small
+call that is repeated meanwhile.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ async def call(path: Path, method: str, body: bytes) -> None:
 
 @dataclass
 class Watch:
-    """How late the event loop was, for how long it computed at once, and how long a small call took, in seconds."""
+    """The longest delay of the event loop, its longest computation, and the longest small call, in seconds."""
 
     path: Path
     late_s: float = 0.0
@@ -103,7 +103,7 @@ class Watch:
 
 
 def ports(count: int) -> JsonValue:
-    """Give as many ports as `-p 10000-…:10000-…` does."""
+    """Return `count` ports, as `-p 10000-…:10000-…` does."""
     return [
         {"Proto": 6, "IP": "", "Port": port, "HostIP": "", "HostPort": port, "HostPortEnd": port}
         for port in range(10000, 10000 + count)
@@ -111,7 +111,7 @@ def ports(count: int) -> JsonValue:
 
 
 async def measure(path: Path, run_dir: Path, count: int) -> None:
-    """Let a container with so many ports come and go, and print what each call takes."""
+    """Make and delete the endpoint of a container with `count` ports, and print the times of each call."""
     options: JsonObject = {
         "com.docker.network.portmap": ports(count),
         "com.docker.network.endpoint.exposedports": [{"Proto": 6, "Port": port} for port in range(count)],
@@ -135,14 +135,14 @@ async def measure(path: Path, run_dir: Path, count: int) -> None:
             before = time.monotonic()
             await call(path, name, encoded)
             if name == "DeleteEndpoint":
-                await asyncio.to_thread(wait_gone, run_dir / "netns" / ENDPOINT)  # which is the last but one effect
+                await asyncio.to_thread(wait_gone, run_dir / "netns" / ENDPOINT)  # the last effect but one
             duration_s = time.monotonic() - before
         numbers = (duration_s, watch.late_s, watch.computing_s, watch.call_s)
         print(f"{count:6}  {name:28}" + "".join(f"{1000 * number:14.0f}" for number in numbers), flush=True)
 
 
 def wait_gone(path: Path) -> None:
-    """Wait until a file is not there any more."""
+    """Wait until a file no longer exists."""
     while path.exists():
         time.sleep(0.005)
 

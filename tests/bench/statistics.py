@@ -22,28 +22,28 @@ class Series:
 
     @classmethod
     def sums(cls, parts: Iterable["Series"]) -> Self:
-        """Give the sample-wise sum: what one round took for all parts together."""
+        """Return the sample-wise sum: the time of all parts in each round."""
         return cls([sum(samples) for samples in zip(*(part.samples for part in parts), strict=True)])
 
     def minus(self, other: "Series") -> "Series":
-        """Give the sample-wise difference within each round."""
+        """Return the sample-wise difference within each round."""
         return Series([a - b for a, b in zip(self.samples, other.samples, strict=True)])
 
     @property
     def median_ms(self) -> float:
-        """Half of the samples are below."""
+        """The median."""
         return median(self.samples)
 
     @property
     def p95_ms(self) -> float:
-        """Nineteen of twenty samples are below; a single one is that, too."""
+        """The 95th percentile; of a single sample, that sample."""
         if len(self.samples) == 1:
             return self.samples[0]
         return quantiles(self.samples, n=20, method="inclusive")[-1]
 
 
 def render_table(title: str, rows: Mapping[str, Series], *, digits: int = 1) -> str:
-    """Give a table of medians and 95th percentiles, with so many digits behind the point."""
+    """Return a table of medians and 95th percentiles, with `digits` decimal places."""
     width = max(len(name) for name in rows)
     head = f"{'':{width}}  {'median':>8}  {'p95':>8}   (ms)"
     lines: Sequence[str] = [

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python -m tests.bench.watched_daemon REPORT …`: the daemon, and how long its event loop stands still.
+"""`python -m tests.bench.watched_daemon REPORT …`: the daemon, and how long its event loop is blocked.
 
-The options are those of `cni-bridge serve`. REPORT gets a line for each time that the event loop did not get on for
-more than ten milliseconds: when that ended (the monotonic clock), how long it took, and how long the loop's own thread
-worked meanwhile, all in seconds. What goes beyond that is the wait for other threads, and for other processes.
+The options are those of `cni-bridge serve`. REPORT gets a line for each time that the event loop was blocked for more
+than ten milliseconds: when that ended (by the monotonic clock), how long it took, and the CPU time of the loop's own
+thread meanwhile, all in seconds. The difference is the wait for other threads and other processes.
 
 Like the command itself it imports nothing else before the plugin socket is open.
 """
@@ -19,7 +19,7 @@ from typing import Final
 from cnm_bridge.cli.main import main
 
 _BEAT_S: Final = 0.002
-_WORTH_TELLING_S: Final = 0.01
+_REPORTED_S: Final = 0.01
 
 
 async def _beat(report: Path) -> None:
@@ -28,12 +28,12 @@ async def _beat(report: Path) -> None:
             wall, cpu = time.monotonic(), time.thread_time()
             await asyncio.sleep(_BEAT_S)
             blocked = time.monotonic() - wall - _BEAT_S
-            if blocked > _WORTH_TELLING_S:
+            if blocked > _REPORTED_S:
                 file.write(f"{time.monotonic()} {blocked} {time.thread_time() - cpu}\n")
 
 
 def watch(report: Path) -> None:
-    """Have the event loop watched that this process is going to run."""
+    """Watch the event loop that this process will run."""
     run = asyncio.run
 
     async def watched(work: Coroutine[object, object, None]) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The boundaries between two effects of a daemon: counted, written down, and one of them deadly.
+"""The boundaries between two effects of a daemon: they are counted and recorded, and one of them kills the daemon.
 
-An effect is whatever outlives the process: a write to the store, a netlink request that changes something, a mount or a
-file below the run directory, the start and the end of a plugin, an answer. Nothing of this is in the daemon's own code:
-`install` wraps the lowest functions that all of it goes through.
+An effect is everything that outlives the process: a write to the store, a netlink request that changes something, a
+mount or a file below the run directory, the start and the end of a plugin, an answer. The daemon's own code knows
+nothing of boundaries: `install` wraps the lowest functions through which all effects pass.
 """
 
 import ctypes
@@ -31,24 +31,24 @@ from state.stored_value import line_of
 __all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
 
 ARMED: Final = "armed"
-"""The file that begins a count: a word that no earlier count had, and the number of the deadly boundary or 0."""
+"""The file that starts a count: a word that no earlier count had, and the number of the deadly boundary or 0."""
 DEAD: Final = "dead"
-"""Says that SIGKILL has ended the daemon's life; removing it begins the next."""
+"""The file that exists after SIGKILL has ended a run of the daemon; removing it starts the next run."""
 TRACE: Final = "trace"
-"""The names of the boundaries reached since the last count began, one a line."""
+"""The names of the boundaries reached since the last count started, one per line."""
 WRITES: Final = "writes"
-"""Every write to the store, in all lives: key, and the phase of the record or `gone`."""
+"""Every write to the store, in all runs: the key, and the phase of the record or `gone`."""
 
 _RUN_DIR: Final = "/run/cni-bridge/"
 _RUNNING: Final = "/run/cni-bridge/plugins"
-"""What is done there is next to a plugin's start and end, which are boundaries themselves."""
+"""Effects below it come right before or after the start and the end of a plugin, which are boundaries themselves."""
 _HARMLESS_VERBS: Final = frozenset({"VERSION", "STATUS"})
 _KINDS: Final = {kind: name for name, kind in vars(rtnl).items() if name.startswith("RTM_") and type(kind) is int}
-_GET: Final = 2  # of each four message types of rtnetlink, NEW, DEL, GET, SET, the third asks and changes nothing
+_GET: Final = 2  # rtnetlink's message types come in fours, NEW, DEL, GET, SET; GET changes nothing
 
 
 class Boundaries:
-    """Counts boundaries while it is armed, and ends this process at one of them.
+    """Counts boundaries while it is armed, and kills this process at one of them.
 
     Args:
         directory: Where the files above are.
@@ -61,7 +61,7 @@ class Boundaries:
         self._count = 0
 
     def reach(self, name: str) -> None:
-        """Come to a boundary; returns unless it is the deadly one."""
+        """Count a boundary; returns unless it is the deadly one."""
         with self._lock:
             order = self._read_order()
             if order != self._order:
@@ -74,7 +74,7 @@ class Boundaries:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def wrote(self, changes: Mapping[str, bytes | None]) -> None:
-        """Write down what has been written to the store."""
+        """Record what has been written to the store."""
         with self._lock:
             for key, value in changes.items():
                 _append(self._directory / WRITES, f"{key} {_phase(value)}")
@@ -87,7 +87,7 @@ class Boundaries:
 
 
 def install(boundaries: Boundaries) -> None:
-    """Put a boundary before each effect of this process, and one behind those that others may notice."""
+    """Put a boundary before each effect of this process, and one after those that others may notice."""
     _wrap_store(boundaries)
     _wrap_netlink(boundaries)
     _wrap_files(boundaries)
@@ -161,7 +161,7 @@ def _wrap_plugins(boundaries: Boundaries) -> None:
         path: Path,
         environment: Mapping[str, str],
         stdin: bytes,
-        **limits: Any,  # noqa: ANN401 - handed on
+        **limits: Any,  # noqa: ANN401 - passed on
     ) -> Ended:
         matters = environment.get("CNI_COMMAND") not in _HARMLESS_VERBS
         if matters:
@@ -197,7 +197,7 @@ def _reach_file(boundaries: Boundaries, what: str, path: Path) -> None:
 def _phase(value: bytes | None) -> str:
     if value is None:
         return "gone"
-    record = parse_json(line_of(value, 1)) if b"\n" in value else None  # else it is no record
+    record = parse_json(line_of(value, 1)) if b"\n" in value else None  # otherwise it is not a record
     return str(as_object(record, "a record").get("phase", "stored")) if isinstance(record, dict) else "stored"
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Labs for the crash tests: each test has one of its own, for it kills what it wants."""
+"""Labs for the crash tests: each test has one of its own, in which it may kill everything."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ __all__ = ["lab"]
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    """A lab without dockerd that nobody else uses."""
+    """A lab without dockerd, for one test only."""
     if os.geteuid() != 0:
         pytest.skip("a lab needs root")
     with Lab(dockerd=False) as lab:

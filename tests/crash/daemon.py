@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python -m tests.crash.daemon DIRECTORY serve …`: the daemon, with deadly boundaries between its effects, and again.
+"""`python -m tests.crash.daemon DIRECTORY serve …`: runs of the daemon with deadly boundaries between its effects.
 
-The imports take longer than all the rest of a life, and a matrix has thousands of lives. So each is a fork of this
-process, which has imported everything and done nothing. A life that SIGKILL has ended leaves the file `dead`, and the
-next one begins when that is removed; with any other life this process ends as well, and SIGTERM is for the life.
+The imports take longer than the rest of a run, and a matrix has thousands of runs. So each run is a fork of this
+process, which has imported everything and done nothing. A run that SIGKILL has ended leaves the file `dead`, and the
+next one starts when that file is removed; when a run ends otherwise, this process ends too. SIGTERM is passed on.
 """
 
 import os
@@ -22,24 +22,24 @@ _POLL_S: Final = 0.005
 _FORWARDED: Final = frozenset({signal.SIGTERM})
 
 
-def _live(directory: Path) -> None:
+def _run_daemon(directory: Path) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
     install(Boundaries(directory))
     main(prog_name="cni-bridge")
 
 
-def _outlive(life: int) -> int:
-    """Wait for the end of a life and give its exit status, negative for a signal, as subprocess does."""
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(life, signal.SIGTERM))
+def _wait(pid: int) -> int:
+    """Wait for the end of a run and return its exit status, negative for a signal, as subprocess does."""
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
-    _, status = os.waitpid(life, 0)
+    _, status = os.waitpid(pid, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     return os.waitstatus_to_exitcode(status)
 
 
 def _fork() -> int:
-    """Fork; SIGTERM waits until both know what to do with it."""
+    """Fork; SIGTERM is blocked until both processes have set their handlers."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     return os.fork()
 
@@ -47,10 +47,10 @@ def _fork() -> int:
 if __name__ == "__main__":
     directory = Path(sys.argv.pop(1))
     dead = directory / DEAD
-    while life := _fork():
-        if (code := _outlive(life)) != -signal.SIGKILL:
+    while pid := _fork():
+        if (code := _wait(pid)) != -signal.SIGKILL:
             sys.exit(code)
         dead.touch()
         while dead.exists():
             time.sleep(_POLL_S)
-    _live(directory)
+    _run_daemon(directory)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A Docker host without Docker: the daemon, a client that plays libnetwork, and an order to die at a boundary."""
+"""A Docker host without Docker: the daemon, a client that acts as libnetwork, and orders to die at a boundary."""
 
 import http.client
 import itertools
@@ -19,25 +19,25 @@ from tests.lab.unix_http import is_answering, request
 __all__ = ["Answer", "Endpoint", "Host"]
 
 Answer = JsonObject | None
-"""What the daemon answered, None where it died instead."""
+"""The daemon's answer, None if it died instead."""
 
 NETWORK: Final = "c0" * 32
 LIST: Final = "crash"
 SANDBOX: Final = "box"
-NEIGHBOURS: Final = "neighbour"
+NEIGHBOUR_SANDBOX: Final = "neighbour"
 
 _DIRECTORY: Final = "/run/crash"
 _TRIES: Final = 100
 _START_LIMIT_S: Final = 60.0
-"""Recovery alone may take ten seconds before the first answer, and the machine may be busy."""
+"""Recovery may take ten seconds before the first answer, and the machine may be busy."""
 
 
 class Endpoint:
-    """An endpoint and the way that libnetwork takes with it.
+    """An endpoint, with the calls and the moves that libnetwork makes.
 
     Args:
-        host: Where it is.
-        number: No other endpoint has it.
+        host: Its host.
+        number: A number that no other endpoint has.
         sandbox: The name of its network namespace, below `/run/netns`.
     """
 
@@ -50,7 +50,7 @@ class Endpoint:
 
     @property
     def link(self) -> str:
-        """What its link is called in the host namespace."""
+        """The name of its link in the host namespace."""
         return f"cnib{self.id[:11]}"
 
     def create(self) -> Answer:
@@ -67,7 +67,7 @@ class Endpoint:
         return answer
 
     def is_placed(self) -> Answer:
-        """Send EndpointOperInfo, as libnetwork does when the link is in the sandbox."""
+        """Send EndpointOperInfo, as libnetwork does after it has placed the link in the sandbox."""
         return self._call("EndpointOperInfo")
 
     def leave(self) -> Answer:
@@ -79,7 +79,7 @@ class Endpoint:
         return self._call("DeleteEndpoint")
 
     def move_in(self) -> None:
-        """Put the link into the sandbox with what CreateEndpoint and Join have answered."""
+        """Move the link to the sandbox and configure it with the answers of CreateEndpoint and Join."""
         box = f"ip -n {self._sandbox}"
         commands = [f"ip link set {self.link} netns {self._sandbox} name eth0"]
         for key in ("Address", "AddressIPv6"):
@@ -97,13 +97,13 @@ class Endpoint:
         self._host.lab.run("sh", "-ec", "\n".join(commands))
 
     def move_out(self) -> None:
-        """Put the link back into the host namespace, if it is in the sandbox."""
+        """Move the link back to the host namespace, if it is in the sandbox."""
         box = f"ip -n {self._sandbox}"
         moves = [f"{box} link set eth0 down", f"{box} link set eth0 netns 1 name {self.link}"]
         self._host.lab.run("sh", "-ec", "\n".join([f"{box} link show eth0 >/dev/null 2>&1 || exit 0", *moves]))
 
     def has_network(self) -> bool:
-        """Tell whether all gateways answer a ping out of the sandbox."""
+        """Return whether all gateways answer a ping from the sandbox."""
         gateways = [gateway for key in ("Gateway", "GatewayIPv6") if (gateway := find_str(self._joined, key))]
         assert gateways, f"Join has answered no gateway: {self._joined}"
         enter = ("nsenter", f"--net=/run/netns/{self._sandbox}")
@@ -119,7 +119,7 @@ class Endpoint:
 
 
 class Host:
-    """A lab with the daemon, one network, two sandboxes, and a neighbour that must never notice anything.
+    """A lab with the daemon, one network, two sandboxes, and a neighbour whose network must never be interrupted.
 
     Args:
         lab: A lab without dockerd.
@@ -132,20 +132,20 @@ class Host:
         self._orders = itertools.count(1)
         self._command = (sys.executable, "-m", "tests.crash.daemon", _DIRECTORY, "serve")
         lab.run("mkdir", "-p", _DIRECTORY)
-        for sandbox in (SANDBOX, NEIGHBOURS):
+        for sandbox in (SANDBOX, NEIGHBOUR_SANDBOX):
             lab.run("ip", "netns", "add", sandbox)
             lab.run("ip", "-n", sandbox, "link", "set", "lo", "up")
-            # a container that starts or runs has a process there
+            # the sandbox of a container that starts or runs has a process
             lab.run("sh", "-c", f"nsenter --net=/run/netns/{sandbox} busybox sleep 86400 >/dev/null 2>&1 </dev/null &")
         lab.write(f"/etc/cni/net.d/{LIST}.conflist", {"cniVersion": "1.0.0", "name": LIST, "plugins": list(plugins)})
         self.start()
         options = {"com.docker.network.generic": {"cni.network": LIST}}
         assert self.call("CreateNetwork", {"NetworkID": NETWORK, "Options": options}) == {}
-        self.neighbour = self.endpoint(NEIGHBOURS)
+        self.neighbour = self.endpoint(NEIGHBOUR_SANDBOX)
         assert get_object(self.neighbour.create() or {}, "Interface")
         self.neighbour.join()
         self.neighbour.move_in()
-        assert self.neighbour.is_placed() == {"Value": {}}  # settled now: no later life of the daemon has it to do
+        assert self.neighbour.is_placed() == {"Value": {}}  # after the sync, which no later run has to do then
         assert self.neighbour.has_network()
 
     def __enter__(self) -> Self:
@@ -155,11 +155,11 @@ class Host:
         self.disarm()
 
     def endpoint(self, sandbox: str = SANDBOX) -> Endpoint:
-        """Give an endpoint that does not exist yet."""
+        """Return an endpoint that does not exist yet."""
         return Endpoint(self, next(self._numbers), sandbox)
 
     def call(self, method: str, body: JsonObject | None = None) -> Answer:
-        """Call the daemon as dockerd does; None where it dies meanwhile."""
+        """Call the daemon as dockerd does; return None if it dies meanwhile."""
         try:
             _, answer = request(self.lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body, timeout_s=60)
         except (OSError, http.client.HTTPException):
@@ -169,45 +169,45 @@ class Host:
     # Death
 
     def arm(self, boundary: int) -> None:
-        """Begin a count; the daemon is to die at this boundary of it, at none if it is 0."""
+        """Start a count; the daemon dies at this boundary of it, at none if it is 0."""
         self.lab.path(f"{_DIRECTORY}/{TRACE}").unlink(missing_ok=True)
         part = self.lab.path(f"{_DIRECTORY}/part")
         part.write_text(f"order{next(self._orders)} {boundary}", encoding="ascii")
         part.rename(self.lab.path(f"{_DIRECTORY}/{ARMED}"))
 
     def disarm(self) -> tuple[str, ...]:
-        """End the count and give the names of the boundaries that were reached."""
+        """End the count and return the names of the boundaries that were reached."""
         self.lab.path(f"{_DIRECTORY}/{ARMED}").unlink(missing_ok=True)
         return self._lines(TRACE)
 
     def start(self) -> None:
-        """Begin the daemon's next life, the first as well, and wait until it answers."""
-        assert not self.start_to_die(), "the daemon died, and was not to"
+        """Start the daemon's first or next run, and wait until it answers."""
+        assert not self.start_to_die(), "the daemon died without an order to"
 
     def start_to_die(self) -> bool:
-        """Begin the daemon's next life and tell whether it died of its order before it answered."""
+        """Start the daemon's next run and return whether it died at its boundary before it answered."""
         if self.lab.daemon is None:
             self.lab.start_daemon(command=self._command, timeout_s=_START_LIMIT_S)
             return False
-        assert self.is_dead(), "the daemon lives, or was stopped for good"
+        assert self.is_dead(), "the daemon still runs, or was stopped for good"
         self.lab.path(f"{_DIRECTORY}/{DEAD}").unlink()
         answers = partial(is_answering, self.lab.path(PLUGIN_SOCKET), "POST", "/Plugin.Activate")
         self.lab.daemon.wait_ready(lambda: answers() or self.is_dead(), _START_LIMIT_S)
         return self.is_dead()
 
     def is_dead(self) -> bool:
-        """Tell whether SIGKILL has ended the daemon's life."""
+        """Return whether SIGKILL has ended the daemon's run."""
         return self.lab.path(f"{_DIRECTORY}/{DEAD}").exists()
 
     def wait_dead(self) -> None:
-        """Wait for the end of the daemon's life, which must be the ordered one."""
+        """Wait until the daemon has died at its boundary."""
         assert self.lab.daemon is not None
         self.lab.daemon.wait_ready(self.is_dead, 10)
 
-    # What is known of the store
+    # What the store has
 
     def phase(self, endpoint: Endpoint) -> str | None:
-        """Give the phase of an endpoint's record as it was last written, None where there is none."""
+        """Return the phase of an endpoint's record as it was last written, None without a record."""
         last = None
         for line in self._lines(WRITES):
             key, _, phase = line.partition(" ")
@@ -216,11 +216,11 @@ class Host:
         return None if last == "gone" else last
 
     def wait_gone(self, endpoint: Endpoint) -> None:
-        """Wait until an endpoint that was deleted has no record any more."""
+        """Wait until a deleted endpoint has no record."""
         wait_until(lambda: self.phase(endpoint) is None, f"the end of endpoint {endpoint.id}")
 
     def endpoint_ids(self) -> tuple[str, ...]:
-        """Stop the daemon and read what really is in the store."""
+        """Stop the daemon and read the IDs in the store."""
         self.lab.stop_daemon()
         store = Store.open(self.lab.path(str(Settings().state_dir)))
         try:

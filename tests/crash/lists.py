@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The network configuration lists of the crash tests: what leaves most behind when it is not undone."""
+"""The network configuration lists of the crash tests: those that leave most artifacts if they are not undone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -27,7 +27,7 @@ LISTS: Final[Mapping[str, Sequence[JsonObject]]] = {
     "bridge": (_BRIDGE, {"type": "firewall"}, _RATES),
     "ptp": ({"type": "ptp", "ipMasq": True, "ipam": _IPAM}, {"type": "firewall"}),
 }
-"""Dual stack, with reservations, masquerading, firewall rules, and (`bridge`) an ifb device for each container."""
+"""Dual stack, with reservations, masquerading, firewall rules, and (`bridge`) an ifb link for each container."""
 
 SINGLE_STACK: Final[Sequence[JsonObject]] = (
     {**_BRIDGE, "ipam": {**_IPAM, "ranges": [[{"subnet": "10.81.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},

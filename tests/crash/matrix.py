@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""One cell of the crash matrix: a call that the daemon dies in, its next life, and what must be true then."""
+"""One cell of the crash matrix: a call during which the daemon dies, its next run, and what must be true then."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,7 @@ _KEPT = frozenset({"ready", "joined"})
 
 
 class Call(StrEnum):
-    """What Docker asks when the daemon dies."""
+    """The call during which the daemon dies."""
 
     CREATE = "create"
     JOIN = "join"
@@ -26,17 +26,17 @@ class Call(StrEnum):
 
 
 _DELETES: Final = frozenset({Call.DELETE, Call.DELETE_JOINED})
-"""These are answered before their work has begun, so the daemon may die after the answer."""
+"""These are answered before the teardown starts, so the daemon may die after the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """What was seen.
+    """What happened in a cell.
 
     Attributes:
-        reached: The boundaries of the call up to the daemon's death, or all of them where it did not die.
-        recovery: The boundaries of the next life until it answered, all that were reached.
-        died_again: Whether the next life died of its order as well.
+        reached: The boundaries of the call up to the daemon's death, or all of them if it did not die.
+        recovery: The boundaries that the next run reached until it answered.
+        died_again: Whether the next run died at its boundary too.
     """
 
     reached: tuple[str, ...]
@@ -45,17 +45,17 @@ class Cell:
 
     @property
     def cut_off(self) -> bool:
-        """Whether a plugin was at work at the first death: how far it came differs, and so does the recovery."""
+        """Whether a plugin ran at the first death: how far it came varies, and so does the recovery."""
         return self.reached[-1].startswith("while ")
 
 
 def try_cell(host: Host, call: Call, boundary: int, again: int = 0) -> Cell:
-    """Kill the daemon at a boundary of `call`, its next life at boundary `again` of its start, and look at the third.
+    """Kill the daemon at a boundary of `call` and its next run at boundary `again` of its start; then check everything.
 
-    At no boundary where the number is 0.
+    The number 0 stands for no boundary.
 
     Raises:
-        AssertionError: Something is left, or lost.
+        AssertionError: Something is left behind, or lost.
     """
     before = host.lab.state()
     endpoint = host.endpoint()
@@ -69,7 +69,7 @@ def try_cell(host: Host, call: Call, boundary: int, again: int = 0) -> Cell:
             host.wait_gone(endpoint)
         reached = host.disarm()
         _finish(host, endpoint, call)
-        _assert_clean(host, before, f"{call} that was not interrupted")
+        _assert_clean(host, before, f"{call} without interruption")
         return Cell(reached=reached, recovery=(), died_again=False)
     assert answer is None or (call in _DELETES and answer == {}), f"{call} has no boundary {boundary}"
     host.wait_dead()
@@ -82,13 +82,13 @@ def try_cell(host: Host, call: Call, boundary: int, again: int = 0) -> Cell:
         where += f"; in recovery at boundary {again}, {recovery[-1]}"
         host.start()
     assert host.neighbour.has_network(), f"{where}: the neighbour has lost its network"
-    _look_after(host, endpoint, call, is_deleted=call in _DELETES and answer is not None, where=where)
+    _check_and_delete(host, endpoint, call, is_deleted=call in _DELETES and answer is not None, where=where)
     _assert_clean(host, before, where)
     return Cell(reached=reached, recovery=recovery, died_again=died_again)
 
 
 def _prepare(endpoint: Endpoint, call: Call) -> None:
-    """Bring the endpoint to where `call` comes next."""
+    """Bring the endpoint to the state in which `call` follows."""
     if call is Call.CREATE:
         return
     assert get_object(endpoint.create() or {}, "Interface")
@@ -115,7 +115,7 @@ def _send(endpoint: Endpoint, call: Call) -> Answer:
 
 
 def _finish(host: Host, endpoint: Endpoint, call: Call) -> None:
-    """Do what Docker does after a call that was answered, to the endpoint's end."""
+    """Make the calls that Docker makes after a call that was answered, until the endpoint is deleted."""
     if call is Call.LEAVE:
         endpoint.move_out()
     if call not in _DELETES:
@@ -123,10 +123,10 @@ def _finish(host: Host, endpoint: Endpoint, call: Call) -> None:
         host.wait_gone(endpoint)
 
 
-def _look_after(host: Host, endpoint: Endpoint, call: Call, *, is_deleted: bool, where: str) -> None:
-    """See that the endpoint is either gone or whole, as its record says, and end what is whole.
+def _check_and_delete(host: Host, endpoint: Endpoint, call: Call, *, is_deleted: bool, where: str) -> None:
+    """Assert that the endpoint is either gone or complete, as its record says, and delete it if it is complete.
 
-    It is gone if Docker was told so.
+    It must be gone if its DeleteEndpoint was answered.
     """
     phase = host.phase(endpoint)
     assert phase is None or (phase in _KEPT and not is_deleted), f"{where}: the record is {phase} after recovery"
@@ -139,10 +139,10 @@ def _look_after(host: Host, endpoint: Endpoint, call: Call, *, is_deleted: bool,
         assert endpoint.leave() == {}, where
         endpoint.move_out()
     else:
-        assert get_object(endpoint.create() or {}, "Interface"), f"{where}: the endpoint is not what it was"
+        assert get_object(endpoint.create() or {}, "Interface"), f"{where}: the endpoint cannot be created again"
         assert get_object(endpoint.join() or {}, "InterfaceName"), where
         endpoint.move_in()
-        assert endpoint.has_network(), f"{where}: the endpoint leads nowhere"
+        assert endpoint.has_network(), f"{where}: the endpoint does not reach its gateways"
         assert endpoint.leave() == {}, where
         endpoint.move_out()
     assert endpoint.delete() == {}, where

@@ -2,8 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """SIGKILL of the daemon at every boundary between two effects of a call, and at those of the recovery after it.
 
-Afterwards nothing is left that should not be, an endpoint is either gone or whole, and the neighbour has its network.
-With CNI_BRIDGE_CRASH=full (`make crashfull`) every pair of them is tried, else a choice, which CNI_BRIDGE_SEED repeats.
+Afterwards nothing is left behind, each endpoint is either gone or complete, and the neighbour has its network. With
+CNI_BRIDGE_CRASH=full (`make crashfull`) every pair of boundaries is tried, otherwise a random choice, which
+CNI_BRIDGE_SEED repeats.
 """
 
 import os
@@ -23,18 +24,18 @@ pytestmark = pytest.mark.timeout(3600)
 
 SEED: Final = int(os.environ.get("CNI_BRIDGE_SEED") or random.SystemRandom().randrange(10**6))
 PAIRS: Final = 20
-"""How many pairs of boundaries are tried of each call and list."""
+"""How many pairs of boundaries are tried for each call and list."""
 
 
 @pytest.mark.parametrize("call", Call)
 @pytest.mark.parametrize("kind", LISTS)
-def test_every_boundary(lab: Lab, kind: str, call: Call) -> None:
-    """See the module's docstring."""
-    chance = random.Random(SEED)  # noqa: S311 - to be repeated, not to be secret
+def test_death_at_every_boundary(lab: Lab, kind: str, call: Call) -> None:
+    """A death at any boundary of a call, and another one during the recovery, leave nothing behind and lose nothing."""
+    chance = random.Random(SEED)  # noqa: S311 - it must be repeatable, not secret
     print(f"to repeat this choice: CNI_BRIDGE_SEED={SEED}")  # noqa: T201 - pytest shows it with a failure
     with Host(lab, LISTS[kind]) as host:
         every = range(1, 1 + len(try_cell(host, call, 0).reached))
-        assert len(every) > 1, "hardly a boundary: is anything counted?"
+        assert len(every) > 1, "at most one boundary: is anything counted?"
         lengths = {boundary: len(try_cell(host, call, boundary).recovery) for boundary in every}
         pairs = [(boundary, again) for boundary, length in lengths.items() for again in range(1, 1 + length)]
         chosen = pairs if FULL or not pairs else [_choose(chance, lengths) for _ in range(PAIRS)]
@@ -43,12 +44,12 @@ def test_every_boundary(lab: Lab, kind: str, call: Call) -> None:
             cell = try_cell(host, call, boundary, again)
             died += cell.died_again
             assert cell.died_again or cell.cut_off, f"no boundary {again} in recovery from {boundary}"
-        assert died >= len(chosen) / 2, f"of {len(chosen)} pairs it died only at {died}"
-        assert host.endpoint_ids() == (host.neighbour.id,), "records are left"
+        assert died >= len(chosen) / 2, f"it died at only {died} of {len(chosen)} pairs"
+        assert host.endpoint_ids() == (host.neighbour.id,), "records are left behind"
         print(f"{kind}, {call}: {len(every)} boundaries, died at {died} pairs, of {len(pairs)}")  # noqa: T201
 
 
 def _choose(chance: random.Random, lengths: Mapping[int, int]) -> tuple[int, int]:
-    """Choose a pair, the same for the same seed though a recovery be longer the next time."""
+    """Choose a pair, the same for the same seed even if the recovery has more boundaries the next time."""
     boundary = chance.choice([boundary for boundary, length in lengths.items() if length])
     return boundary, 1 + int(chance.random() * lengths[boundary])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""SIGKILL of a plugin in the middle of ADD and of DEL: it is told, and in the end nothing is left.
+"""SIGKILL of a plugin during ADD and DEL: the error names it, and in the end nothing is left behind.
 
-The real plugins are killed after ever longer times, from before their first effect to after their last one; in smaller
+The real plugins are killed after increasing times, from before their first effect to after their last one; in smaller
 steps with CNI_BRIDGE_CRASH=full.
 """
 
@@ -19,7 +19,7 @@ from tests.lab import Lab, LabState, wait_until
 
 _PLUGINS: Final = "/usr/lib/cni"
 _MORTAL: Final = """#!/bin/sh
-# The real plugin, killed after a time where /run/crash/VERB says so.
+# The real plugin, killed after the time in /run/crash/VERB, if that file exists.
 read -r seconds <"/run/crash/$CNI_COMMAND" 2>/dev/null || exec {real}
 exec timeout --signal=KILL "$seconds" {real}
 """
@@ -46,26 +46,26 @@ _STEPS_MS: Final = range(1, 60, 3 if FULL else 15)
 
 @pytest.mark.parametrize(("kind", "victim"), _VICTIMS)
 @pytest.mark.parametrize("verb", ["ADD", "DEL"])
-def test_killed_in_the_middle(lab: Lab, kind: str, victim: str, verb: str) -> None:
-    """See the module's docstring."""
+def test_a_plugin_killed_at_any_time(lab: Lab, kind: str, victim: str, verb: str) -> None:
+    """Whenever a plugin is killed, the error names it, and everything is undone."""
     lab.write(f"/opt/cni/bin/{victim}", _MORTAL.format(real=f"{_PLUGINS}/{victim}"), mode=0o755)
     died = 0
     with Host(lab, LISTS[kind]) as host:
-        for seconds in _ever_longer():
+        for seconds in _increasing_times():
             before = lab.state()
             died += _try(host, verb, victim, seconds)
-            _assert_clean(lab, before, f"{victim} killed {seconds} s after the beginning of {verb}")
+            _assert_clean(lab, before, f"{victim} killed {seconds} s after the start of {verb}")
         assert host.neighbour.has_network()
         assert host.endpoint_ids() == (host.neighbour.id,)
-    assert died, "it was never killed in time"
+    assert died, "it was never killed before it ended"
 
 
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("death", [_DIES_ONCE, _DIES_BETWEEN], ids=["its link deleted", "between two addresses"])
-def test_killed_once_in_del(lab: Lab, kind: str, death: str) -> None:
-    """It does not fail for ever at what it has undone already: the second time it finds all that it looks for.
+def test_a_plugin_killed_during_del_completes_it_in_the_same_attempt(lab: Lab, kind: str, death: str) -> None:
+    """The repeated DEL finds the link and the rules that the killed one had removed already.
 
-    The one has deleted the link and not undone its masquerading, the other has undone that of one family.
+    One plugin has deleted the link but not its masquerading, the other one the masquerading of one family.
     """
     plugin = str(LISTS[kind][0]["type"])
     lab.write(f"/opt/cni/bin/{plugin}", death.format(real=f"{_PLUGINS}/{plugin}"), mode=0o755)
@@ -76,15 +76,15 @@ def test_killed_once_in_del(lab: Lab, kind: str, death: str) -> None:
         lab.write("/run/crash/once", "")
         assert endpoint.delete() == {}
         host.wait_gone(endpoint)
-        assert _FAILED not in {entry["event"] for entry in _entries(host, endpoint)}, "it took another attempt"
+        assert _FAILED not in {entry["event"] for entry in _entries(host, endpoint)}, "it took a second attempt"
         assert not lab.path("/run/crash/once").exists()
         _assert_clean(lab, before, f"{plugin} killed once in DEL")
 
 
 @pytest.mark.parametrize("kind", [*LISTS, "one address"])
 @pytest.mark.parametrize("death", [_DIES_ONCE, _DIES_BETWEEN], ids=["its link deleted", "between two addresses"])
-def test_killed_once_in_del_of_what_has_no_result(lab: Lab, kind: str, death: str) -> None:
-    """The daemon died before it stored one. What the addresses were, only the link tells, and DEL deletes it first."""
+def test_a_plugin_killed_during_del_without_a_stored_result(lab: Lab, kind: str, death: str) -> None:
+    """Only the link has the addresses, and DEL deletes it first: the repeated DEL still removes every rule."""
     plugins = LISTS.get(kind, SINGLE_STACK)
     plugin = str(plugins[0]["type"])
     lab.write(f"/opt/cni/bin/{plugin}", death.format(real=f"{_PLUGINS}/{plugin}"), mode=0o755)
@@ -107,7 +107,7 @@ def test_killed_once_in_del_of_what_has_no_result(lab: Lab, kind: str, death: st
 
 
 def _try(host: Host, verb: str, victim: str, seconds: str) -> bool:
-    """Create and delete an endpoint whose plugin is to die; tell whether it did."""
+    """Create and delete an endpoint whose plugin is to be killed; return whether it was."""
     order = f"/run/crash/{verb}"
     endpoint = host.endpoint()
     if verb == "ADD":
@@ -116,7 +116,7 @@ def _try(host: Host, verb: str, victim: str, seconds: str) -> bool:
     host.lab.remove(order)
     if "Err" in created:
         assert verb == "ADD"
-        _assert_said(get_str(created, "Err"), victim)
+        _assert_names_killed(get_str(created, "Err"), victim)
         return True
     assert get_object(created, "Interface")
     if verb == "DEL":
@@ -126,24 +126,24 @@ def _try(host: Host, verb: str, victim: str, seconds: str) -> bool:
     host.lab.remove(order)
     errors = [get_str(entry, "error") for entry in _entries(host, endpoint) if entry["event"] == _FAILED]
     for error in errors:
-        _assert_said(error, victim)
+        _assert_names_killed(error, victim)
     return bool(errors)
 
 
 def _entries(host: Host, endpoint: Endpoint) -> list[JsonObject]:
-    """Give what the daemon has logged about an endpoint."""
+    """Return what the daemon has logged about an endpoint."""
     assert host.lab.daemon is not None
     lines, _, _ = host.lab.daemon.log().rpartition("\n")
     parsed = [as_object(parse_json(line.encode()), "a line of the log") for line in lines.splitlines()]
     return [entry for entry in parsed if entry.get("endpoint_id") == endpoint.id]
 
 
-def _assert_said(error: str, victim: str) -> None:
+def _assert_names_killed(error: str, victim: str) -> None:
     assert f'"{victim}"' in error
     assert "signal" in error.lower() or "kill" in error.lower(), error
 
 
-def _ever_longer() -> Iterator[str]:
+def _increasing_times() -> Iterator[str]:
     return (f"{step / 1000:.3f}" for step in _STEPS_MS)
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Installs fake plugins, tells them how to behave, and reads what they were asked."""
+"""Installs fake plugins, sets their behaviour, and reads their calls."""
 
 import sys
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ class Command:
     """One call of a fake plugin.
 
     Attributes:
-        plugin: The name it was called by.
-        verb: What it was asked.
-        environment: Its environment, as far as it is CNI's.
+        plugin: The name under which it was called.
+        verb: The value of CNI_COMMAND.
+        environment: Its environment, as far as it concerns CNI and tracing.
         stdin: Its standard input.
         pid: Its process ID.
-        orphaned_plugins: The process ID of what it left behind, None if it did not.
+        orphaned_plugins: The ID of the process that it left behind, None without one.
     """
 
     plugin: str
@@ -37,7 +37,7 @@ class Command:
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
-        """Return the call that a line of the log tells of."""
+        """Return the call that a line of the log describes."""
         record = as_object(parse_json(line), "a line of the log")
         return cls(
             plugin=get_str(record, "plugin"),
@@ -61,22 +61,22 @@ class FakePlugins:
         directory.mkdir(exist_ok=True)
 
     def install(self, plugin_type: str, **behaviours: JsonValue) -> Path:
-        """Put a plugin there, or tell one how to behave from now on.
+        """Install a plugin, or change the behaviour of an installed one.
 
         Args:
             plugin_type: Its name.
-            behaviours: How to behave, by verb; `fake_plugin.py` says what there is.
+            behaviours: Its behaviour, by verb; `fake_plugin.py` lists the possible ones.
         """
         self.directory.joinpath(f"{plugin_type}.json").write_bytes(render_json(behaviours))
         path = self.directory / plugin_type
-        # This interpreter: `python3` may be a shell script that looks for one, which takes longer than the plugin.
+        # This interpreter: `python3` may be a shell script that searches for one, which takes longer than the plugin.
         path.write_text(f"#!{sys.executable} -IS\n{_SOURCE.read_text().partition(chr(10))[2]}")
         path.chmod(0o755)
         return path
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """Every call of any of them, in order."""
+        """Every call of any plugin, in order."""
         log = self.directory / "commands.jsonl"
         return tuple(map(Command.from_line, log.read_bytes().splitlines())) if log.exists() else ()
 

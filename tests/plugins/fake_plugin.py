@@ -1,11 +1,11 @@
 #!/usr/bin/env -S python3 -I -S
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A CNI plugin that does nothing but what it is told, and writes down what it was asked.
+"""A CNI plugin that does only what its configuration file says, and records its calls.
 
-It is copied under the name of a plugin. `<name>.json` beside it says how to behave, by verb; a list is gone through
-call by call, its last entry for all further ones. `commands.jsonl` beside it gets one line per call. It needs nothing
-but the standard library, so that it can run anywhere.
+It is copied under the name of a plugin. `<name>.json` beside it has the behaviour for each verb; of a list, each call
+uses the next entry, and further calls the last one. `commands.jsonl` beside it gets one line per call. It needs only
+the standard library, so that it can run anywhere.
 """
 
 import json
@@ -19,28 +19,27 @@ from typing import Final, NoReturn, TypedDict
 
 
 class Behaviour(TypedDict, total=False):
-    """How to behave in one call; what is there is carried out in this order.
+    """The behaviour in one call; the keys that are present are carried out in this order.
 
-    Without anything that prints, an empty result of the version that was asked in is printed; for VERSION, that all
-    versions are supported.
+    Without a key that prints, it prints an empty result in the version of the request; for VERSION, all versions.
 
     Attributes:
         read_stdin: False: leave the standard input unread.
         ignore_sigterm: True: do not end at SIGTERM.
-        leave_behind_s: Leave a process behind that keeps the outputs open for so long.
+        leave_behind_s: Leave a process behind that keeps the outputs open for this time.
         stderr: Text for the standard error.
-        stderr_bytes: So much more of it, in lines of 100 characters.
-        sleep_s: Wait so long.
-        wait_for: Wait until this file is there.
-        delegate: True: become the plugin in `ipam.type`, found in CNI_PATH; what follows does not happen.
+        stderr_bytes: The size of further text for it, in lines of 100 characters.
+        sleep_s: Wait for this time.
+        wait_for: Wait until this file exists.
+        delegate: True: become the plugin in `ipam.type`, found in CNI_PATH; the keys below have no effect.
         result: Print this result.
         passthrough: True: print prevResult.
         inject_dns: Print prevResult with this as its `dns`.
         supportedVersions: Print these, as for VERSION.
         error: Print this CNI error, and end with status 1.
         stdout: Text for the standard output.
-        stdout_bytes: So much more of it.
-        signal: Kill itself with this signal.
+        stdout_bytes: The size of further text for it.
+        signal: Kill this process with this signal.
         exit: End with this status.
     """
 
@@ -71,7 +70,7 @@ PRINTS: Final = frozenset(
 
 
 def choose(path: Path, verb: str, log: Path) -> Behaviour:
-    """Return how to behave in this call."""
+    """Return the behaviour in this call."""
     file = path.with_name(f"{path.name}.json")
     behaviours: Mapping[str, Behaviour | list[Behaviour]] = json.loads(file.read_text()) if file.exists() else {}
     wanted = behaviours.get(verb, {"supportedVersions": VERSIONS} if verb == "VERSION" else {})
@@ -83,8 +82,8 @@ def choose(path: Path, verb: str, log: Path) -> Behaviour:
     return chosen
 
 
-def note(log: Path, record: Mapping[str, object]) -> None:
-    """Append a line to the log; in one piece, as plugins may run at the same time."""
+def record_call(log: Path, record: Mapping[str, object]) -> None:
+    """Append a line to the log in one write, as plugins may run at the same time."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.write(descriptor, json.dumps(record).encode() + b"\n")
     os.close(descriptor)
@@ -112,27 +111,27 @@ def delegate(asked: Mapping[str, object]) -> NoReturn:
     os.execv(found, (found,))  # noqa: S606  # no shell is wanted
 
 
-def say(value: object) -> None:
+def print_json(value: object) -> None:
     """Print a JSON value."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def answer(behaviour: Behaviour, asked: Mapping[str, object]) -> int:
-    """Print what there is to print; return the exit status."""
+    """Print the answer; return the exit status."""
     previous = asked.get("prevResult")
     version = asked.get("cniVersion", "0.1.0")
     if "result" in behaviour:
-        say(behaviour["result"])
+        print_json(behaviour["result"])
     elif PRINTS.isdisjoint(behaviour):
-        say({"cniVersion": version})
+        print_json({"cniVersion": version})
     if behaviour.get("passthrough"):
-        say(previous)
+        print_json(previous)
     if "inject_dns" in behaviour and isinstance(previous, dict):
-        say({**previous, "dns": behaviour["inject_dns"]})
+        print_json({**previous, "dns": behaviour["inject_dns"]})
     if "supportedVersions" in behaviour:
-        say({"cniVersion": version, "supportedVersions": behaviour["supportedVersions"]})
+        print_json({"cniVersion": version, "supportedVersions": behaviour["supportedVersions"]})
     if "error" in behaviour:
-        say({"cniVersion": version, **behaviour["error"]})
+        print_json({"cniVersion": version, **behaviour["error"]})
     sys.stdout.write(behaviour.get("stdout", ""))
     sys.stdout.write("x" * behaviour.get("stdout_bytes", 0))
     sys.stdout.flush()
@@ -140,7 +139,7 @@ def answer(behaviour: Behaviour, asked: Mapping[str, object]) -> int:
 
 
 def main() -> None:
-    """Be the plugin whose name this file has."""
+    """Act as the plugin whose name this file has."""
     path = Path(sys.argv[0])
     verb = os.environ.get("CNI_COMMAND", "")
     log = path.with_name("commands.jsonl")
@@ -157,7 +156,7 @@ def main() -> None:
         "pid": os.getpid(),
         "left_behind": leave_behind(behaviour["leave_behind_s"]) if "leave_behind_s" in behaviour else None,
     }
-    note(log, record)
+    record_call(log, record)
     sys.stderr.write(behaviour.get("stderr", ""))
     sys.stderr.write(("x" * 99 + "\n") * (behaviour.get("stderr_bytes", 0) // 100))
     sys.stderr.flush()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Real plugins whose first DEL of each container ID goes wrong: an executable that stands before the real one.
+"""Real plugins whose first DEL of each container ID fails or hangs: an executable that wraps the real one.
 
-It is put as `bridge`, `host-local`, … into a directory that comes before /usr/lib/cni. Whether and how a plugin goes
-wrong is in its configuration, which the real plugin ignores: `{"type": "bridge", **goes_wrong("bridge", Fault.HANGS)}`.
+It is installed as `bridge`, `host-local`, … in a directory that is searched before /usr/lib/cni. Whether and how a
+plugin fails is in its configuration, in a key that the real plugin ignores:
+`{"type": "bridge", **goes_wrong("bridge", Fault.HANGS)}`.
 """
 
 from enum import StrEnum
@@ -24,20 +25,20 @@ class Fault(StrEnum):
     FAILS_BEFORE = "fails before its work"
     FAILS_AFTER = "fails after its work"
     HANGS = "hangs"
-    """Until it is killed; nothing of its work is done then."""
+    """It hangs before its work, until it is killed."""
 
 
 def goes_wrong(plugin: str, fault: Fault) -> JsonObject:
-    """Give what makes a plugin of this type go wrong; it belongs to its configuration, or to that with its IPAM."""
+    """Return the key that makes a plugin fail, for its configuration or, for an IPAM plugin, that of its caller."""
     return {"unreliable": f"{plugin} {fault}"}
 
 
 def render_unreliable(real: Path, seen: Path) -> str:
-    """Give the executable.
+    """Return the executable's text.
 
     Args:
         real: The directory of the real plugins.
-        seen: Where it notes for which container IDs it has gone wrong; it need not be there.
+        seen: The directory in which it records the container IDs whose DEL has failed; it need not exist.
     """
     text = _SCRIPT.read_text(encoding="utf-8")
     return text.replace("@REAL@", str(real)).replace("@SEEN@", str(seen))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
 #
-# Stands before a real CNI plugin of the same name and makes the first DEL of each container ID go wrong, if the
-# configuration says so (tests/plugins/unreliable.py). Everything else is the real plugin's.
+# Wraps the real CNI plugin of the same name and makes the first DEL of each container ID fail or hang, if the
+# configuration says so (tests/plugins/unreliable.py). Everything else is left to the real plugin.
 
 name=${0##*/}
 real=@REAL@/$name
@@ -22,7 +22,7 @@ case $input in
 esac
 if [ -n "$how" ]; then
     mkdir -p @SEEN@
-    mkdir "@SEEN@/$name-$CNI_CONTAINERID" 2>/dev/null || how= # it was there: not the first DEL
+    mkdir "@SEEN@/$name-$CNI_CONTAINERID" 2>/dev/null || how= # it exists: this is not the first DEL
 fi
 case $how in
 before) fail "fails before its work" ;;
