@@ -25,36 +25,23 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final
 
 from cnm_bridge.kernel import Kernel
 from spec import JsonObject, render_json
-from state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    NetworkRecord,
-    Phase,
-    RequestedInterface,
-    Store,
-)
-from state.codec import render_endpoint, render_network
+from tests.bench.endpoints import CONFIGURATION, NETWORKS, SANDBOXES, fill, id_of, make_sandboxes
+from tests.bench.watch import QUIET_S, Watch, watched
 from tests.kernel.engine import FakeEngine, network
 from tests.lab.unix_http import request
 
 __all__ = ["main"]
 
 COUNTS: Final = (1, 10, 100, 1000, 10000)
-NETWORKS: Final = 10
-IN_SANDBOX: Final = 10
-"""How many endpoints share a sandbox where there are more than a thousand: so many namespaces take minutes to make."""
 CREATES: Final = 20
 PLUGIN: Final = """#!/bin/sh
 case "$CNI_COMMAND" in
@@ -64,210 +51,10 @@ ADD)
     echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}]}' ;;
 esac
 """
-CONFIGURATION: Final[JsonObject] = {
-    "cniVersion": "1.0.0",
-    "name": "lan",
-    "plugins": [
-        {
-            "type": "idle",
-            "ipam": {"type": "none", "ranges": [[{"subnet": "10.0.0.0/8", "gateway": "10.0.0.1"}]]},
-            "args": {"about": "as long as a list with four plugins is. " * 15},
-        }
-    ],
-}
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-SANDBOXES: Final = Path("/run/docker/netns")
-QUIET_S: Final = 1.5
 PATIENCE_S: Final = 300.0
 AFTER_REBOOT_S: Final = 60.0
 """For so long the daemon is watched while it tears down what an earlier boot has left: thousands take minutes."""
-
-
-def id_of(number: int) -> str:
-    """Give the ID of an endpoint; its link in the host namespace is called by the first eleven digits."""
-    return f"{number:011x}{0:053x}"
-
-
-def ipv4_of(number: int) -> str:
-    """Give the address of an endpoint."""
-    return f"10.{number + 2 >> 16}.{number + 2 >> 8 & 255}.{number + 2 & 255}"
-
-
-def ipv6_of(number: int) -> str:
-    """Give its other one."""
-    return f"fd00::{number + 2:x}"
-
-
-def make_record(number: int, run_dir: Path, boot_id: str, sandbox: Path) -> EndpointRecord:
-    """Make the record of an endpoint that is joined, as plugins of both families leave it."""
-    endpoint_id = id_of(number)
-    address, address_ipv6 = ipv4_of(number), ipv6_of(number)
-    mac = "02:" + ":".join(f"{number:010x}"[i : i + 2] for i in range(0, 10, 2))
-    staging = str(run_dir / "netns" / endpoint_id)
-    of_address: JsonObject = {"peer": None, "broadcast": None, "scope": 0, "flags": 128, "metric": None, "label": None}
-    of_route: JsonObject = {
-        "gateway": None,
-        "table": 254,
-        "type": 1,
-        "scope": 253,
-        "protocol": 2,
-        "source": None,
-        "onlink": False,
-        "mtu": None,
-        "advmss": None,
-    }
-    return EndpointRecord(
-        id=EndpointId(endpoint_id),
-        network_id=NetworkId(f"{number % NETWORKS:064x}"),
-        phase=Phase.JOINED,
-        boot_id=boot_id,
-        internal=False,
-        requested=RequestedInterface(),
-        attachment=AttachmentRecord(
-            id=AttachmentId(endpoint_id),
-            ifname="eth0",
-            netns=staging,
-            configuration=CONFIGURATION,
-            cni_version="1.0.0",
-            args=(("IgnoreUnknown", "1"),),
-            capability_args={},
-        ),
-        added_plugins=1,
-        result={
-            "cniVersion": "1.0.0",
-            "interfaces": [
-                {"name": "lan0"},
-                {"name": "veth", "mac": mac},
-                {"name": "eth0", "mac": mac, "sandbox": "/x"},
-            ],
-            "ips": [{"address": f"{address}/8", "interface": 2}, {"address": f"{address_ipv6}/64", "interface": 2}],
-            "dns": {},
-        },
-        snapshot={
-            "link": {"name": "eth0", "kind": "veth", "mac": mac, "mtu": 1500, "noarp": False},
-            "addresses": [{**of_address, "address": f"{address}/8"}, {**of_address, "address": f"{address_ipv6}/64"}],
-            "routes": [
-                {**of_route, "destination": "10.0.0.0/8", "metric": 0, "source": address},
-                {**of_route, "destination": "fd00::/64", "metric": 256, "scope": 0},
-                {**of_route, "destination": "fe80::/64", "metric": 256, "scope": 0},
-            ],
-            "rules": [],
-            "neighbours": [],
-            "sysctls": [{"name": "net/ipv4/conf/eth0/arp_filter", "value": "1"}],
-            "qdisc": None,
-        },
-        addresses=(address, address_ipv6),
-        sandbox_key=str(sandbox),
-    )
-
-
-def sandbox_of(number: int, count: int) -> Path:
-    """Say where an endpoint's link is."""
-    return SANDBOXES / str(number // IN_SANDBOX if count > 1000 else number)
-
-
-async def fill(directory: Path, run_dir: Path, engine: FakeEngine, count: int, boot_id: str) -> None:
-    """Store networks and endpoints."""
-    store = Store.open(directory)
-    await store.put_engine_identity(engine.identity)
-    entries: dict[str, bytes] = {}
-    for number in range(NETWORKS):
-        record = NetworkRecord(
-            id=NetworkId(f"{number:064x}"),
-            configuration="lan",
-            name="net",
-            internal=False,
-            options={"cni.network": "lan"},
-        )
-        entries[f"network/{record.id}"] = render_network(record)
-    for number in range(count):
-        joined = make_record(number, run_dir, boot_id, sandbox_of(number, count))
-        entries[f"endpoint/{joined.id}"] = render_endpoint(joined)
-    store._db.write_now(entries)  # ten thousand synced writes would take a minute
-    store.close()
-
-
-async def make_sandboxes(count: int) -> None:
-    """Make a namespace with a marked link for each endpoint."""
-    kernel = Kernel(reply_limit_s=30)
-    batches: dict[Path, list[str]] = {}
-    for number in range(count):
-        lines = batches.setdefault(sandbox_of(number, count), [])
-        place = len(lines) // 5
-        lines += [
-            f"link add eth{place} type veth peer name peer{place}",
-            f"link property add dev eth{place} altname cni-bridge-{id_of(number)}",
-            f"addr add {ipv4_of(number)}/8 dev eth{place}",
-            f"addr add {ipv6_of(number)}/64 dev eth{place} nodad",
-            f"link set eth{place} up",
-        ]
-    for path, lines in batches.items():
-        await kernel.create_staging(path)
-        batch = "\n".join([*lines, ""]).encode()
-        await asyncio.to_thread(
-            subprocess.run, ["nsenter", f"--net={path}", "ip", "-batch", "-"], input=batch, check=True
-        )
-
-
-@dataclass(slots=True)
-class Watch:
-    """What is seen of a daemon's process.
-
-    Attributes:
-        pid: The process.
-        report: What `watched_daemon` tells.
-        descriptors: The most that were open at once, without sockets.
-        rss_mb: The most memory.
-    """
-
-    pid: int
-    report: Path
-    descriptors: int = 0
-    rss_mb: float = 0.0
-    _began: float = field(default_factory=time.monotonic)
-
-    async def run(self) -> None:
-        """Look now and then."""
-        while True:
-            kinds = list(_descriptors(self.pid))
-            self.descriptors = max(self.descriptors, sum(not kind.startswith("socket:") for kind in kinds))
-            self.rss_mb = max(self.rss_mb, self.rss())
-            await asyncio.sleep(0.01)
-
-    def rss(self) -> float:
-        """Give the memory now, in MB."""
-        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
-
-    def stall(self) -> str:
-        """Give the longest stall so far, and forget it."""
-        lines = [line.split() for line in self.report.read_text().splitlines()] if self.report.exists() else []
-        self.report.write_text("")
-        wall, cpu = (max((float(line[column]) for line in lines), default=0.0) for column in (1, 2))
-        return f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
-
-    async def quiet(self, limit_s: float) -> bool:
-        """Wait until the daemon does next to nothing; tell whether it does after so many seconds."""
-        since, before = time.monotonic(), self.cpu_s()
-        deadline = since + limit_s
-        while time.monotonic() < deadline:
-            await asyncio.sleep(0.25)
-            now = self.cpu_s()
-            if now - before > 0.1 * QUIET_S:
-                since, before = time.monotonic(), now
-            elif time.monotonic() - since > QUIET_S:
-                return True
-        return False
-
-    def cpu_s(self) -> float:
-        """Give the time that its threads have worked, in seconds."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _descriptors(pid: int) -> Iterator[str]:
-    for entry in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed meanwhile
-            yield str(entry.readlink())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,16 +108,6 @@ class Host:
         with socket.socket(socket.AF_UNIX) as probe:
             while probe.connect_ex(str(self.path)) != 0:  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.002)
-
-
-@asynccontextmanager
-async def watched(watch: Watch) -> AsyncIterator[None]:
-    """Watch a daemon for the length of the block."""
-    watching = asyncio.create_task(watch.run())  # noqa: TID251
-    try:
-        yield
-    finally:
-        watching.cancel()
 
 
 async def create(host: Host, watch: Watch) -> str:
