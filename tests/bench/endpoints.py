@@ -27,7 +27,7 @@ __all__ = ["CONFIGURATION", "NETWORKS", "SANDBOXES", "fill", "id_of", "make_sand
 
 NETWORKS: Final = 10
 IN_SANDBOX: Final = 10
-"""How many endpoints share a sandbox where there are more than a thousand: so many namespaces take minutes to make."""
+"""How many endpoints share a sandbox if there are more than a thousand: making so many namespaces takes minutes."""
 CONFIGURATION: Final[JsonObject] = {
     "cniVersion": "1.0.0",
     "name": "lan",
@@ -43,22 +43,22 @@ SANDBOXES: Final = Path("/run/docker/netns")
 
 
 def id_of(number: int) -> str:
-    """Give the ID of an endpoint; its link in the host namespace is called by the first eleven digits."""
+    """Return the ID of an endpoint; the name of its link in the host namespace has the first eleven digits."""
     return f"{number:011x}{0:053x}"
 
 
 def ipv4_of(number: int) -> str:
-    """Give the address of an endpoint."""
+    """Return the IPv4 address of an endpoint."""
     return f"10.{number + 2 >> 16}.{number + 2 >> 8 & 255}.{number + 2 & 255}"
 
 
 def ipv6_of(number: int) -> str:
-    """Give its other one."""
+    """Return the IPv6 address of an endpoint."""
     return f"fd00::{number + 2:x}"
 
 
 def make_record(number: int, run_dir: Path, boot_id: str, sandbox: Path) -> EndpointRecord:
-    """Make the record of an endpoint that is joined, as plugins of both families leave it."""
+    """Make the record of a joined endpoint with addresses of both families."""
     endpoint_id = id_of(number)
     address, address_ipv6 = ipv4_of(number), ipv6_of(number)
     mac = "02:" + ":".join(f"{number:010x}"[i : i + 2] for i in range(0, 10, 2))
@@ -121,7 +121,7 @@ def make_record(number: int, run_dir: Path, boot_id: str, sandbox: Path) -> Endp
 
 
 def sandbox_of(number: int, count: int) -> Path:
-    """Say where an endpoint's link is."""
+    """Return the sandbox of an endpoint's link."""
     return SANDBOXES / str(number // IN_SANDBOX if count > 1000 else number)
 
 
@@ -147,18 +147,18 @@ async def fill(directory: Path, run_dir: Path, engine: FakeEngine, count: int, b
 
 
 async def make_sandboxes(count: int) -> None:
-    """Make a namespace with a marked link for each endpoint."""
+    """Make sandboxes with a link for each endpoint, under the endpoint's alternative name."""
     kernel = Kernel(reply_limit_s=30)
     batches: dict[Path, list[str]] = {}
     for number in range(count):
         lines = batches.setdefault(sandbox_of(number, count), [])
-        place = len(lines) // 5
+        index = len(lines) // 5
         lines += [
-            f"link add eth{place} type veth peer name peer{place}",
-            f"link property add dev eth{place} altname cni-bridge-{id_of(number)}",
-            f"addr add {ipv4_of(number)}/8 dev eth{place}",
-            f"addr add {ipv6_of(number)}/64 dev eth{place} nodad",
-            f"link set eth{place} up",
+            f"link add eth{index} type veth peer name peer{index}",
+            f"link property add dev eth{index} altname cni-bridge-{id_of(number)}",
+            f"addr add {ipv4_of(number)}/8 dev eth{index}",
+            f"addr add {ipv6_of(number)}/64 dev eth{index} nodad",
+            f"link set eth{index} up",
         ]
     for path, lines in batches.items():
         await kernel.create_staging(path)

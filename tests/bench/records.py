@@ -2,18 +2,18 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m tests.lab --no-dockerd -- python -m tests.bench.records [N …]`: what many endpoints cost the daemon.
 
-A daemon is started on N records, with sandboxes, a link of each endpoint in them, and an engine that knows them all;
-each endpoint has something to be settled. The plugins do nothing but make a link. The columns:
+A daemon is started on N records, with their links in sandboxes, and with an engine that has all of the endpoints; each
+sandbox needs a sync. The plugins only make a link. The columns:
 
 * *listening*, *first answer*: from the start of the process until Docker can connect, and until a call that needs the
-  records is answered; in brackets what all its threads worked until then, which a busy machine changes less. The code
-  is byte-compiled before, as it is where it is installed;
-* *stall*: the longest time that the event loop did not get on while the daemon started, settled all endpoints and
-  went one round of reconcile; then in the first minute of tearing everything down after a reboot. First as the clock
-  has it, in brackets what the loop's own thread worked meanwhile: on a busy machine only that is ours;
-* *create*: the median of 20 CreateEndpoint calls, in brackets what the daemon's threads worked for each of them;
+  records is answered; in brackets the CPU time of all its threads until then, which a busy machine changes less. The
+  code is byte-compiled before, as in an installation;
+* *stall*: the longest time for which the event loop was blocked while the daemon started, synchronised all sandboxes
+  and did a round of reconcile; then in the first minute of tearing everything down after a reboot. In brackets the CPU
+  time of the loop's own thread meanwhile: on a busy machine only that is ours;
+* *create*: the median of 20 CreateEndpoint calls, in brackets the CPU time of the daemon's threads for each of them;
 * *descriptors*: the most that were open at once, without sockets;
-* *RSS*: after all that, and the most while everything was torn down.
+* *RSS*: at the end, and the most while everything was torn down.
 """
 
 import asyncio
@@ -52,14 +52,14 @@ ADD)
 esac
 """
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-PATIENCE_S: Final = 300.0
+QUIET_LIMIT_S: Final = 300.0
 AFTER_REBOOT_S: Final = 60.0
-"""For so long the daemon is watched while it tears down what an earlier boot has left: thousands take minutes."""
+"""How long the daemon is watched while it tears down the endpoints of an earlier boot: thousands take minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """Where it happens."""
+    """A daemon's directory, and its engine."""
 
     directory: Path
     engine: FakeEngine
@@ -71,7 +71,7 @@ class Host:
 
     @contextmanager
     def daemon(self, state: Path) -> Iterator[Watch]:
-        """Run the daemon on a state."""
+        """Run the daemon on a state directory."""
         report = self.directory / "stalls"
         arguments = {
             "--socket": self.path,
@@ -95,7 +95,7 @@ class Host:
                 process.kill()
 
     async def call(self, method: str, body: JsonObject | None = None) -> tuple[float, JsonObject]:
-        """Call the daemon; give the seconds that it took, and the answer."""
+        """Call the daemon; return the seconds that it took, and the answer."""
         began = time.monotonic()
         _, answer = await asyncio.to_thread(request, self.path, "POST", f"/{method}", body, timeout_s=120)
         assert isinstance(answer, dict)
@@ -103,31 +103,31 @@ class Host:
             raise RuntimeError(str(answer["Err"]))
         return time.monotonic() - began, answer
 
-    async def listening(self) -> None:
-        """Wait until the daemon can be connected to."""
+    async def wait_listening(self) -> None:
+        """Wait until the daemon accepts connections."""
         with socket.socket(socket.AF_UNIX) as probe:
             while probe.connect_ex(str(self.path)) != 0:  # noqa: ASYNC110 - there is no event
                 await asyncio.sleep(0.002)
 
 
 async def create(host: Host, watch: Watch) -> str:
-    """Create endpoints and delete them again; give how many milliseconds the creating took: median, and CPU in all."""
+    """Create and delete endpoints; return the milliseconds of CreateEndpoint: the median, and the mean CPU time."""
     taken: list[float] = []
-    worked_ms = 0.0
+    cpu_ms = 0.0
     for number in range(CREATES):
         both: dict[str, str] = {"NetworkID": "0" * 64, "EndpointID": id_of(number + (1 << 32))}
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
         before = watch.cpu_s()
         duration_s, _ = await host.call("NetworkDriver.CreateEndpoint", {**both, "Interface": interface, "Options": {}})
-        worked_ms += (watch.cpu_s() - before) * 1000
+        cpu_ms += (watch.cpu_s() - before) * 1000
         taken.append(duration_s * 1000)
         await host.call("NetworkDriver.DeleteEndpoint", both)
-        await asyncio.sleep(0.3)  # what is put off until Docker is quiet is done then
-    return f"{median(taken):.0f} ({worked_ms / CREATES:.0f})"
+        await asyncio.sleep(0.3)  # until the teardown that yields to Docker's calls is done
+    return f"{median(taken):.0f} ({cpu_ms / CREATES:.0f})"
 
 
 async def measure(count: int, directory: Path) -> tuple[str, ...]:
-    """Measure a daemon with so many endpoints; give the row of the table."""
+    """Measure a daemon with `count` endpoints; return the row of the table."""
     members = {f"{n:064x}": [id_of(e) for e in range(n, count, NETWORKS)] for n in range(NETWORKS)}
     engine = FakeEngine(directory / "engine", networks={key: network(key, *ends) for key, ends in members.items()})
     host = Host(directory=directory, engine=engine)
@@ -142,25 +142,25 @@ async def measure(count: int, directory: Path) -> tuple[str, ...]:
     async with engine.running():
         began = time.monotonic()
         with host.daemon(directory / "now") as watch:
-            await host.listening()
+            await host.wait_listening()
             listening_s, listening_cpu_s = time.monotonic() - began, watch.cpu_s()
             await host.call("NetworkDriver.EndpointOperInfo", {"NetworkID": "0" * 64, "EndpointID": "0" * 64})
             answer_s, answer_cpu_s = time.monotonic() - began, watch.cpu_s()
             async with watched(watch):
-                assert await watch.quiet(PATIENCE_S), (directory / "log").read_text()
-                told = Counter(re.findall(r'"event": "([a-z._]+)"', (directory / "log").read_text()))
-                assert not told, told  # such as endpoint.not_placed: then the settling has not been measured
+                assert await watch.wait_quiet(QUIET_LIMIT_S), (directory / "log").read_text()
+                events = Counter(re.findall(r'"event": "([a-z._]+)"', (directory / "log").read_text()))
+                assert not events, events  # e.g. endpoint.not_placed: then the sync has not been measured
                 print(f"    at rest after {time.monotonic() - began - QUIET_S:.0f} s", file=sys.stderr)
-                start = watch.stall()
+                start = watch.take_stall()
                 create_ms = await create(host, watch)
                 rss_mb = watch.rss()
         descriptors = watch.descriptors
         with host.daemon(directory / "before") as watch:
-            await host.listening()
+            await host.wait_listening()
             async with watched(watch):
                 await host.call("CniBridge.Status")
-                await watch.quiet(AFTER_REBOOT_S)
-                reboot = watch.stall()
+                await watch.wait_quiet(AFTER_REBOOT_S)
+                reboot = watch.take_stall()
     return (
         str(count),
         f"{listening_s:.2f} ({listening_cpu_s:.2f})",
@@ -188,21 +188,21 @@ HEAD: Final = (
 
 
 def byte_compile(directory: Path) -> None:
-    """Have all processes started from now on find byte code of what the daemon imports, even if none may be written."""
+    """Byte-compile what the daemon imports, for all processes that are started from now on."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(directory)
     subprocess.run([sys.executable, "-c", "import cnm_bridge.daemon, tests.bench.watched_daemon"], check=True)
 
 
 async def main(counts: tuple[int, ...]) -> None:
-    """Measure it all."""
+    """Measure with byte-compiled code."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as byte_code:
         byte_compile(Path(byte_code))
         await measure_all(counts)
 
 
 async def measure_all(counts: tuple[int, ...]) -> None:
-    """Measure one row after the other, and print it."""
+    """Measure and print one row after the other."""
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     print("  ".join(HEAD), flush=True)
     for count in counts:

@@ -18,11 +18,11 @@ QUIET_S: Final = 1.5
 
 @dataclass(slots=True)
 class Watch:
-    """What is seen of a daemon's process.
+    """What a daemon's process has used.
 
     Attributes:
         pid: The process.
-        report: What `watched_daemon` tells.
+        report: The file that `watched_daemon` writes.
         descriptors: The most that were open at once, without sockets.
         rss_mb: The most memory.
     """
@@ -34,7 +34,7 @@ class Watch:
     _began: float = field(default_factory=time.monotonic)
 
     async def run(self) -> None:
-        """Look now and then."""
+        """Read the process every ten milliseconds."""
         while True:
             kinds = list(_descriptors(self.pid))
             self.descriptors = max(self.descriptors, sum(not kind.startswith("socket:") for kind in kinds))
@@ -42,18 +42,18 @@ class Watch:
             await asyncio.sleep(0.01)
 
     def rss(self) -> float:
-        """Give the memory now, in MB."""
+        """Return the resident memory now, in MB."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
 
-    def stall(self) -> str:
-        """Give the longest stall so far, and forget it."""
+    def take_stall(self) -> str:
+        """Return the longest stall so far, and reset it."""
         lines = [line.split() for line in self.report.read_text().splitlines()] if self.report.exists() else []
         self.report.write_text("")
         wall, cpu = (max((float(line[column]) for line in lines), default=0.0) for column in (1, 2))
         return f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
 
-    async def quiet(self, limit_s: float) -> bool:
-        """Wait until the daemon does next to nothing; tell whether it does after so many seconds."""
+    async def wait_quiet(self, limit_s: float) -> bool:
+        """Wait until the daemon is idle; return whether it was within the limit."""
         since, before = time.monotonic(), self.cpu_s()
         deadline = since + limit_s
         while time.monotonic() < deadline:
@@ -66,7 +66,7 @@ class Watch:
         return False
 
     def cpu_s(self) -> float:
-        """Give the time that its threads have worked, in seconds."""
+        """Return the CPU time of its threads, in seconds."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
