@@ -208,7 +208,7 @@ def test_an_empty_reservation(private_scene: Scene) -> None:
     lab.write(file, "")
     assert "no IP addresses available" in private_scene.run_refusal(network)
     restart_daemon(lab, *OFTEN)
-    assert file in wait_said(lab, "reservation.unwritten")
+    assert file in wait_logged(lab, "reservation.unwritten")
     private_scene.run(network)
     assert lab.read(file)
 
