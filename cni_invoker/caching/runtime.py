@@ -7,16 +7,17 @@ succeeded. So DEL has what it needs even after a crash.
 """
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.caching.adds_in_progress import AddsInProgress
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, read_boot_id
 from cni_invoker.caching.delete_cached import CachedDeletion, only_logged
-from cni_invoker.caching.gc import collect_garbage
-from cni_invoker.caching.stored_inputs import attachment_of_add, find_list_of_add, is_cut_off, lists_of_adds
+from cni_invoker.caching.gates import CacheGates
+from cni_invoker.caching.gc_cached import CachedGc
+from cni_invoker.caching.stored_inputs import attachment_of_add, find_list_of_add, is_cut_off
 from cni_invoker.chain import require_check
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import (
@@ -24,13 +25,11 @@ from cni_invoker.errors import (
     CacheDamaged,
     CacheUnknown,
     CniError,
-    GcFailed,
     InvalidParameter,
     NetworkBusy,
     NotAttached,
     VersionUnsupported,
 )
-from cni_invoker.operation_locks import Gates
 from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.results.result import Result
 from cni_invoker.runtime import Runtime
@@ -65,10 +64,9 @@ class CachedRuntime:
         self._cache = cache
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._deletion = CachedDeletion(runtime, cache, self._boot_id)
-        self._wait_s = wait_s
-        self._gates = Gates(wait_s)
-        self._in_add: set[tuple[str, AttachmentKey]] = set()
-        self._spared: list[set[tuple[str, AttachmentKey]]] = []
+        self._gates = CacheGates(cache, wait_s)
+        self._adds = AddsInProgress()
+        self._gc = CachedGc(runtime, cache, self._deletion, gates=self._gates, adds=self._adds)
 
     async def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network and return the last plugin's result.
@@ -87,12 +85,12 @@ class CachedRuntime:
             PluginError, BadResult: A plugin failed.
             CacheError: It cannot be cached. Nothing has been executed, or everything has been undone.
         """
-        with self._adding(network.name, attachment.key):
+        with self._adds.adding(network.name, attachment.key):
             negotiated = await self._runtime.negotiate(network)
             return await self._add(negotiated, attachment)
 
     async def _add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
-        async with self._place(network.name, attachment.container_id):
+        async with self._gates.attachment(network.name, attachment.container_id):
             earlier = await self._find_readable(network.name, attachment.key)
             if earlier is not None:
                 if earlier.boot_id in {"", self._boot_id}:
@@ -134,7 +132,7 @@ class CachedRuntime:
             CacheDamaged: The cached record is unreadable; nothing has been executed.
             CniError: As `Runtime.check`.
         """
-        async with self._place(network.name, attachment.container_id):
+        async with self._gates.attachment(network.name, attachment.container_id):
             cached = await self._cache.find(network.name, attachment.key)
             stored = (cached and find_list_of_add(cached, network)) or network
             require_check(stored.cni_version)
@@ -164,7 +162,7 @@ class CachedRuntime:
         Raises:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
-        async with self._place(network.name, attachment.container_id):
+        async with self._gates.attachment(network.name, attachment.container_id):
             cached = await self._find_readable(network.name, attachment.key, force=force)
             if cached is not None:
                 await self._deletion.run(cached, network, attachment, force=force)
@@ -188,7 +186,7 @@ class CachedRuntime:
             CniError: As `delete`.
         """
         key = cached.attachment.key
-        async with self._place(cached.network, key.container_id):
+        async with self._gates.attachment(cached.network, key.container_id):
             try:
                 found = await self._cache.find(cached.network, key)
             except CacheDamaged:
@@ -203,7 +201,7 @@ class CachedRuntime:
             NetworkBusy: Another operation uses the container; nothing has changed.
             CacheError: The cache cannot be written.
         """
-        async with self._place(network, key.container_id):
+        async with self._gates.attachment(network, key.container_id):
             await self._cache.remove(network, key)
 
     async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
@@ -228,54 +226,11 @@ class CachedRuntime:
         keys = frozenset(freeze_keys(valid))
         if network.disable_gc:
             return
-        spared = set(self._in_add)
-        self._spared.append(spared)
-        try:
-            errors: list[CniError] = []
-            remembered = await self._cache.list(network.name)
-            for cached in remembered:
-                if cached.attachment.key not in keys:
-                    try:
-                        await self._delete_stale(cached, network, spared)
-                    except CniError as exc:
-                        errors.append(exc)
-            for used in lists_of_adds(network, remembered):
-                try:
-                    await self._gc_plugins(used, keys)
-                except GcFailed as exc:
-                    errors.extend(exc.errors)
-                except CniError as exc:
-                    errors.append(exc)
-        finally:
-            self._spared.remove(spared)
-        if errors:
-            raise GcFailed(network.name, errors)
+        await self._gc.run(network, keys)
 
     async def attachments(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
         """Return the cached attachments of one network or of all."""
         return await self._cache.list(network)
-
-    async def _delete_stale(
-        self, cached: CachedAttachment, network: NetworkConfigurationList, spared: Collection[tuple[str, AttachmentKey]]
-    ) -> None:
-        """Delete a stale attachment, unless it has been replaced or is in use once it is locked."""
-        key = cached.attachment.key
-        async with self._place(network.name, key.container_id):
-            if (network.name, key) not in spared and await self._cache.find(network.name, key) == cached:
-                await self._deletion.run(cached, network)
-
-    async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
-        async with self._gates.exclusive(network.name):
-            await collect_garbage(self._runtime, network, (self._cache,), valid=valid, wait_s=self._wait_s)
-
-    @asynccontextmanager
-    async def _place(self, network: str, container_id: str) -> AsyncIterator[None]:
-        """Run the body while no other task or process uses the container or runs GC on the network."""
-        async with (
-            self._gates.attachment(network, container_id),
-            self._cache.hold(network, container_id, wait_s=self._wait_s),
-        ):
-            yield
 
     async def _find_readable(self, network: str, key: AttachmentKey, *, force: bool = False) -> CachedAttachment | None:
         """Return a cached attachment; a damaged record counts as missing, so that it cannot prevent ADD or DEL.
@@ -292,17 +247,3 @@ class CachedRuntime:
         except CacheDamaged as exc:
             log.warning("cache.damaged", extra={"place": str(exc.place), "reason": exc.reason})
             return None
-
-    @contextmanager
-    def _adding(self, network: str, key: AttachmentKey) -> Iterator[None]:
-        """Refuse concurrent ADDs of the same attachment, and keep GCs that have begun from treating it as stale."""
-        identity = (network, key)
-        if identity in self._in_add:
-            raise AttachmentExists(network, key.container_id, key.ifname)
-        for spared in self._spared:
-            spared.add(identity)
-        self._in_add.add(identity)
-        try:
-            yield
-        finally:
-            self._in_add.remove(identity)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Which attachments are being added: each only once at a time, and a concurrent GC must not delete them as stale."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from cni_invoker.attachment import AttachmentKey
+from cni_invoker.errors import AttachmentExists
+
+__all__ = ["AddsInProgress"]
+
+
+class AddsInProgress:
+    """The attachments that the tasks of one runtime are adding."""
+
+    def __init__(self) -> None:
+        self._running: set[tuple[str, AttachmentKey]] = set()
+        self._observed: list[set[tuple[str, AttachmentKey]]] = []
+
+    @contextmanager
+    def adding(self, network: str, key: AttachmentKey) -> Iterator[None]:
+        """Count an attachment as being added while the body runs.
+
+        Raises:
+            AttachmentExists: Another task is adding it; the body has not run.
+        """
+        identity = (network, key)
+        if identity in self._running:
+            raise AttachmentExists(network, key.container_id, key.ifname)
+        for observed in self._observed:
+            observed.add(identity)
+        self._running.add(identity)
+        try:
+            yield
+        finally:
+            self._running.remove(identity)
+
+    @contextmanager
+    def observed(self) -> Iterator[Collection[tuple[str, AttachmentKey]]]:
+        """Give the network and key of each attachment that is being added when the body begins, or while it runs."""
+        observed = set(self._running)
+        self._observed.append(observed)
+        try:
+            yield observed
+        finally:
+            self._observed.remove(observed)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The GC of a cached runtime: DEL of each stale attachment, then the plugins' GC with each list used for ADD."""
+
+from collections.abc import Collection
+
+from cni_invoker.attachment import AttachmentKey
+from cni_invoker.caching.adds_in_progress import AddsInProgress
+from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
+from cni_invoker.caching.delete_cached import CachedDeletion
+from cni_invoker.caching.gates import CacheGates
+from cni_invoker.caching.gc import collect_garbage
+from cni_invoker.caching.stored_inputs import lists_of_adds
+from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.errors import CniError, GcFailed
+from cni_invoker.runtime import Runtime
+
+__all__ = ["CachedGc"]
+
+
+class CachedGc:
+    """Deletes stale cached attachments and runs GC.
+
+    Args:
+        runtime: Runs the plugins.
+        cache: The cache of attachments.
+        deletion: Deletes a cached attachment.
+        gates: The locks of containers and networks.
+        adds: What is being added meanwhile, and therefore not stale.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        cache: AttachmentCache,
+        deletion: CachedDeletion,
+        *,
+        gates: CacheGates,
+        adds: AddsInProgress,
+    ) -> None:
+        self._runtime = runtime
+        self._cache = cache
+        self._deletion = deletion
+        self._gates = gates
+        self._adds = adds
+
+    async def run(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+        """Delete every cached attachment to a network that is not valid, then run the plugins' GC.
+
+        Raises:
+            GcFailed: Contains all errors; everything else has been done.
+            CacheError: The attachments cannot be listed; nothing has been done.
+        """
+        errors: list[CniError] = []
+        with self._adds.observed() as spared:
+            cached_attachments = await self._cache.list(network.name)
+            for cached in cached_attachments:
+                if cached.attachment.key not in valid:
+                    try:
+                        await self._delete_stale(cached, network, spared)
+                    except CniError as exc:
+                        errors.append(exc)
+            for used in lists_of_adds(network, cached_attachments):
+                try:
+                    await self._gc_plugins(used, valid)
+                except GcFailed as exc:
+                    errors.extend(exc.errors)
+                except CniError as exc:
+                    errors.append(exc)
+        if errors:
+            raise GcFailed(network.name, errors)
+
+    async def _delete_stale(
+        self, cached: CachedAttachment, network: NetworkConfigurationList, spared: Collection[tuple[str, AttachmentKey]]
+    ) -> None:
+        """Delete a stale attachment, unless it has been replaced or is in use once it is locked."""
+        key = cached.attachment.key
+        async with self._gates.attachment(network.name, key.container_id):
+            if (network.name, key) not in spared and await self._cache.find(network.name, key) == cached:
+                await self._deletion.run(cached, network)
+
+    async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
+        async with self._gates.network(network.name):
+            await collect_garbage(self._runtime, network, (self._cache,), valid=valid, wait_s=self._gates.wait_s)
