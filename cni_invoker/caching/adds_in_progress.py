@@ -44,4 +44,5 @@ class AddsInProgress:
         try:
             yield observed
         finally:
-            self._observed.remove(observed)
+            # by identity: two observers may have equal sets
+            self._observed = [other for other in self._observed if other is not observed]
