@@ -121,7 +121,7 @@ class Chain:
         is_needed: Callable[[str], Awaitable[bool]] | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
-        place: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         force: bool = False,
     ) -> None:
         """Run DEL in reverse order, and a failed plugin once more; `deletion` says which failures count.
@@ -129,7 +129,7 @@ class Chain:
         Plugins whose indexes are in `deleted` do not run. `on_deleted` is awaited after each plugin that completes. A
         plugin that finds its rules by address receives no result if `is_needed` says so; it is asked just before each
         execution. `restore`, if given, is awaited before a plugin runs once more. With `force` all plugins run, and
-        failures are only logged. What `place` returns is held while a plugin runs, instead of one of the runtime's
+        failures are only logged. What `slot` returns is held while a plugin runs, instead of one of the runtime's
         slots.
 
         Raises:
@@ -151,7 +151,7 @@ class Chain:
 
             request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, prev_result)
             try:
-                await self._delete(request, restore, complete, place)
+                await self._delete(request, restore, complete, slot)
             except PluginError as exc:
                 progress = progress_of_add(index, added_plugins)
                 done = is_done(exc, progress)
@@ -208,16 +208,16 @@ class Chain:
         request: Request,
         restore: Callable[[], Awaitable[object]] | None,
         complete: Callable[[Request], Awaitable[Request]],
-        place: Callable[[], AbstractAsyncContextManager[None]] | None,
+        slot: Callable[[], AbstractAsyncContextManager[None]] | None,
     ) -> None:
         try:
-            await self._executions.run(request, place=place, complete=complete)
+            await self._executions.run(request, slot=slot, complete=complete)
         except PluginFailed as exc:
             if exc.is_transient or says_unknown_container(exc):  # it was retried already, or the answer is final
                 raise
             if restore is not None:
                 await restore()
-            await self._executions.run(request, place=place, complete=complete)
+            await self._executions.run(request, slot=slot, complete=complete)
 
     async def _add(
         self,

@@ -199,7 +199,7 @@ class Runtime:
         is_needed: Callable[[str], Awaitable[bool]] | None = None,
         restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
-        place: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         force: bool = False,
     ) -> None:
         """Delete a container from a network (CNI SPEC "Deleting an attachment").
@@ -232,7 +232,7 @@ class Runtime:
                 deleted and by which it finds the rest of its work (bridge, ptp: masquerading). Its exception is raised.
             on_deleted: Awaited after each plugin whose DEL has completed, with the indexes of all completed plugins,
                 including `deleted`. Its exception is raised, and the plugins before that one have not run.
-            place: Returns the slot that is held during an execution, instead of one of the runtime's DEL slots. So a
+            slot: Returns the slot that is held during an execution, instead of one of the runtime's DEL slots. So a
                 caller that deletes in the background does not block others with plugins that hang.
             force: Run all plugins whatever fails. Failures are logged, not raised; what those plugins created stays.
 
@@ -252,7 +252,7 @@ class Runtime:
                 is_needed=is_needed,
                 restore=restore,
                 on_deleted=on_deleted,
-                place=place,
+                slot=slot,
                 force=force,
             )
 

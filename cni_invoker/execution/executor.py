@@ -63,7 +63,7 @@ class Executor:
         request: Request,
         exclusive: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         *,
-        place: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         undo: Callable[[], Request] | None = None,
         complete: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
@@ -74,7 +74,7 @@ class Executor:
         Args:
             request: The request.
             exclusive: Called before each attempt; returns a lock that is held during it.
-            place: Called before each attempt; returns a slot that is held during it, instead of one of this object's.
+            slot: Called before each attempt; returns a slot that is held during it, instead of one of this object's.
             undo: Returns a request that must succeed between two attempts. If it fails, a note is added to the plugin's
                 error and there is no further attempt.
             complete: Awaited with the request just before each attempt, when it has its slot; returns the request to
@@ -85,20 +85,20 @@ class Executor:
         """
         for pause_s in () if request.verb in _ANSWERS else self._limits.retry_pauses_s:
             try:
-                return await self._run(request, exclusive(), self._place(request, place), complete)
+                return await self._run(request, exclusive(), self._choose_slot(request, slot), complete)
             except PluginFailed as exc:
                 if not exc.is_transient:
                     raise
                 if undo is not None:
                     await self._undo(undo(), exc)
             await asyncio.sleep(pause_s)
-        return await self._run(request, exclusive(), self._place(request, place), complete)
+        return await self._run(request, exclusive(), self._choose_slot(request, slot), complete)
 
-    def _place(
-        self, request: Request, place: Callable[[], AbstractAsyncContextManager[None]] | None
+    def _choose_slot(
+        self, request: Request, slot: Callable[[], AbstractAsyncContextManager[None]] | None
     ) -> AbstractAsyncContextManager[None]:
-        if place is not None:
-            return place()
+        if slot is not None:
+            return slot()
         return self._slots_of_delete if request.verb is Verb.DEL else self._slots
 
     async def _undo(self, undo: Request, failed: PluginFailed) -> None:
@@ -112,7 +112,7 @@ class Executor:
         self,
         request: Request,
         exclusive: AbstractAsyncContextManager[None],
-        place: AbstractAsyncContextManager[None],
+        slot: AbstractAsyncContextManager[None],
         complete: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
         path = self.find(request.plugin)
@@ -122,7 +122,7 @@ class Executor:
             try:
                 async with asyncio.timeout(wait_s):
                     await turn.enter_async_context(exclusive)
-                    await turn.enter_async_context(place)
+                    await turn.enter_async_context(slot)
             except TimeoutError as exc:
                 raise PluginTimeout(
                     plugin=request.plugin, verb=request.verb, path=path, timeout_s=wait_s, started=False

@@ -49,7 +49,7 @@ def make_teardown(outside: Surroundings, *, attach: AttachRoom, quiet_s: Callabl
         in_use=in_use,
         locks=attach.locks,
         owners=owners,
-        places=slots,
+        slots=slots,
         boot_id=outside.boot_id,
         orphaned_plugins=OrphanedPlugins(outside.running_dir),
         quiet_s=quiet_s,

@@ -99,7 +99,7 @@ class MoveDetacher:
             # bridge and ptp delete the link first; if they are killed then, they cannot find their masquerade rules
             restore=partial(self._bring_back, endpoint, addresses),
             on_deleted=save,
-            place=progress.place,
+            slot=progress.slot,
         )
 
     async def _delete_by_address(

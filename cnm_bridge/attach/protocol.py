@@ -31,8 +31,8 @@ class DeleteProgress(Protocol):
     """The indexes of the plugins in the list whose DEL has completed; they must not run again."""
 
     @property
-    def place(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
-        """The limit on concurrent plugins, None if there is none."""
+    def slot(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
+        """Takes a slot for one execution of a plugin; None to use the runtime's slots."""
 
     async def save(self, record: EndpointRecord) -> None:
         """Store the record and the progress. A full disk is not an error."""

@@ -21,24 +21,24 @@ class Progress:
     Args:
         store: The records.
         find_owner: Finds the endpoint that needs what a plugin would remove by the address alone.
-        find_place: Finds what limits how many plugins run at once, None if nothing does.
+        find_slot: Returns the function that takes a plugin slot, None to use the runtime's slots.
     """
 
     def __init__(
         self,
         store: Store,
         find_owner: Callable[[EndpointRecord, str], EndpointId | None],
-        find_place: Callable[[], Callable[[], AbstractAsyncContextManager[None]] | None],
+        find_slot: Callable[[], Callable[[], AbstractAsyncContextManager[None]] | None],
     ) -> None:
         self._store = store
         self._find_owner = find_owner
-        self._find_place = find_place
+        self._find_slot = find_slot
         self.deleted: frozenset[int] = frozenset()
 
     @property
-    def place(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
+    def slot(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
         """What limits how many plugins run at once in this attempt, None if nothing does."""
-        return self._find_place()
+        return self._find_slot()
 
     def with_deleted(self, record: EndpointRecord) -> EndpointRecord:
         """Return a record that has the progress."""

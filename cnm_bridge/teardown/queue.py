@@ -58,7 +58,7 @@ class TeardownQueue:
         in_use: Tells what is in use, whatever the records say.
         locks: The locks of endpoints.
         owners: Tells when a DEL that was put off, because a new endpoint claimed the address, can run.
-        places: Limits how many are torn down at once.
+        slots: Limits concurrent teardowns.
         boot_id: The kernel's boot ID.
         orphaned_plugins: Ends the plugins that a killed daemon has left behind.
         quiet_s: Tells for how many seconds Docker has not wanted anything, but for one endpoint.
@@ -72,7 +72,7 @@ class TeardownQueue:
         in_use: InUseCheck,
         locks: KeyedLocks[EndpointId],
         owners: AddressOwners,
-        places: TeardownSlots,
+        slots: TeardownSlots,
         boot_id: str,
         orphaned_plugins: OrphanedPlugins,
         quiet_s: Callable[[EndpointId], float],
@@ -82,7 +82,7 @@ class TeardownQueue:
         self._in_use = in_use
         self._locks = locks
         self._boot_id = boot_id
-        self._places = places
+        self._slots = slots
         self._idle_gate: IdleGate[EndpointId] = IdleGate(quiet_s)
         self._attempts = RunningTeardowns()
         self._orphaned_plugins = orphaned_plugins
@@ -237,7 +237,7 @@ class TeardownQueue:
 
     def _prefer(self, endpoints: Iterable[EndpointId]) -> None:
         """Tear some endpoints down at once and before all others, because a call needs what they have."""
-        self._places.prefer(self._hurry(endpoints))
+        self._slots.prefer(self._hurry(endpoints))
 
     def _hurry(self, endpoints: Iterable[EndpointId]) -> Sequence[EndpointId]:
         """Have some endpoints torn down at once; return those of them for which an attempt runs or comes."""
@@ -272,7 +272,7 @@ class TeardownQueue:
                 self._idle_gate.forget(endpoint_id)
 
     async def _attempt_in_turn(self, endpoint_id: EndpointId) -> bool:
-        async with self._places.teardown(endpoint_id), self._locks.hold(endpoint_id):
+        async with self._slots.teardown(endpoint_id), self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is not None:
                 return await self._try(record)
@@ -309,8 +309,8 @@ class TeardownQueue:
     def _has_failed(self, endpoint_id: EndpointId, exc: Exception) -> None:
         self._errors[endpoint_id] = str(exc)
         if isinstance(exc, PluginTimeout) and exc.started:
-            self._places.has_hung(endpoint_id)
+            self._slots.has_hung(endpoint_id)
 
     def _is_done(self, endpoint_id: EndpointId) -> None:
         self._errors.pop(endpoint_id, None)
-        self._places.has_not_hung(endpoint_id)
+        self._slots.has_not_hung(endpoint_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""How many teardowns run at once in the background, so that plugins that hang do not hold up the others.
+"""Limits concurrent teardowns in the background, so that plugins that hang do not hold up the others.
 
-What a call executes itself, such as the undo of a failed create, needs no place here: it uses the runtime's own.
+A teardown that a call executes itself, such as the undo of a failed create, uses the runtime's own slots.
 """
 
 import asyncio
@@ -18,18 +18,17 @@ __all__ = ["TeardownSlots"]
 
 
 _TEARDOWNS: Final = 16
-"""At least so many at once, more than plugins. A thousand that begin together would delay calls for seconds."""
+"""Minimum number of concurrent teardowns. A thousand that begin together would delay calls for seconds."""
 
 
 class TeardownSlots:
-    """Places for teardowns, and for their plugins, which are fewer.
+    """Slots for teardowns, and fewer for their plugins.
 
-    There are as many more places for the teardowns that a call waits for; the others cannot take those. If a plugin of
-    a teardown was killed because it hung, it will probably hang again: all such teardowns together share half of the
-    places.
+    The same number of slots again is reserved for teardowns that a call waits for. A plugin that was killed because it
+    hung will probably hang again, so all teardowns with such a plugin share half of the slots.
 
     Args:
-        plugins: How many plugins run at once, and how many more for teardowns that a call waits for.
+        plugins: Number of plugin slots, and of additional ones for teardowns that a call waits for.
     """
 
     def __init__(self, plugins: int) -> None:
@@ -42,7 +41,7 @@ class TeardownSlots:
         self._for_hung = asyncio.Semaphore(max(1, plugins // 2))
 
     def prefer(self, endpoints: Iterable[EndpointId]) -> None:
-        """Let some teardowns go before all others, except those that hung before."""
+        """Let these teardowns go first, except those with a plugin that hung."""
         preferred = set(endpoints) - self._hung
         self._preferred |= preferred
         self._teardowns.prefer(preferred)
@@ -50,7 +49,7 @@ class TeardownSlots:
 
     @asynccontextmanager
     async def teardown(self, endpoint_id: EndpointId) -> AsyncIterator[None]:
-        """Run the body, a teardown in the background, in a place."""
+        """Run the body, a teardown in the background, in a slot of its own."""
         try:
             async with (
                 self._for_hung if endpoint_id in self._hung else nullcontext(),
@@ -62,16 +61,16 @@ class TeardownSlots:
             self._in_background.discard(endpoint_id)
             self._preferred.discard(endpoint_id)
 
-    def find_plugin_place(self, endpoint_id: EndpointId) -> Callable[[], AbstractAsyncContextManager[None]] | None:
-        """Return what takes the place of a plugin; None for a teardown that a call executes itself."""
+    def find_plugin_slot(self, endpoint_id: EndpointId) -> Callable[[], AbstractAsyncContextManager[None]] | None:
+        """Return the function that takes a plugin slot; None for a teardown that a call executes itself."""
         return partial(self._plugin, endpoint_id) if endpoint_id in self._in_background else None
 
     def has_hung(self, endpoint_id: EndpointId) -> None:
-        """Remember that a plugin of a teardown was killed because it hung."""
+        """Record that a plugin of a teardown was killed because it hung."""
         self._hung.add(endpoint_id)
 
     def has_not_hung(self, endpoint_id: EndpointId) -> None:
-        """Forget that; also when the teardown has completed."""
+        """Record that no plugin of a teardown hung, or that the teardown has completed."""
         self._hung.discard(endpoint_id)
 
     def _plugin(self, endpoint_id: EndpointId) -> AbstractAsyncContextManager[None]:

@@ -27,14 +27,14 @@ class Teardown:
         store: The records.
         attachers: Undo the attachments, each those of its own mode.
         owners: Knows whose the addresses are.
-        places: Limits how many plugins run at once for teardowns in the background.
+        slots: Limits concurrent plugins of teardowns in the background.
     """
 
-    def __init__(self, store: Store, attachers: Attachers, owners: AddressOwners, places: TeardownSlots) -> None:
+    def __init__(self, store: Store, attachers: Attachers, owners: AddressOwners, slots: TeardownSlots) -> None:
         self._store = store
         self._attachers = attachers
         self._owners = owners
-        self._places = places
+        self._slots = slots
         self._progress: dict[EndpointId, Progress] = {}
 
     async def __call__(self, record: EndpointRecord) -> None:
@@ -65,7 +65,7 @@ class Teardown:
         if record.id not in self._progress:
             find_owner = partial(self._owners.find_owner, leaving=self._progress.keys())
             self._progress[record.id] = Progress(
-                self._store, find_owner, partial(self._places.find_plugin_place, record.id)
+                self._store, find_owner, partial(self._slots.find_plugin_slot, record.id)
             )
         progress = self._progress[record.id]
         progress.deleted |= frozenset(record.deleted)

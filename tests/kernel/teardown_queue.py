@@ -134,7 +134,7 @@ def make_queue(
         in_use=in_use or InUseCheck(kernel, run_dir),
         locks=locks,
         owners=owners,
-        places=slots,
+        slots=slots,
         boot_id=BOOT,
         orphaned_plugins=OrphanedPlugins(run_dir / "running"),
         quiet_s=docker.quiet_s,

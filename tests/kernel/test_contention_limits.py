@@ -51,7 +51,7 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
         locks=locks,
         owners=owners,
         orphaned_plugins=OrphanedPlugins(tmp_path / "running"),
-        places=slots,
+        slots=slots,
         boot_id="0c1f",
         quiet_s=lambda _: 60.0,
     )

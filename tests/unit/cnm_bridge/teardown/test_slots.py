@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Tear downs that hang leave places to the others: to those that a call waits for, and to those that never hung."""
+"""Tear downs that hang leave slots to the others: to those that a call waits for, and to those that never hung."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -34,7 +34,7 @@ class TearDowns:
     """
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
-        self.places = TeardownSlots(PLUGINS)
+        self.slots = TeardownSlots(PLUGINS)
         self.running: list[EndpointId] = []
         self._group = group
         self._tasks: dict[EndpointId, asyncio.Task[None]] = {}
@@ -59,36 +59,36 @@ class TearDowns:
         await self.settle()
 
     async def _run(self, endpoint_id: EndpointId) -> None:
-        async with self.places.teardown(endpoint_id):
-            place = self.places.find_plugin_place(endpoint_id)
-            assert place is not None
-            async with place():
+        async with self.slots.teardown(endpoint_id):
+            slot = self.slots.find_plugin_slot(endpoint_id)
+            assert slot is not None
+            async with slot():
                 self.running.append(endpoint_id)
                 await asyncio.Event().wait()
 
 
 async def test_those_that_hang_for_the_first_time() -> None:
-    """They take every place but those of tear downs that a call waits for, which wait already or come later."""
+    """They take every slot but those of tear downs that a call waits for, which wait already or come later."""
     async with make_tear_downs() as teardowns:
         everybody = ids(*range(100))
         await teardowns.begin(everybody)
         assert teardowns.running == everybody[:PLUGINS]
-        teardowns.places.prefer([everybody[PLUGINS]])  # it waits for its plugin
+        teardowns.slots.prefer([everybody[PLUGINS]])  # it waits for its plugin
         await teardowns.settle()
-        teardowns.places.prefer([everybody[-1]])  # it waits to begin
+        teardowns.slots.prefer([everybody[-1]])  # it waits to begin
         await teardowns.settle()
-        teardowns.places.prefer(ids(100))
+        teardowns.slots.prefer(ids(100))
         await teardowns.begin(ids(100))
         assert teardowns.running[PLUGINS:] == [everybody[PLUGINS], everybody[-1], *ids(100)]
 
 
 async def test_those_that_hung_before() -> None:
-    """However many they are, and also when a call waits for them, half of the places are free for others."""
+    """However many they are, and also when a call waits for them, half of the slots are free for others."""
     async with make_tear_downs() as teardowns:
         hung = ids(*range(100))
         for endpoint_id in hung:
-            teardowns.places.has_hung(endpoint_id)
-        teardowns.places.prefer(hung)
+            teardowns.slots.has_hung(endpoint_id)
+        teardowns.slots.prefer(hung)
         await teardowns.begin(hung)
         assert len(teardowns.running) == PLUGINS // 2
         others = ids(*range(100, 200))
@@ -100,11 +100,11 @@ async def test_one_that_hung_once() -> None:
     """When its tear down has succeeded nothing of that is kept."""
     async with make_tear_downs() as teardowns:
         (endpoint_id,) = ids(1)
-        teardowns.places.has_hung(endpoint_id)
-        teardowns.places.has_not_hung(endpoint_id)
+        teardowns.slots.has_hung(endpoint_id)
+        teardowns.slots.has_not_hung(endpoint_id)
         others = ids(*range(100, 110))
         await teardowns.begin(others)
-        teardowns.places.prefer([endpoint_id])
+        teardowns.slots.prefer([endpoint_id])
         await teardowns.begin([endpoint_id])
         assert teardowns.running[-1] == endpoint_id
 
@@ -113,7 +113,7 @@ async def test_a_preference_is_for_one_attempt() -> None:
     """The next attempt of the same tear down waits as all others do."""
     async with make_tear_downs() as teardowns:
         first, *others = ids(*range(20))
-        teardowns.places.prefer([first])
+        teardowns.slots.prefer([first])
         await teardowns.begin([first])
         await teardowns.end(first)
         await teardowns.begin([*others, first])
@@ -123,4 +123,4 @@ async def test_a_preference_is_for_one_attempt() -> None:
 async def test_what_a_call_carries_out_itself() -> None:
     """Its plugins do not count here."""
     (endpoint_id,) = ids(1)
-    assert TeardownSlots(PLUGINS).find_plugin_place(endpoint_id) is None
+    assert TeardownSlots(PLUGINS).find_plugin_slot(endpoint_id) is None
