@@ -82,7 +82,9 @@ class RemoveLeftovers:
                     phase=Phase.DELETING,
                     internal=False,
                     configuration=configuration,
-                    addresses=tuple(trace.address for trace in leftovers.artifacts if trace.address is not None),
+                    addresses=tuple(
+                        artifact.address for artifact in leftovers.artifacts if artifact.address is not None
+                    ),
                     mac=None,
                 )
                 await self._store.adopt_endpoint(record)
@@ -100,7 +102,7 @@ class RemoveLeftovers:
         )
 
     async def _configuration(self, leftovers: Leftovers) -> NetworkConfigurationList | None:
-        for name in dict.fromkeys(trace.network for trace in leftovers.artifacts):
+        for name in dict.fromkeys(artifact.network for artifact in leftovers.artifacts):
             try:
                 return await self._networks.find_configuration(name)
             except CniError as exc:

@@ -182,8 +182,8 @@ def _judge(sight: _Sight) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orpha
     staging = {AttachmentId(path.name) for path in sight.staging if is_attachment_id(path.name)}
     ours = (staging | links.keys()) - known.keys()
     artifacts: dict[str, list[PluginArtifact]] = {}
-    for trace in sight.artifacts:
-        artifacts.setdefault(trace.container_id, []).append(trace)
+    for artifact in sight.artifacts:
+        artifacts.setdefault(artifact.container_id, []).append(artifact)
     leftovers = {
         attachment_id: Leftovers(
             attachment_id=attachment_id,
@@ -195,11 +195,11 @@ def _judge(sight: _Sight) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orpha
     }
     files = sorted(sight.noted)
     strange = [
-        Orphan(network=trace.network, container_id=trace.container_id, what=trace.what)
+        Orphan(network=artifact.network, container_id=artifact.container_id, what=artifact.what)
         for container_id, found in artifacts.items()
         if container_id not in known and container_id not in ours
-        for trace in found
-        if trace.network in sight.names and not _is_noted(trace, files)
+        for artifact in found
+        if artifact.network in sight.names and not _is_noted(artifact, files)
     ]
     hashed = (
         *((name, f"link {name} (ifb)") for name in _limiting(sight.links)),
@@ -251,8 +251,8 @@ def _noted_elsewhere() -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_noted(trace: PluginArtifact, files: Sequence[str]) -> bool:
+def _is_noted(artifact: PluginArtifact, files: Sequence[str]) -> bool:
     """Return whether another runtime has cached the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
-    prefix = f"{trace.network}-{trace.container_id}-"
+    prefix = f"{artifact.network}-{artifact.container_id}-"
     place = bisect_left(files, prefix)
     return place < len(files) and files[place].startswith(prefix)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
-__all__ = ["Attachment", "Traces", "generalise", "kind_of_link"]
+__all__ = ["Artifacts", "Attachment", "generalise", "kind_of_link"]
 
 _ID: Final = "ENDPOINT"
 _CHAIN: Final = "CNI-OF-ENDPOINT"
@@ -62,7 +62,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traces:
+class Artifacts:
     """What one attachment of a list leaves.
 
     Attributes:
@@ -95,7 +95,9 @@ class Traces:
         return Counter(_replace(rule, words) for rule in self.published)
 
 
-def generalise(attachment: Attachment, rules: Iterable[str], links: Sequence[str], files: Iterable[str] = ()) -> Traces:
+def generalise(
+    attachment: Attachment, rules: Iterable[str], links: Sequence[str], files: Iterable[str] = ()
+) -> Artifacts:
     """Give the general form of what an attachment has left.
 
     Raises:
@@ -111,7 +113,7 @@ def generalise(attachment: Attachment, rules: Iterable[str], links: Sequence[str
     for rule in general:
         if _UNKNOWN_CHAIN.search(rule):
             raise ValueError(f"a rule of list {attachment.list} with a chain of unknown origin: {rule}")
-    return Traces(
+    return Artifacts(
         rules=general,
         links=tuple(sorted(links)),
         families=len(attachment.addresses),

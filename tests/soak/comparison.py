@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tests.soak.artifacts import Attachment, Traces, parse_addresses
+from tests.soak.artifacts import Artifacts, Attachment, parse_addresses
 from tests.soak.docker_view import DockerContainer, DockerView
 from tests.soak.model import Container, World
 
@@ -85,7 +85,9 @@ def compare_docker(world: World, docker: DockerView, touched: frozenset[str] = f
     return tuple(lines)
 
 
-def compare(world: World, docker: DockerView, machine: MachineView, artifacts: Mapping[str, Traces]) -> tuple[str, ...]:
+def compare(
+    world: World, docker: DockerView, machine: MachineView, artifacts: Mapping[str, Artifacts]
+) -> tuple[str, ...]:
     """Give how machine and Docker differ from the model, and the machine from Docker; nothing where all is well."""
     lines = list(compare_docker(world, docker))
     networks = {name: network for name, network in docker.networks.items() if name in world.networks}
@@ -163,7 +165,7 @@ def attachments_of(
 
 
 def _compare_reservations(
-    attachments: Iterable[Attachment], machine: MachineView, artifacts: Mapping[str, Traces]
+    attachments: Iterable[Attachment], machine: MachineView, artifacts: Mapping[str, Artifacts]
 ) -> Iterator[str]:
     known = {}
     for found in attachments:

@@ -3,7 +3,7 @@
 """Watches, round by round, that every running container keeps all that its plugins made.
 
 A container that an operation has touched, or that dockerd has started again, may take a moment until it has what its
-lists give (`Traces`); then what it has is kept. From that time on it must have all of it after every round, whatever
+lists give (`Artifacts`); then what it has is kept. From that time on it must have all of it after every round, whatever
 is done to others and whatever is killed but dockerd, and at once.
 """
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.soak.artifacts import Attachment, Traces
+from tests.soak.artifacts import Artifacts, Attachment
 from tests.soak.comparison import Reservation, attachments_of
 from tests.soak.docker_view import DockerContainer
 from tests.soak.holdings import Holdings
@@ -42,7 +42,7 @@ def find_changes(before: Holdings, now: Holdings) -> tuple[str, ...]:
 
 
 def find_gaps(
-    world: World, name: str, container: DockerContainer, survey: Survey, artifacts: Mapping[str, Traces]
+    world: World, name: str, container: DockerContainer, survey: Survey, artifacts: Mapping[str, Artifacts]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Give what a running container lacks of what its lists give, and whom it does not reach.
 
@@ -62,7 +62,7 @@ def find_gaps(
     return tuple(lacking), tuple(silent)
 
 
-def _lacking(attachment: Attachment, holdings: Holdings, survey: Survey, artifacts: Traces) -> Iterator[str]:
+def _lacking(attachment: Attachment, holdings: Holdings, survey: Survey, artifacts: Artifacts) -> Iterator[str]:
     if len(attachment.addresses) != artifacts.families:
         yield f"{attachment.list}: reserved addresses are {[*map(str, attachment.addresses)]}"
         return

@@ -15,7 +15,7 @@ from tests.lab.editions import MACHINE_PLUGINS
 from tests.lab.leftovers import temporary_rules
 from tests.lab.state import DOCKER_SOCKET
 from tests.plugins.unreliable import render_unreliable
-from tests.soak.artifacts import Attachment, Traces, generalise, kind_of_link, parse_addresses
+from tests.soak.artifacts import Artifacts, Attachment, generalise, kind_of_link, parse_addresses
 from tests.soak.comparison import MachineView, Sandbox
 from tests.soak.docker_host import DockerHost, Outcome
 from tests.soak.docker_view import DockerView
@@ -64,7 +64,7 @@ class Machine:
         self.docker = DockerHost(lab.path(DOCKER_SOCKET), self.killing.kill)
         self._surveyor = Surveyor(lab)
         self._before = self._prepare()
-        self.artifacts: Mapping[str, Traces] = {name: self._learn(name) for name in lists}
+        self.artifacts: Mapping[str, Artifacts] = {name: self._learn(name) for name in lists}
 
     def survey(self, world: World, docker: DockerView) -> Survey:
         """Give what all running containers have of their plugins."""
@@ -138,7 +138,7 @@ class Machine:
         self._lab.start_daemon(*DAEMON_OPTIONS, timeout_s=START_LIMIT_S)
         return self._lab.state()
 
-    def _learn(self, name: str) -> Traces:
+    def _learn(self, name: str) -> Artifacts:
         """Run one container on a list, and one that publishes a port, and look at what they make."""
         artifacts = self._learn_one(name, None)
         return (
@@ -147,7 +147,7 @@ class Machine:
             else artifacts
         )
 
-    def _learn_one(self, name: str, port: int | None) -> Traces:
+    def _learn_one(self, name: str, port: int | None) -> Artifacts:
         run = Operation(
             kind=Kind.RUN,
             container=_LEARNING,

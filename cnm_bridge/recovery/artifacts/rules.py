@@ -76,7 +76,7 @@ async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _L
         tables = [command.rpartition("/")[2].removesuffix("-save") for command in commands]
         parsed = [parse_rules(text, table) for table, text in zip(tables, saved, strict=True)]
         return SavedRules(
-            artifacts=tuple(trace for rules in parsed for trace in rules.artifacts),
+            artifacts=tuple(artifact for rules in parsed for artifact in rules.artifacts),
             empty_chains=tuple(chain for rules in parsed for chain in rules.empty_chains),
         )
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.soak.artifacts import Attachment, Traces, parse_addresses
+from tests.soak.artifacts import Artifacts, Attachment, parse_addresses
 from tests.soak.comparison import MachineView, Reservation, Sandbox, compare, compare_docker
 from tests.soak.docker_view import DockerContainer, DockerNetwork, DockerView
 from tests.soak.model import Container, World
 
 ENDPOINT = "e" * 64
 ADDRESSES = ("10.82.1.2", "fd82:1::2")
-TRACES = {
-    "lan6": Traces(
+ARTIFACTS = {
+    "lan6": Artifacts(
         rules=("ip nat :CNI-OF-ENDPOINT", "ip filter -A CNI-FORWARD -s ADDRESS-4/32 -j ACCEPT"),
         published=("ip nat :CNI-OF-ENDPOINT", "ip nat -A CNI-DN-OF-ENDPOINT --dport PORT -j DNAT"),
         links=("veth, master cni0",),
@@ -43,8 +43,8 @@ SANDBOX = Sandbox(links={"eth0": ADDRESSES}, unreachable=(), answer="c1")
 MACHINE = MachineView(
     sandboxes={"c1": SANDBOX},
     reservations=tuple(Reservation(list="lan6", address=address, endpoint=ENDPOINT) for address in ADDRESSES),
-    rules=TRACES["lan6"].rules_of(_ATTACHMENT),
-    links=Counter(TRACES["lan6"].links),
+    rules=ARTIFACTS["lan6"].rules_of(_ATTACHMENT),
+    links=Counter(ARTIFACTS["lan6"].links),
     staging=frozenset({ENDPOINT}),
     files=(f"/run/cni/tuning/{ENDPOINT}_eth0.json",),
     leftovers=(),
@@ -55,7 +55,7 @@ MACHINE = MachineView(
 
 def test_all_agrees() -> None:
     """Then there is nothing to say."""
-    assert compare(WORLD, DOCKER, MACHINE, TRACES) == ()
+    assert compare(WORLD, DOCKER, MACHINE, ARTIFACTS) == ()
 
 
 def without_one(counter: Counter[str]) -> Counter[str]:
@@ -126,7 +126,7 @@ DIFFERENCES: dict[str, tuple[Callable[[MachineView], MachineView], str]] = {
 def test_the_machine_differs(what: str) -> None:
     """Each thing is seen, and named."""
     change, said = DIFFERENCES[what]
-    found = compare(WORLD, DOCKER, change(MACHINE), TRACES)
+    found = compare(WORLD, DOCKER, change(MACHINE), ARTIFACTS)
     assert any(line.startswith(said) for line in found), found
 
 
@@ -150,19 +150,19 @@ def changed(name: str, **changes: object) -> DockerView:
 def test_docker_differs(docker: DockerView, said: str) -> None:
     """So it is with what Docker says it has."""
     assert said in compare_docker(WORLD, docker)
-    assert said in compare(WORLD, docker, MACHINE, TRACES)
+    assert said in compare(WORLD, docker, MACHINE, ARTIFACTS)
 
 
 def test_docker_shows_another_address() -> None:
     """What it shows is what is reserved."""
     docker = changed("c1", addresses=frozenset({ADDRESSES[0]}))
-    assert compare(WORLD, docker, MACHINE, TRACES) == (f"missing: container c1: address at Docker {ADDRESSES[1]}",)
+    assert compare(WORLD, docker, MACHINE, ARTIFACTS) == (f"missing: container c1: address at Docker {ADDRESSES[1]}",)
 
 
 def test_docker_lists_an_endpoint_of_nobody() -> None:
     """A network with it cannot be removed."""
     network = DockerNetwork(id="1" * 64, endpoints={ENDPOINT: "c1", "9" * 64: "c2"})
-    found = compare(WORLD, replace(DOCKER, networks={"n1": network}), MACHINE, TRACES)
+    found = compare(WORLD, replace(DOCKER, networks={"n1": network}), MACHINE, ARTIFACTS)
     assert found == (f"too much: endpoint of Docker's network {'9' * 64}",)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.soak.artifacts import Attachment, Traces, parse_addresses
+from tests.soak.artifacts import Artifacts, Attachment, parse_addresses
 from tests.soak.comparison import Reservation
 from tests.soak.docker_view import DockerContainer
 from tests.soak.holdings import Holdings, Link
@@ -17,8 +17,8 @@ from tests.soak.model import Container, World
 
 ENDPOINT = "e" * 64
 DEFAULT = "unicast default via 10.82.1.1 dev LINK table main proto static"
-TRACES = {
-    "lan": Traces(
+ARTIFACTS = {
+    "lan": Artifacts(
         rules=("ip filter -A CNI-FORWARD -s ADDRESS-4/32 -j ACCEPT",),
         published=("ip filter -A CNI-FORWARD -s ADDRESS-4/32 -j ACCEPT", "ip nat -A CNI-DN-OF-ENDPOINT --dport PORT "),
         links=("ifb", "veth, master cni1"),
@@ -32,11 +32,11 @@ WORLD = World(
     networks={"n1": "lan"},
 )
 DOCKER = DockerContainer(state="running", endpoints={"n1": ENDPOINT}, process=7)
-ETH0 = Link(addresses=frozenset({"10.82.1.2"}), general=TRACES["lan"].link | {"more, which is nobody's business"})
+ETH0 = Link(addresses=frozenset({"10.82.1.2"}), general=ARTIFACTS["lan"].link | {"more, which is nobody's business"})
 HOLDINGS = Holdings(lines=frozenset({"link eth0: UP"}), links={"eth0": ETH0}, silent=frozenset())
 SURVEY = Survey(
     holdings={"c1": HOLDINGS},
-    rules=TRACES["lan"].rules_of(ATTACHMENT) + Counter(["ip nat -A of somebody else"]),
+    rules=ARTIFACTS["lan"].rules_of(ATTACHMENT) + Counter(["ip nat -A of somebody else"]),
     host_links=frozenset({ATTACHMENT.ifb, "cni1"}),
     reservations=(Reservation(list="lan", address="10.82.1.2", endpoint=ENDPOINT),),
     answers={"c1": "c1"},
@@ -45,7 +45,7 @@ SURVEY = Survey(
 
 def test_nothing_is_missing() -> None:
     """What else there is does not matter: it may be of one whose DEL is pending."""
-    assert find_gaps(WORLD, "c1", DOCKER, SURVEY, TRACES) == ((), ())
+    assert find_gaps(WORLD, "c1", DOCKER, SURVEY, ARTIFACTS) == ((), ())
 
 
 def with_link(link: Link | None) -> Survey:
@@ -89,13 +89,13 @@ LOSSES: dict[str, tuple[Callable[[], Survey], str]] = {
 def test_something_is_missing(what: str) -> None:
     """It is named."""
     survey, said = LOSSES[what]
-    assert find_gaps(WORLD, "c1", DOCKER, survey(), TRACES) == ((said,), ())
+    assert find_gaps(WORLD, "c1", DOCKER, survey(), ARTIFACTS) == ((said,), ())
 
 
 def test_nobody_answers() -> None:
     """Neither its gateway nor, from outside, it."""
     silent = replace(HOLDINGS, silent=frozenset({"10.82.1.1"}))
-    _, found = find_gaps(WORLD, "c1", DOCKER, replace(SURVEY, holdings={"c1": silent}, answers={"c1": ""}), TRACES)
+    _, found = find_gaps(WORLD, "c1", DOCKER, replace(SURVEY, holdings={"c1": silent}, answers={"c1": ""}), ARTIFACTS)
     assert found == ("no answer from 10.82.1.1", "at its port 20001 answers nobody")
 
 
@@ -103,7 +103,7 @@ def test_the_default_route_may_lead_through_another_network() -> None:
     """A container on several networks has that of one of them."""
     other = Link(addresses=frozenset({"10.82.9.2"}), general=frozenset())
     holdings = replace(HOLDINGS, links={"eth0": replace(ETH0, general=ETH0.general - {DEFAULT}), "eth1": other})
-    assert find_gaps(WORLD, "c1", DOCKER, replace(SURVEY, holdings={"c1": holdings}), TRACES) == ((), ())
+    assert find_gaps(WORLD, "c1", DOCKER, replace(SURVEY, holdings={"c1": holdings}), ARTIFACTS) == ((), ())
 
 
 def test_changes() -> None:
