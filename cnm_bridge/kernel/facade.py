@@ -1,59 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The kernel operations of the daemon. Each call runs completely in one short-lived thread."""
+"""The kernel operations that make changes. Each call runs completely in one short-lived thread."""
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from cnm_bridge.kernel.movement.departures import Departures
 from cnm_bridge.kernel.movement.link_mover import LinkLocation, LinkMover
-from cnm_bridge.kernel.namespaces.discovery import (
-    altnames_in_use,
-    altnames_mounted,
-    delete_host_link,
-    find_without_link,
-    gone_sandboxes,
-    list_host_links,
-    list_namespaces,
-)
-from cnm_bridge.kernel.namespaces.netns import (
-    current_namespace,
-    ensure_namespace,
-    enter,
-    is_namespace,
-    namespace_id,
-    open_namespace,
-    remove_namespace,
-)
-from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
+from cnm_bridge.kernel.namespaces.discovery import delete_host_link
+from cnm_bridge.kernel.namespaces.netns import ensure_namespace, enter, open_namespace, remove_namespace
+from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.kernel.netlink.links import Link
-from cnm_bridge.kernel.procfs.start_time import find_start
 from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation, take_baseline
-from cnm_bridge.kernel.records.errors import KernelError, attempt
+from cnm_bridge.kernel.records.errors import attempt
 from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import IpInterface, Snapshot
 from cnm_bridge.kernel.sandbox.session import SandboxSession
+from cnm_bridge.kernel.view import KernelView
 
 __all__ = ["WATCHES_AT_ONCE", "Kernel"]
 
 
 _NOTHING_ELSE: Final = Observation()
 
-_AT_ONCE: Final = 8
-"""Concurrent worker threads; each has up to four descriptors open."""
-
 WATCHES_AT_ONCE: Final = 8
 """Additional threads that watch sandboxes. Syncs of the previous run's endpoints should leave some of them free."""
 
-T = TypeVar("T")
 
-
-class Kernel:
+class Kernel(KernelView):
     """Creates staging namespaces, and moves links out of them and back.
 
     The namespace of the thread that creates this object is the host namespace. Calls for different endpoints may run
@@ -66,13 +44,8 @@ class Kernel:
     """
 
     def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
-        self._reply_limit_s = reply_limit_s
-        self._processes = processes
-        self._sees_processes = True
-        with current_namespace() as fd:
-            self._host = namespace_id(fd)
+        super().__init__(reply_limit_s=reply_limit_s, processes=processes)
         self._departures = Departures(reply_limit_s=reply_limit_s)
-        self._work = asyncio.Semaphore(_AT_ONCE)
         self._watches = asyncio.Semaphore(WATCHES_AT_ONCE)
 
     async def create_staging(
@@ -100,10 +73,6 @@ class Kernel:
         with attempt("read", str(path)), open_namespace(path) as fd:
             enter(fd, host=self._host)  # ensure_namespace enters only a namespace that it creates
             return take_baseline(observation, ifname)
-
-    def is_namespace(self, path: Path) -> bool:
-        """Return whether a network namespace is mounted at `path`. Does not block."""
-        return is_namespace(path)
 
     async def remove_staging(self, path: Path) -> None:
         """Unmount the namespace at `path` and remove the file, if they exist.
@@ -253,14 +222,6 @@ class Kernel:
         """
         return await self._run(self._mover(path, ifname, altname="").look)
 
-    async def host_links(self) -> tuple[Link, ...]:
-        """Return all links of the host namespace.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        return await self._run(partial(list_host_links, reply_limit_s=self._reply_limit_s))
-
     async def delete_host_link(self, link: Link, altname: str) -> None:
         """Delete a virtual link that `host_links` returned, if it still exists.
 
@@ -270,100 +231,6 @@ class Kernel:
             KernelError: The kernel refused.
         """
         await self._run(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
-
-    async def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
-        """Return the alternative names of the links that are missing from their sandboxes.
-
-        Args:
-            sandboxes: Alternative name → path of the sandbox. A sandbox that does not exist is ignored.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        look = partial(find_without_link, sandboxes, host=self._host, reply_limit_s=self._reply_limit_s)
-        return await self._run(look)
-
-    def distrust_processes(self) -> None:
-        """Record that `/proc` does not show all processes, because the daemon is in a PID namespace of its own.
-
-        From then on `altnames_in_use` includes the links of all mounted namespaces, and `find_process_namespaces`
-        raises an error.
-        """
-        self._sees_processes = False
-
-    async def altnames_in_use(self, staging: Path) -> frozenset[str]:
-        """Return the alternative names of all links in namespaces with processes, except the host namespace.
-
-        If not all processes are visible, those that `altnames_mounted` returns are included.
-
-        Args:
-            staging: The directory of the staging namespaces.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        look = partial(
-            altnames_in_use,
-            staging,
-            host=self._host,
-            reply_limit_s=self._reply_limit_s,
-            processes=self._processes,
-        )
-        found = await self._run(look)
-        return found if self._sees_processes else found | await self.altnames_mounted(staging)
-
-    async def altnames_mounted(self, staging: Path) -> frozenset[str]:
-        """Return the alternative names of all links in mounted namespaces, except host and staging namespaces.
-
-        Args:
-            staging: The directory of the staging namespaces.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        look = partial(altnames_mounted, staging, host=self._host, reply_limit_s=self._reply_limit_s)
-        return await self._run(look)
-
-    async def find_process_namespaces(self) -> ProcessNamespaces:
-        """Return the namespaces that have processes, and their links, except the host namespace.
-
-        Raises:
-            KernelError: The kernel refused, or not all processes are visible.
-        """
-        if not self._sees_processes:
-            raise KernelError(
-                "look at", "processes", "Docker's processes are in a PID namespace that is not visible from here"
-            )
-        look = partial(
-            find_process_namespaces, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes
-        )
-        return await self._run(look)
-
-    def find_start(self, pid: int) -> int | None:
-        """Return the start time of a process in clock ticks since boot, None if it does not exist. Does not block.
-
-        Raises:
-            KernelError: `/proc` cannot be read.
-        """
-        with attempt("look at", f"process {pid}"):
-            return find_start(pid, self._processes)
-
-    async def gone_sandboxes(self, paths: Collection[str]) -> frozenset[str]:
-        """Return those of the given sandboxes that Docker has visibly removed."""
-        return await self._run(partial(gone_sandboxes, paths))
-
-    async def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
-        """Return all paths in a directory of namespaces, also of those that are no longer mounted.
-
-        Raises:
-            KernelError: The directory cannot be read.
-        """
-        return await self._run(partial(list_namespaces, directory))
-
-    async def _run(self, work: Callable[[], T]) -> T:
-        """Run `work` in a short-lived thread, at most `_AT_ONCE` at a time."""
-        async with self._work:
-            return await run_in_thread(work)
 
     def _session(self, sandbox: Path, altname: str) -> SandboxSession:
         return SandboxSession(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is asked of the kernel for many endpoints at once takes few threads, and so few descriptors."""
+"""Many concurrent calls use few threads, and so few descriptors."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ MANY: Final = 100
 
 
 class Slow(Collection[str]):
-    """Paths of sandboxes that take long to look at: until as many threads are at it as may be."""
+    """Paths of sandboxes whose iteration blocks until the maximum number of threads is running."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -41,7 +41,7 @@ class Slow(Collection[str]):
 
 
 async def test_few_threads_at_once() -> None:
-    """However many ask."""
+    """The number of threads is limited, however many calls there are."""
     kernel, paths = Kernel(reply_limit_s=5), Slow()
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         for _ in range(MANY):

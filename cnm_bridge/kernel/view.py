@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The daemon's view of what exists: links, namespaces and processes. Nothing here changes them."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from cnm_bridge.kernel.namespaces.discovery import (
+    altnames_in_use,
+    altnames_mounted,
+    find_without_link,
+    gone_sandboxes,
+    list_host_links,
+    list_namespaces,
+)
+from cnm_bridge.kernel.namespaces.netns import current_namespace, is_namespace, namespace_id
+from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
+from cnm_bridge.kernel.namespaces.threads import run_in_thread
+from cnm_bridge.kernel.netlink.links import Link
+from cnm_bridge.kernel.procfs.start_time import find_start
+from cnm_bridge.kernel.records.errors import KernelError, attempt
+
+__all__ = ["KernelView"]
+
+_AT_ONCE: Final = 8
+"""Concurrent worker threads; each has up to four descriptors open."""
+
+T = TypeVar("T")
+
+
+class KernelView:
+    """Reads links, namespaces and processes; `Kernel` adds the operations that change them.
+
+    The namespace of the thread that creates this object is the host namespace. Each call runs completely in one
+    short-lived thread.
+
+    Args:
+        reply_limit_s: Time limit of one netlink reply, in seconds.
+        processes: The directory to find processes in.
+    """
+
+    def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
+        self._reply_limit_s = reply_limit_s
+        self._processes = processes
+        self._sees_processes = True
+        with current_namespace() as fd:
+            self._host = namespace_id(fd)
+        self._work = asyncio.Semaphore(_AT_ONCE)
+
+    def is_namespace(self, path: Path) -> bool:
+        """Return whether a network namespace is mounted at `path`. Does not block."""
+        return is_namespace(path)
+
+    async def host_links(self) -> tuple[Link, ...]:
+        """Return all links of the host namespace.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        return await self._run(partial(list_host_links, reply_limit_s=self._reply_limit_s))
+
+    async def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
+        """Return the alternative names of the links that are missing from their sandboxes.
+
+        Args:
+            sandboxes: Alternative name → path of the sandbox. A sandbox that does not exist is ignored.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        look = partial(find_without_link, sandboxes, host=self._host, reply_limit_s=self._reply_limit_s)
+        return await self._run(look)
+
+    def distrust_processes(self) -> None:
+        """Record that `/proc` does not show all processes, because the daemon is in a PID namespace of its own.
+
+        From then on `altnames_in_use` includes the links of all mounted namespaces, and `find_process_namespaces`
+        raises an error.
+        """
+        self._sees_processes = False
+
+    async def altnames_in_use(self, staging: Path) -> frozenset[str]:
+        """Return the alternative names of all links in namespaces with processes, except the host namespace.
+
+        If not all processes are visible, those that `altnames_mounted` returns are included.
+
+        Args:
+            staging: The directory of the staging namespaces.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        look = partial(
+            altnames_in_use,
+            staging,
+            host=self._host,
+            reply_limit_s=self._reply_limit_s,
+            processes=self._processes,
+        )
+        found = await self._run(look)
+        return found if self._sees_processes else found | await self.altnames_mounted(staging)
+
+    async def altnames_mounted(self, staging: Path) -> frozenset[str]:
+        """Return the alternative names of all links in mounted namespaces, except host and staging namespaces.
+
+        Args:
+            staging: The directory of the staging namespaces.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        look = partial(altnames_mounted, staging, host=self._host, reply_limit_s=self._reply_limit_s)
+        return await self._run(look)
+
+    async def find_process_namespaces(self) -> ProcessNamespaces:
+        """Return the namespaces that have processes, and their links, except the host namespace.
+
+        Raises:
+            KernelError: The kernel refused, or not all processes are visible.
+        """
+        if not self._sees_processes:
+            raise KernelError(
+                "look at", "processes", "Docker's processes are in a PID namespace that is not visible from here"
+            )
+        look = partial(
+            find_process_namespaces, host=self._host, reply_limit_s=self._reply_limit_s, processes=self._processes
+        )
+        return await self._run(look)
+
+    def find_start(self, pid: int) -> int | None:
+        """Return the start time of a process in clock ticks since boot, None if it does not exist. Does not block.
+
+        Raises:
+            KernelError: `/proc` cannot be read.
+        """
+        with attempt("look at", f"process {pid}"):
+            return find_start(pid, self._processes)
+
+    async def gone_sandboxes(self, paths: Collection[str]) -> frozenset[str]:
+        """Return those of the given sandboxes that Docker has visibly removed."""
+        return await self._run(partial(gone_sandboxes, paths))
+
+    async def namespaces_in(self, directory: Path) -> tuple[Path, ...]:
+        """Return all paths in a directory of namespaces, also of those that are no longer mounted.
+
+        Raises:
+            KernelError: The directory cannot be read.
+        """
+        return await self._run(partial(list_namespaces, directory))
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Run `work` in a short-lived thread, at most `_AT_ONCE` at a time."""
+        async with self._work:
+            return await run_in_thread(work)
