@@ -16,6 +16,7 @@ from cnm_bridge.recovery.orphans import OrphanAudit
 from cnm_bridge.recovery.plugin_gc import PluginGc
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.recovery.store_attachments import EndpointCache
+from cnm_bridge.recovery.unfinished import UnfinishedTeardowns
 
 __all__ = ["RecoveryRoom", "make_recovery"]
 
@@ -24,6 +25,7 @@ __all__ = ["RecoveryRoom", "make_recovery"]
 class RecoveryRoom:
     """The room `recovery`."""
 
+    unfinished: UnfinishedTeardowns
     reconciler: Reconciler
     adopt: AdoptEndpoint
     audit: OrphanAudit
@@ -54,6 +56,7 @@ def make_recovery(
         new_records=attach.new_records,
     )
     return RecoveryRoom(
+        unfinished=UnfinishedTeardowns(outside.store, teardown.queue, teardown.orphaned_plugins, outside.boot_id),
         reconciler=Reconciler(
             store=outside.store,
             engine=outside.engine,

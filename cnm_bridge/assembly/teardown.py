@@ -13,6 +13,7 @@ from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.resumption import ResumedTeardown
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId
@@ -28,6 +29,7 @@ class TeardownRoom:
     owners: AddressOwners
     liveness: Liveness
     in_use: InUseCheck
+    orphaned_plugins: OrphanedPlugins
     contention: ContentionResolver
 
 
@@ -43,15 +45,15 @@ def make_teardown(outside: Surroundings, *, attach: AttachRoom, quiet_s: Callabl
     liveness = Liveness(attach.attachers)
     in_use = InUseCheck(outside.kernel, outside.settings.run_dir)
     slots = TeardownSlots(outside.limits.executions)
+    teardown = Teardown(outside.store, attach.attachers, owners, slots)
+    orphaned_plugins = OrphanedPlugins(outside.running_dir)
     queue = TeardownQueue(
         store=outside.store,
-        teardown=Teardown(outside.store, attach.attachers, owners, slots),
-        in_use=in_use,
+        teardown=teardown,
+        resumed_teardown=ResumedTeardown(outside.store, teardown, in_use, orphaned_plugins),
         locks=attach.locks,
         owners=owners,
         slots=slots,
-        boot_id=outside.boot_id,
-        orphaned_plugins=OrphanedPlugins(outside.running_dir),
         quiet_s=quiet_s,
     )
     return TeardownRoom(
@@ -59,5 +61,6 @@ def make_teardown(outside: Surroundings, *, attach: AttachRoom, quiet_s: Callabl
         owners=owners,
         liveness=liveness,
         in_use=in_use,
+        orphaned_plugins=orphaned_plugins,
         contention=ContentionResolver(outside.store, liveness, in_use, queue),
     )

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Pending teardowns: requested, or begun, and not completed. Docker has forgotten such an endpoint; we have not."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,8 +13,7 @@ from cnm_bridge.scheduling.idle_gate import IdleGate
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.scheduling.retry_queue import RetryQueue
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.in_use import InUseCheck
-from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
+from cnm_bridge.teardown.resumption import ResumedTeardown
 from cnm_bridge.teardown.running import RunningTeardowns
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
@@ -27,10 +25,8 @@ log = structlog.get_logger()
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
-_OUTDATED = "a container runs on it, so its record was not the latest"
 _LOGGED = 5
 """How many endpoints a line of the log names, of those that a call waits for."""
-_UNFINISHED = frozenset({Phase.PENDING, Phase.DELETING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +51,10 @@ class TeardownQueue:
     Args:
         store: The records.
         teardown: The one undo.
-        in_use: Tells what is in use, whatever the records say.
+        resumed_teardown: The same, for an attempt in the background.
         locks: The locks of endpoints.
         owners: Tells when a DEL that was put off, because a new endpoint claimed the address, can run.
         slots: Limits concurrent teardowns.
-        boot_id: The kernel's boot ID.
-        orphaned_plugins: Ends the plugins that a killed daemon has left behind.
         quiet_s: Tells for how many seconds Docker has not wanted anything, but for one endpoint.
     """
 
@@ -69,23 +63,19 @@ class TeardownQueue:
         *,
         store: Store,
         teardown: Teardown,
-        in_use: InUseCheck,
+        resumed_teardown: ResumedTeardown,
         locks: KeyedLocks[EndpointId],
         owners: AddressOwners,
         slots: TeardownSlots,
-        boot_id: str,
-        orphaned_plugins: OrphanedPlugins,
         quiet_s: Callable[[EndpointId], float],
     ) -> None:
         self._store = store
         self._teardown = teardown
-        self._in_use = in_use
+        self._resumed_teardown = resumed_teardown
         self._locks = locks
-        self._boot_id = boot_id
         self._slots = slots
         self._idle_gate: IdleGate[EndpointId] = IdleGate(quiet_s)
         self._attempts = RunningTeardowns()
-        self._orphaned_plugins = orphaned_plugins
         self._errors: dict[EndpointId, str] = {}
         self._retries: RetryQueue[EndpointId] = RetryQueue(
             self._attempt,
@@ -125,26 +115,6 @@ class TeardownQueue:
     def add_later(self, endpoint_id: EndpointId) -> None:
         """Add one of very many teardowns, none of which is urgent unless a call waits for it."""
         self._retries.want_later(endpoint_id)
-
-    async def add_unfinished(self) -> int:
-        """Add the teardowns of all endpoints that the previous run of the daemon did not finish; return how many.
-
-        Endpoints of an earlier boot are among them: their links and namespaces are gone, their reservations are not,
-        and Docker makes new endpoints for the containers that it starts again.
-
-        A killed daemon leaves its running plugins behind. All of them are killed first. As long as one cannot be
-        killed, the teardown of its endpoint fails and is repeated.
-        """
-        unfinished = [
-            record.id
-            for record in self._store.endpoints()
-            if record.phase in _UNFINISHED or record.boot_id != self._boot_id
-        ]
-        await self._orphaned_plugins.end()
-        for endpoint_id in unfinished:
-            self.add_later(endpoint_id)
-            await asyncio.sleep(0)  # there may be ten thousand
-        return len(unfinished)
 
     async def request(self, endpoint_id: EndpointId) -> None:
         """Add the teardown of an endpoint that Docker deletes; one that is unknown is gone already.
@@ -283,27 +253,12 @@ class TeardownQueue:
         """Tear down under the endpoint's lock; return whether that has completed."""
         try:
             with self._attempts.attempt(record.id):
-                if not await self._keep_if_in_use(record):
-                    await self._orphaned_plugins.refuse(record.attachment_id)
-                    await self._teardown(record)
+                await self._resumed_teardown(record)
         except (CniError, KernelError, StateError) as exc:
             log.warning("endpoint.teardown_pending", error=str(exc))
             self._has_failed(record.id, exc)
             return False
         self._is_done(record.id)
-        return True
-
-    async def _keep_if_in_use(self, record: EndpointRecord) -> bool:
-        """Store an endpoint as joined if a container runs on it though it was not joined; return whether.
-
-        Such an endpoint was finished, and its later record was lost. Docker deletes it when the container leaves it.
-        """
-        if record.phase not in {Phase.PENDING, Phase.READY} or not await self._in_use.find_in_use([record]):
-            return False
-        log.warning("endpoint.outdated", reason=_OUTDATED)
-        if record.phase is Phase.PENDING:
-            await self._store.put_endpoint(replace(record, phase=Phase.READY))
-        await self._store.put_endpoint(replace(record, phase=Phase.JOINED))
         return True
 
     def _has_failed(self, endpoint_id: EndpointId, exc: Exception) -> None:

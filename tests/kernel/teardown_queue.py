@@ -17,6 +17,7 @@ from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.resumption import ResumedTeardown
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, EndpointRecord, Phase, Store
@@ -127,16 +128,15 @@ def make_queue(
     owners = owners or AddressOwners(store)
     slots = TeardownSlots(plugins)
     undo = teardown(store, make_attachers(store, Runtime([], Limits()), kernel), owners, slots)
+    in_use = in_use or InUseCheck(kernel, run_dir)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return TeardownQueue(
         store=store,
         teardown=undo,
-        in_use=in_use or InUseCheck(kernel, run_dir),
+        resumed_teardown=ResumedTeardown(store, undo, in_use, OrphanedPlugins(run_dir / "running")),
         locks=locks,
         owners=owners,
         slots=slots,
-        boot_id=BOOT,
-        orphaned_plugins=OrphanedPlugins(run_dir / "running"),
         quiet_s=docker.quiet_s,
     )
 

@@ -17,6 +17,7 @@ from cnm_bridge.teardown.in_use import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
+from cnm_bridge.teardown.resumption import ResumedTeardown
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, Phase, Store
@@ -44,15 +45,14 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
     owners, slots = AddressOwners(store), TeardownSlots(Limits().executions)
     in_use = InUseCheck(kernel, tmp_path / "run")
     attachers = make_attachers(store, Runtime([], Limits()), kernel)
+    teardown = Teardown(store, attachers, owners, slots)
     teardowns = TeardownQueue(
         store=store,
-        teardown=Teardown(store, attachers, owners, slots),
-        in_use=in_use,
+        teardown=teardown,
+        resumed_teardown=ResumedTeardown(store, teardown, in_use, OrphanedPlugins(tmp_path / "running")),
         locks=locks,
         owners=owners,
-        orphaned_plugins=OrphanedPlugins(tmp_path / "running"),
         slots=slots,
-        boot_id="0c1f",
         quiet_s=lambda _: 60.0,
     )
     resolver = ContentionResolver(store, Liveness(attachers), in_use, teardowns)
