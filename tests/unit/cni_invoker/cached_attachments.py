@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Attachments to keep in caches."""
+"""Cached attachments, and the files of a cache on disk."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from cni_invoker import (
 )
 from spec import JsonObject
 
-__all__ = ["CACHED", "KEY", "LIST", "RESULT", "cached", "names", "place", "read"]
+__all__ = ["CACHED", "KEY", "LIST", "RESULT", "cached", "names", "read", "write_record"]
 
 LIST: JsonObject = {"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge", "number": 9007199254740993}]}
 RESULT: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.3/24"}]}
@@ -33,13 +33,13 @@ KEY = CACHED.attachment.key
 
 
 def cached(network: str, container_id: str, ifname: str = "eth0") -> CachedAttachment:
-    """Make an attachment."""
+    """Return `CACHED` with another network, container ID and interface name."""
     attachment = Attachment(container_id=container_id, ifname=ifname, netns="/run/netns/x")
     return replace(CACHED, network=network, attachment=attachment)
 
 
-def place(directory: Path, content: str | bytes, name: str = "blue-c1-eth0") -> Path:
-    """Put a file where an attachment would be."""
+def write_record(directory: Path, content: str | bytes, name: str = "blue-c1-eth0") -> Path:
+    """Write a file where the cache keeps the record of an attachment."""
     file = directory / "results" / name
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -47,10 +47,10 @@ def place(directory: Path, content: str | bytes, name: str = "blue-c1-eth0") -> 
 
 
 def read(file: Path) -> bytes:
-    """Give the content of a file."""
+    """Return the content of a file."""
     return file.read_bytes()
 
 
 def names(directory: Path) -> list[str]:
-    """Give the names in a directory."""
+    """Return the names in a directory, sorted."""
     return sorted(path.name for path in directory.iterdir())

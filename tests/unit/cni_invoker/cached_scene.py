@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the tests of `CachedRuntime` start from: two fake plugins, a cache, and a runtime over both."""
+"""The scene of the `CachedRuntime` tests: two fake plugins, a cache, and a runtime that uses both."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ KEY = ATTACHMENT.key
 
 
 def network(*plugins: JsonValue, **keys: JsonValue) -> NetworkConfigurationList:
-    """Make a list."""
+    """Make a network configuration list."""
     document: JsonObject = {"name": "blue", "cniVersion": "1.1.0", "plugins": list(plugins), **keys}
     return NetworkConfigurationList.from_document(document)
 
@@ -38,7 +38,7 @@ BLUE = network(FIRST, {"type": "second"})
 
 
 class Scene:
-    """Two fake plugins, a cache, and a runtime over both."""
+    """Two fake plugins, a cache, and a runtime that uses both."""
 
     def __init__(self, directory: Path) -> None:
         self.plugins = FakePlugins(directory / "bin")
@@ -50,10 +50,10 @@ class Scene:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """What the plugins were asked, but for their versions."""
+        """Return the executions of the plugins, without those for VERSION."""
         return tuple(command for command in self.plugins.commands if command.verb != "VERSION")
 
     @property
     def calls(self) -> list[str]:
-        """The same, as plugin and verb."""
+        """Return the same executions as plugin and verb."""
         return [f"{command.plugin} {command.verb}" for command in self.commands]

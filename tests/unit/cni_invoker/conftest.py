@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the tests of whole lists of plugins, and of the command, start from."""
+"""Fixtures for the tests of plugin chains, of the cached runtime and of the command."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ __all__ = ["host", "plugins", "runtime", "scene"]
 
 @pytest.fixture
 def plugins(tmp_path: Path) -> FakePlugins:
-    """Three fake plugins: one with a result, one that passes it on, one that adds DNS."""
+    """Three fake plugins: one prints a result, one passes prevResult on, one adds DNS."""
     fakes = FakePlugins(tmp_path / "bin")
     fakes.install("first", ADD={"result": RESULT})
     fakes.install("second", ADD={"passthrough": True})
@@ -27,17 +27,17 @@ def plugins(tmp_path: Path) -> FakePlugins:
 
 @pytest.fixture
 def runtime(plugins: FakePlugins) -> Runtime:
-    """A runtime that finds them."""
+    """A runtime that finds these plugins."""
     return Runtime([plugins.directory], LIMITS)
 
 
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
-    """Plugins, a cache, and a runtime that has both."""
+    """Two plugins, a cache, and a runtime that uses both."""
     return Scene(tmp_path)
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """A host to run the command on."""
+    """A host on which the command runs."""
     return Host(tmp_path)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Processes that tests watch without being their parents."""
+"""Processes that are not children of the tests."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _LIMIT_S: Final = 30.0
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that must happen."""
+    """Wait for a condition that must come true."""
     deadline = time.monotonic() + _LIMIT_S
     while not condition():
         assert time.monotonic() < deadline
@@ -21,7 +21,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process runs; one that has ended may not have been reaped."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except FileNotFoundError:

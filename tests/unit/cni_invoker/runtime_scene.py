@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the tests of `Runtime` start from: a list of three plugins."""
+"""The scene of the `Runtime` tests: a list of three plugins."""
 
 from cni_invoker import (
     Attachment,
@@ -25,7 +25,7 @@ LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, retry_pauses_s=(0.01, 0.
 
 
 def network(*plugins: JsonValue, version: str = "1.1.0") -> NetworkConfigurationList:
-    """Make a list."""
+    """Make a network configuration list."""
     return NetworkConfigurationList.from_document(
         {"name": "some-list", "cniVersion": version, "plugins": list(plugins)}
     )
@@ -42,5 +42,5 @@ KEY = AttachmentKey(container_id="some-container-id", ifname="eth0")
 
 
 def without_version(plugins: FakePlugins) -> tuple[tuple[str, str], ...]:
-    """Return every call but those for VERSION."""
+    """Return all executions except those for VERSION."""
     return tuple(call for call in plugins.calls if call[1] != "VERSION")

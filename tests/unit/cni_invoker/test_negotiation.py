@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which version a list is spoken in, and how often plugins are asked."""
+"""Which CNI version is negotiated for a list, and how often a plugin receives VERSION."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from tests.plugins import FakePlugins
 
 @pytest.fixture(name="plugins")
 def make_plugins(tmp_path: Path) -> FakePlugins:
-    """A plugin of today and an IPAM plugin that stops at 1.0.0."""
+    """A current plugin, and an IPAM plugin that supports no version newer than 1.0.0."""
     plugins = FakePlugins(tmp_path / "bin")
     plugins.install("bridge")
     plugins.install("host-local", VERSION={"supportedVersions": ["0.3.1", "0.4.0", "1.0.0"]})
@@ -32,7 +32,7 @@ def make_plugins(tmp_path: Path) -> FakePlugins:
 
 @pytest.fixture(name="runtime")
 def make_runtime(plugins: FakePlugins) -> Runtime:
-    """A runtime that finds them."""
+    """A runtime that finds these plugins."""
     return Runtime([plugins.directory], Limits(version_s=20.0, grace_s=0.3))
 
 
@@ -44,15 +44,15 @@ def network(*versions: str, **further: JsonValue) -> NetworkConfigurationList:
     )
 
 
-async def test_the_newest_version_that_everybody_speaks(runtime: Runtime) -> None:
-    """What the IPAM plugin does not speak is not spoken."""
+async def test_the_newest_common_version_is_chosen(runtime: Runtime) -> None:
+    """A version that the IPAM plugin does not support is not chosen."""
     found = await runtime.negotiate(network("0.4.0", "1.0.0", "1.1.0"))
     assert found.cni_version == "1.0.0"
     assert NetworkConfigurationList.from_document(found.document) == found
 
 
-async def test_when_nothing_fits(runtime: Runtime, plugins: FakePlugins) -> None:
-    """The error says who speaks what."""
+async def test_no_common_version_is_an_error(runtime: Runtime, plugins: FakePlugins) -> None:
+    """The error lists the versions of the configuration, of each plugin and of this runtime."""
     plugins.install("bridge", VERSION={"supportedVersions": ["1.1.0"]})
     with pytest.raises(NoCommonVersion) as caught:
         await runtime.negotiate(network("1.0.0", "1.1.0"))
@@ -65,15 +65,15 @@ async def test_when_nothing_fits(runtime: Runtime, plugins: FakePlugins) -> None
     assert caught.value.plugins == {"bridge": ("1.1.0",), "host-local": ("0.3.1", "0.4.0", "1.0.0")}
 
 
-async def test_a_version_that_only_plugins_know(runtime: Runtime, plugins: FakePlugins) -> None:
-    """What this runtime does not speak is not chosen."""
+async def test_a_version_unknown_to_this_runtime_is_not_chosen(runtime: Runtime, plugins: FakePlugins) -> None:
+    """A version that all plugins support, but this runtime does not, is not chosen."""
     for plugin in ("bridge", "host-local"):
         plugins.install(plugin, VERSION={"supportedVersions": ["0.999.0", "0.4.0"]})
     assert (await runtime.negotiate(network("0.999.0", "0.4.0"))).cni_version == "0.4.0"
 
 
-async def test_plugins_are_asked_once(runtime: Runtime, plugins: FakePlugins) -> None:
-    """Who has answered is not asked again until its file changes."""
+async def test_the_answer_to_version_is_cached_until_the_file_changes(runtime: Runtime, plugins: FakePlugins) -> None:
+    """A plugin receives VERSION once, and again after its modification time has changed."""
     for _ in range(2):
         await runtime.negotiate(network("1.0.0", "1.1.0"))
     assert list(plugins.calls) == [("bridge", "VERSION"), ("host-local", "VERSION")]
@@ -83,8 +83,8 @@ async def test_plugins_are_asked_once(runtime: Runtime, plugins: FakePlugins) ->
     assert list(plugins.calls[2:]) == [("host-local", "VERSION")]
 
 
-async def test_a_replaced_plugin_is_asked_again(runtime: Runtime, plugins: FakePlugins, tmp_path: Path) -> None:
-    """A package that keeps the time of its files and their size is noticed as well."""
+async def test_a_replaced_plugin_receives_version_again(runtime: Runtime, plugins: FakePlugins, tmp_path: Path) -> None:
+    """A replacement with the same size and modification time is noticed."""
     path = plugins.directory / "bridge"
     status = path.stat()
     await runtime.version("bridge")
@@ -97,14 +97,14 @@ async def test_a_replaced_plugin_is_asked_again(runtime: Runtime, plugins: FakeP
     assert plugins.calls == (("bridge", "VERSION"), ("bridge", "VERSION"))
 
 
-async def test_a_plugin_from_before_version(runtime: Runtime, plugins: FakePlugins) -> None:
-    """Who does not know VERSION speaks 0.1.0."""
+async def test_a_plugin_without_version_supports_0_1_0(runtime: Runtime, plugins: FakePlugins) -> None:
+    """A plugin that rejects VERSION as an unknown command supports 0.1.0."""
     plugins.install("bridge", VERSION={"error": {"code": 4, "msg": "unknown CNI_COMMAND: VERSION"}})
     assert (await runtime.version("bridge")).supported == ("0.1.0",)
 
 
-async def test_a_plugin_that_does_not_tell(runtime: Runtime, plugins: FakePlugins) -> None:
-    """It is asked every time, and does not restrict the choice: libcni, which does not ask, runs such a list."""
+async def test_a_failed_version_is_not_cached_and_restricts_nothing(runtime: Runtime, plugins: FakePlugins) -> None:
+    """VERSION is sent every time, and the choice ignores the plugin: libcni runs such a list without VERSION."""
     plugins.install("bridge", VERSION=[{"error": {"code": 4, "msg": "banana"}}, {"stdout": "{{{"}])
     with pytest.raises(PluginFailed, match=r'plugin type="bridge" failed \(version\): banana'):
         await runtime.version("bridge")
@@ -114,8 +114,8 @@ async def test_a_plugin_that_does_not_tell(runtime: Runtime, plugins: FakePlugin
     assert [plugin for plugin, _ in plugins.calls] == ["bridge", "bridge", "bridge", "host-local"]
 
 
-async def test_a_plugin_that_hangs_when_asked(plugins: FakePlugins) -> None:
-    """It may still do its ADD."""
+async def test_a_plugin_that_hangs_at_version_restricts_nothing(plugins: FakePlugins) -> None:
+    """Such a plugin may still complete its ADD."""
     plugins.install("bridge", VERSION={"sleep_s": 60})
     runtime = Runtime([plugins.directory], Limits(version_s=0.3, grace_s=0.3))
     plugins.install("host-local")
@@ -123,8 +123,10 @@ async def test_a_plugin_that_hangs_when_asked(plugins: FakePlugins) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.1.0", "0.2.0"])
-async def test_a_list_without_a_choice(runtime: Runtime, plugins: FakePlugins, version: str) -> None:
-    """It is spoken in its version, as libcni does, even if a plugin's answer to VERSION omits it; nobody is asked."""
+async def test_a_list_that_offers_one_version_is_not_negotiated(
+    runtime: Runtime, plugins: FakePlugins, version: str
+) -> None:
+    """Its version is used, as in libcni, even if a plugin's answer to VERSION omits it; no plugin receives VERSION."""
     plugins.install("bridge", VERSION={"supportedVersions": ["0.4.0", "1.0.0"]})
     one = NetworkConfigurationList.from_document(
         {"name": "net", "cniVersion": version, "plugins": [{"type": "bridge", "ipam": {"type": "host-local"}}]}
@@ -133,8 +135,8 @@ async def test_a_list_without_a_choice(runtime: Runtime, plugins: FakePlugins, v
     assert plugins.calls == ()
 
 
-async def test_a_version_that_nobody_knows(runtime: Runtime) -> None:
-    """A list of a version that this runtime does not speak is refused."""
+async def test_a_list_of_an_unknown_version_is_rejected(runtime: Runtime) -> None:
+    """A list whose only version this runtime does not support raises NoCommonVersion."""
     with pytest.raises(NoCommonVersion, match=r"its configuration offers 0\.999\.0; this runtime supports 0\.1\.0"):
         await runtime.negotiate(
             NetworkConfigurationList.from_document(
@@ -144,30 +146,30 @@ async def test_a_version_that_nobody_knows(runtime: Runtime) -> None:
 
 
 @pytest.mark.parametrize("versions", [("1.0.0",), ("1.0.0", "1.1.0")])
-async def test_a_missing_plugin(runtime: Runtime, plugins: FakePlugins, versions: tuple[str, ...]) -> None:
-    """A plugin of the list that is not there is named, whatever the list offers."""
+async def test_a_missing_plugin_is_an_error(runtime: Runtime, plugins: FakePlugins, versions: tuple[str, ...]) -> None:
+    """The error names the plugin, whether the list offers one version or several."""
     (plugins.directory / "bridge").unlink()
     with pytest.raises(PluginNotFound, match="bridge"):
         await runtime.negotiate(network(*versions))
 
 
 @pytest.mark.parametrize("versions", [("1.0.0",), ("1.0.0", "1.1.0")])
-async def test_an_ipam_type_without_executable(
+async def test_an_ipam_type_without_executable_restricts_nothing(
     runtime: Runtime, plugins: FakePlugins, versions: tuple[str, ...]
 ) -> None:
-    """The name may be for the plugin itself, which does the work; the rest of the list decides."""
+    """The plugin may implement that IPAM type itself; the other plugins decide."""
     (plugins.directory / "host-local").unlink()
     assert (await runtime.negotiate(network(*versions))).cni_version == versions[-1]
 
 
-async def test_an_ipam_type_that_does_not_run(runtime: Runtime, plugins: FakePlugins) -> None:
-    """A file of that name that is no program is as good as none."""
+async def test_an_ipam_type_that_cannot_be_executed_restricts_nothing(runtime: Runtime, plugins: FakePlugins) -> None:
+    """A file that is not a program counts as missing."""
     (plugins.directory / "host-local").write_text("data")
     assert (await runtime.negotiate(network("1.0.0", "1.1.0"))).cni_version == "1.1.0"
 
 
-async def test_many_who_want_to_know_at_once(runtime: Runtime, plugins: FakePlugins) -> None:
-    """A plugin is asked once for all of them, and all get its answer."""
+async def test_concurrent_version_requests_share_one_execution(runtime: Runtime, plugins: FakePlugins) -> None:
+    """The plugin runs once, and all callers get its answer."""
     plugins.install("bridge", VERSION={"sleep_s": 0.3, "supportedVersions": ["1.0.0"]})
     async with asyncio.TaskGroup() as tasks:
         asking = [tasks.create_task(runtime.version("bridge")) for _ in range(5)]
@@ -175,8 +177,8 @@ async def test_many_who_want_to_know_at_once(runtime: Runtime, plugins: FakePlug
     assert plugins.calls == (("bridge", "VERSION"),)
 
 
-async def test_many_who_want_to_know_what_is_not_told(runtime: Runtime, plugins: FakePlugins) -> None:
-    """All of them get the one failure; who comes later asks again."""
+async def test_concurrent_version_requests_share_a_failure(runtime: Runtime, plugins: FakePlugins) -> None:
+    """All concurrent callers get the one failure; a later caller runs the plugin again."""
     plugins.install(
         "bridge", VERSION=[{"sleep_s": 0.3, "error": {"code": 4, "msg": "banana"}}, {"supportedVersions": ["1.0.0"]}]
     )
@@ -186,12 +188,14 @@ async def test_many_who_want_to_know_what_is_not_told(runtime: Runtime, plugins:
     assert len(plugins.calls) == 2
 
 
-async def test_who_asks_for_all_may_give_up(runtime: Runtime, plugins: FakePlugins) -> None:
-    """The others are not given up with him: the next one asks."""
+async def test_cancelling_one_version_request_does_not_cancel_the_others(
+    runtime: Runtime, plugins: FakePlugins
+) -> None:
+    """If the caller whose execution is shared is cancelled, another caller runs the plugin."""
     plugins.install("bridge", VERSION=[{"sleep_s": 60}, {"supportedVersions": ["1.0.0"]}])
     async with asyncio.TaskGroup() as tasks:
         asking = [tasks.create_task(runtime.version("bridge")) for _ in range(3)]
-        while not plugins.calls:  # noqa: ASYNC110  # another process tells
+        while not plugins.calls:  # noqa: ASYNC110  # another process writes it
             await asyncio.sleep(0.02)
         asking[0].cancel()
     assert asking[0].cancelled()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Who works on a network or a container at the same time, and who waits."""
+"""Which operations on a network or a container run at the same time, and which wait."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -12,40 +12,40 @@ from cni_invoker.operation_locks import Gates
 
 
 class Visits:
-    """Tasks that pass a gate and stay inside until they are told to leave."""
+    """Tasks that enter a gate and stay inside until the test lets them leave."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
         self._leave: dict[str, asyncio.Event] = {}
         self.inside: list[str] = []
 
-    async def begin(self, name: str, door: AbstractAsyncContextManager[None]) -> None:
-        """Let `name` go to a door, and get as far as possible."""
+    async def begin(self, name: str, gate: AbstractAsyncContextManager[None]) -> None:
+        """Start a task that enters a gate, and run all tasks until they wait."""
         self._leave[name] = asyncio.Event()
-        self._tasks.create_task(self._visit(name, door))
-        await settle()
+        self._tasks.create_task(self._visit(name, gate))
+        await run_until_blocked()
 
     async def end(self, *names: str) -> None:
-        """Let visitors leave, and the others go on as far as possible."""
+        """Let tasks leave, and run all tasks until they wait."""
         for name in names:
             self._leave[name].set()
-        await settle()
+        await run_until_blocked()
 
-    async def _visit(self, name: str, door: AbstractAsyncContextManager[None]) -> None:
-        async with door:
+    async def _visit(self, name: str, gate: AbstractAsyncContextManager[None]) -> None:
+        async with gate:
             self.inside.append(name)
             await self._leave[name].wait()
             self.inside.remove(name)
 
 
-async def settle() -> None:
-    """Let every task go on until it has to wait."""
+async def run_until_blocked() -> None:
+    """Run every task until it has to wait."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-async def test_containers_go_in_together_and_gc_alone() -> None:
-    """GC waits for who is inside; who comes after it waits for it, so that it is not put off for ever."""
+async def test_attachments_share_a_network_and_gc_is_exclusive() -> None:
+    """GC waits for the operations that run; operations that come later wait for GC, so that it cannot starve."""
     gates = Gates(wait_s=10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
@@ -63,8 +63,8 @@ async def test_containers_go_in_together_and_gc_alone() -> None:
         await visits.end("c")
 
 
-async def test_gc_of_one_network_is_nothing_to_another() -> None:
-    """Every network has a gate of its own."""
+async def test_each_network_has_its_own_gate() -> None:
+    """GC of one network holds up neither GC nor attachments of another."""
     gates = Gates(wait_s=10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
@@ -75,8 +75,8 @@ async def test_gc_of_one_network_is_nothing_to_another() -> None:
         await visits.end("gc", "other gc", "third")
 
 
-async def test_a_container_is_worked_on_by_one() -> None:
-    """Two operations on one container come one after the other, on whatever networks."""
+async def test_operations_on_one_container_are_serialized() -> None:
+    """Two operations on one container run one after the other, also on different networks."""
     gates = Gates(wait_s=10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
@@ -89,36 +89,36 @@ async def test_a_container_is_worked_on_by_one() -> None:
         await visits.end("gc", "add elsewhere")
 
 
-async def test_waiting_has_a_limit() -> None:
-    """Whoever waits for too long is told so, and is in nobody's way afterwards."""
+async def test_waiting_ends_with_network_busy() -> None:
+    """An operation that waits for `wait_s` raises NetworkBusy, and blocks no other operation afterwards."""
     gates = Gates(wait_s=0.02)
     async with gates.attachment("net", "a"):
-        for door in (gates.exclusive("net"), gates.attachment("net", "a"), gates.attachment("other", "a")):
+        for gate in (gates.exclusive("net"), gates.attachment("net", "a"), gates.attachment("other", "a")):
             with pytest.raises(NetworkBusy, match=r"network (net|other) .* after 0.02 s") as caught:
-                async with door:
-                    pytest.fail("it is not free")
+                async with gate:
+                    pytest.fail("it must not be entered")
             assert caught.value.code == 11
         async with gates.attachment("net", "b"):
             pass
     async with gates.exclusive("net"):
         with pytest.raises(NetworkBusy):
             async with gates.attachment("net", "a"):
-                pytest.fail("it is not free")
+                pytest.fail("it must not be entered")
     async with gates.exclusive("net"), gates.attachment("other", "a"):
         pass
 
 
-async def test_a_limit_of_ones_own() -> None:
-    """Who keeps the others waiting while he waits may be less patient than they are."""
+async def test_gc_may_wait_for_a_shorter_time() -> None:
+    """GC, which holds up others while it waits, can have a limit of its own."""
     gates = Gates(wait_s=10)
     async with gates.attachment("net", "a"):
         with pytest.raises(NetworkBusy, match=r"after 0.01 s"):
             async with gates.exclusive("net", 0.01):
-                pytest.fail("it is not free")
+                pytest.fail("it must not be entered")
 
 
-async def test_what_the_body_raises_goes_through() -> None:
-    """An error inside, be it a timeout, is not taken for one of waiting, and leaves everything free."""
+async def test_an_error_of_the_body_propagates() -> None:
+    """An error of the body, even TimeoutError, is raised unchanged, and all locks are released."""
     gates = Gates(wait_s=0.02)
     with pytest.raises(TimeoutError):
         async with gates.attachment("net", "a"):
@@ -130,8 +130,8 @@ async def test_what_the_body_raises_goes_through() -> None:
         pass
 
 
-async def test_gates_nobody_uses_are_forgotten() -> None:
-    """A runtime that lives for years does not collect the locks of all containers there ever were."""
+async def test_unused_gates_are_removed() -> None:
+    """Locks of networks and containers that no operation uses take no memory."""
     gates = Gates(wait_s=1)
     for number in range(3):
         async with gates.attachment(f"net{number}", f"c{number}"), gates.exclusive("net"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""One report of all that could keep a network from working."""
+"""One report of everything that can prevent a network from working."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ FOREIGN = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00" + (243).to_bytes(2, "l
 
 
 def network(*plugins: JsonValue, **keys: JsonValue) -> NetworkConfigurationList:
-    """Make a list."""
+    """Make a network configuration list."""
     return NetworkConfigurationList.from_document(
         {"name": "blue", "cniVersion": "1.0.0", "plugins": list(plugins), **keys}, source=Path("/etc/blue.conflist")
     )
@@ -26,21 +26,21 @@ def network(*plugins: JsonValue, **keys: JsonValue) -> NetworkConfigurationList:
 
 @pytest.fixture(name="plugins")
 def make_plugins(tmp_path: Path) -> FakePlugins:
-    """Four good plugins."""
+    """Four plugins that work."""
     plugins = FakePlugins(tmp_path / "bin")
     for name in ("bridge", "host-local", "portmap", "flannel"):
         plugins.install(name, VERSION={"supportedVersions": ["0.4.0", "1.0.0"]})
     return plugins
 
 
-async def look(plugins: FakePlugins, *listed: JsonValue, **keys: JsonValue) -> Preflight:
+async def preflight(plugins: FakePlugins, *listed: JsonValue, **keys: JsonValue) -> Preflight:
     """Return the report on a list."""
     return await run_preflight(Runtime([plugins.directory], LIMITS), network(*listed, **keys))
 
 
-async def test_a_good_list(plugins: FakePlugins) -> None:
-    """Every plugin has its path and its versions; nothing but VERSION was run."""
-    report = await look(
+async def test_the_report_of_a_usable_list(plugins: FakePlugins) -> None:
+    """Each plugin is listed with its path, versions and capabilities; VERSION alone was run."""
+    report = await preflight(
         plugins, BRIDGE, {"type": "portmap", "capabilities": {"portMappings": True, "mac": True}}, cniVersions=["1.1.0"]
     )
     assert report.is_good
@@ -60,10 +60,12 @@ async def test_a_good_list(plugins: FakePlugins) -> None:
     ]
 
 
-async def test_delegates(plugins: FakePlugins) -> None:
-    """The plugins that meta plugins will run are looked at too, and theirs, as deep as it goes."""
+async def test_delegates_are_examined(plugins: FakePlugins) -> None:
+    """The plugins that meta plugins execute are listed too, at any depth."""
     multus: JsonValue = {"type": "flannel", "delegates": [{"name": "x", "plugins": [BRIDGE, {"type": "gone"}]}, 7]}
-    report = await look(plugins, {"type": "flannel", "delegate": {"type": "bridge", "ipam": {"type": "gone"}}}, multus)
+    report = await preflight(
+        plugins, {"type": "flannel", "delegate": {"type": "bridge", "ipam": {"type": "gone"}}}, multus
+    )
     assert [(found.type, found.role) for found in report.plugins] == [
         ("flannel", Role.PLUGIN),
         ("bridge", Role.DELEGATE),
@@ -76,11 +78,11 @@ async def test_delegates(plugins: FakePlugins) -> None:
     assert [found.type for found in report.plugins if found.problems] == ["gone", "gone"]
 
 
-async def test_what_is_missing(plugins: FakePlugins) -> None:
-    """All that is missing is told at once, with where it was looked for and what may have been meant."""
+async def test_every_missing_plugin_is_reported(plugins: FakePlugins) -> None:
+    """All missing plugins are reported at once, with the directories searched, and a suggestion."""
     (plugins.directory / "host-local").unlink()
     (plugins.directory / "portmap").chmod(0o644)
-    report = await look(plugins, BRIDGE, {"type": "flanel"}, {"type": "portmap"}, {"type": "own"})
+    report = await preflight(plugins, BRIDGE, {"type": "flanel"}, {"type": "portmap"}, {"type": "own"})
     where = f"not found in {plugins.directory}"
     own = "; it is one of the CNI project's own (Debian: containernetworking-plugins)"
     no_mode = "; make it executable (chmod +x), or see that its file system is not mounted noexec"
@@ -104,25 +106,27 @@ async def test_what_is_missing(plugins: FakePlugins) -> None:
         (b"echo\n", "neither a program (ELF) nor a script that names its interpreter"),
     ],
 )
-async def test_what_does_not_run(plugins: FakePlugins, content: bytes, reason: str) -> None:
-    """A program for another architecture, or without its interpreter, is told from one that fails."""
+async def test_a_plugin_that_cannot_be_executed_is_reported_with_the_reason(
+    plugins: FakePlugins, content: bytes, reason: str
+) -> None:
+    """The reason is the architecture, the missing interpreter, or that the file is no program."""
     (plugins.directory / "bridge").write_bytes(content)
-    report = await look(plugins, BRIDGE)
+    report = await preflight(plugins, BRIDGE)
     (problem,) = report.all_problems
     assert problem.startswith(f"bridge: cannot execute {plugins.directory}/bridge: ")
     assert reason in problem
 
 
-async def test_a_plugin_that_does_not_tell_its_versions(plugins: FakePlugins) -> None:
-    """What it says instead is a warning, with what was guessed."""
+async def test_a_plugin_that_fails_version_is_a_warning(plugins: FakePlugins) -> None:
+    """The warning has the plugin's error, and the assumption made instead."""
     plugins.install("bridge", VERSION={"error": {"code": 999, "msg": "banana"}})
-    report = await look(plugins, BRIDGE, cniVersions=["0.4.0"])
+    report = await preflight(plugins, BRIDGE, cniVersions=["0.4.0"])
     assert (report.is_good, report.cni_version) == (True, "1.0.0")
     failure = 'bridge: does not say which CNI versions it speaks (plugin type="bridge" failed (version): banana'
     (warning,) = report.all_warnings
     assert warning.startswith(failure)
     assert warning.endswith("; it is taken to speak what the list offers")
-    single = await look(plugins, BRIDGE)
+    single = await preflight(plugins, BRIDGE)
     (warning,) = single.all_warnings
     assert warning.startswith(failure)
     assert warning.endswith("; ADD will show")
@@ -132,43 +136,43 @@ async def test_a_plugin_that_does_not_tell_its_versions(plugins: FakePlugins) ->
     assert found[0]["warnings"] == [warning.removeprefix("bridge: ")]
 
 
-async def test_an_ipam_type_without_executable(plugins: FakePlugins) -> None:
-    """A name that only the plugin itself knows is a warning, except where the plugin is known to execute it."""
+async def test_an_ipam_type_without_executable_is_a_warning(plugins: FakePlugins) -> None:
+    """It is a problem only if the plugin is known to execute its IPAM plugin."""
     (plugins.directory / "host-local").unlink()
     plugins.install("azure-vnet")
     for keys in ({}, {"cniVersions": ["0.4.0"]}):
-        report = await look(plugins, {"type": "azure-vnet", "ipam": {"type": "azure-cns"}}, **keys)
+        report = await preflight(plugins, {"type": "azure-vnet", "ipam": {"type": "azure-cns"}}, **keys)
         assert (report.is_good, report.cni_version) == (True, "1.0.0")
         (warning,) = report.all_warnings
         guess = "right if azure-vnet does not execute it; otherwise ADD will fail"
         assert warning == f"azure-cns (ipam): not found in {plugins.directory} ({guess})"
-    assert not (await look(plugins, BRIDGE)).is_good
+    assert not (await preflight(plugins, BRIDGE)).is_good
 
 
-async def test_versions_that_do_not_fit(plugins: FakePlugins) -> None:
-    """A plugin that speaks none of the list's versions is named; so is every plugin of a chain with none in common."""
+async def test_incompatible_versions_are_reported(plugins: FakePlugins) -> None:
+    """A plugin that supports no version of the list is named; so are all plugins of a list without a common version."""
     plugins.install("portmap", VERSION={"supportedVersions": ["0.1.0", "0.2.0"]})
-    report = await look(plugins, BRIDGE, {"type": "portmap"}, cniVersions=["0.3.1"])
+    report = await preflight(plugins, BRIDGE, {"type": "portmap"}, cniVersions=["0.3.1"])
     assert report.all_problems == (
         'portmap: plugin portmap does not support config version "1.0.0", "0.3.1"; it supports 0.1.0, 0.2.0',
     )
-    report = await look(plugins, BRIDGE, {"type": "portmap"})
+    report = await preflight(plugins, BRIDGE, {"type": "portmap"})
     assert (report.is_good, report.cni_version) == (True, "1.0.0")
     (warning,) = report.all_warnings
     assert warning.startswith('portmap: plugin portmap does not support config version "1.0.0"; it supports 0.1.0, 0.2')
     assert warning.endswith(", as it says itself. The list offers no other, so ADD will show")
     plugins.install("portmap", VERSION={"supportedVersions": ["0.3.1"]})
-    report = await look(plugins, BRIDGE, {"type": "portmap"}, cniVersions=["0.3.1"])
+    report = await preflight(plugins, BRIDGE, {"type": "portmap"}, cniVersions=["0.3.1"])
     assert [found.problems for found in report.plugins] == [(), (), ()]
     (problem,) = report.problems
     assert "plugin portmap supports 0.3.1" in problem
     assert report.cni_version is None
 
 
-async def test_as_json(plugins: FakePlugins) -> None:
-    """The report is also there for programs."""
+async def test_the_report_as_json(plugins: FakePlugins) -> None:
+    """`render_json` has the same content for programs."""
     (plugins.directory / "host-local").unlink()
-    report = (await look(plugins, BRIDGE)).render_json()
+    report = (await preflight(plugins, BRIDGE)).render_json()
     assert {key: report[key] for key in ("name", "source", "cniVersion", "capabilities", "problems")} == {
         "name": "blue",
         "source": "/etc/blue.conflist",
@@ -189,8 +193,10 @@ async def test_as_json(plugins: FakePlugins) -> None:
     }
 
 
-async def test_a_directory_that_cannot_be_listed(plugins: FakePlugins, tmp_path: Path) -> None:
-    """What is missing is told with the hints that can still be had, never with an error of Python's."""
+async def test_a_plugin_directory_that_cannot_be_listed_gives_no_suggestions(
+    plugins: FakePlugins, tmp_path: Path
+) -> None:
+    """A missing plugin is reported with suggestions from the other directories; no OSError is raised."""
     unlistable = tmp_path / ("x" * 300)  # the kernel refuses the name, to root as well
     report = await run_preflight(
         Runtime([unlistable, tmp_path / "gone", plugins.directory], LIMITS), network({"type": "flanel"})

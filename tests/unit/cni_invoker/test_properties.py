@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Whatever comes from outside becomes a value or a typed error.
+"""Any input becomes a value or a typed error.
 
-Documents are made in two ways: of anything under the keys that CNI knows, which seldom is what it should be; and of
-what it should be, with one value somewhere replaced by anything, which nearly is.
+Documents are made in two ways: arbitrary values under the keys of CNI, which are seldom valid; and valid documents with
+one value replace_at by an arbitrary one, which are nearly valid.
 """
 
 from collections.abc import Mapping, Sequence
@@ -108,42 +108,42 @@ RECORD: Final[JsonObject] = {
 }
 
 
-def places(value: JsonValue, way: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Return the way to each value in a document, the document itself first."""
-    found = [way]
+def find_paths(value: JsonValue, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Return the path of each value in a document, the document itself first."""
+    found = [path]
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            found += places(inner, (*way, key))
+            found += find_paths(inner, (*path, key))
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for number, inner in enumerate(value):
-            found += places(inner, (*way, number))
+            found += find_paths(inner, (*path, number))
     return found
 
 
-def replaced(value: JsonValue, way: tuple[str | int, ...], by: JsonValue) -> JsonValue:
-    """Return a document with another value at one place."""
-    if not way:
+def replace_at(value: JsonValue, path: tuple[str | int, ...], by: JsonValue) -> JsonValue:
+    """Return a document with another value at one path."""
+    if not path:
         return by
-    step, *further = way
+    step, *further = path
     if isinstance(value, Mapping):
         assert isinstance(step, str)
-        return {**value, step: replaced(value[step], tuple(further), by)}
+        return {**value, step: replace_at(value[step], tuple(further), by)}
     assert isinstance(value, list)
     assert isinstance(step, int)
-    return [replaced(inner, tuple(further), by) if number == step else inner for number, inner in enumerate(value)]
+    return [replace_at(inner, tuple(further), by) if number == step else inner for number, inner in enumerate(value)]
 
 
 def documents(*good: JsonObject) -> st.SearchStrategy[JsonValue]:
-    """Give anything, and what is good but for one value."""
+    """Return a strategy for arbitrary documents, and for valid ones with one value replace_at."""
     nearly = st.sampled_from(good).flatmap(
-        lambda document: st.builds(replaced, st.just(document), st.sampled_from(places(document)), JSON)
+        lambda document: st.builds(replace_at, st.just(document), st.sampled_from(find_paths(document)), JSON)
     )
     return nearly | JSON
 
 
 @given(documents(LIST), JSON)
-def test_any_json_as_a_configuration(document: JsonValue, capability_args: JsonValue) -> None:
-    """It is a list or BadConfiguration; a list can be read again, and its plugins can be asked anything."""
+def test_any_json_is_a_list_or_bad_configuration(document: JsonValue, capability_args: JsonValue) -> None:
+    """A list can be parsed again from its document, and every request of its plugins can be rendered."""
     try:
         network = NetworkConfigurationList.from_document(document)
     except BadConfiguration:
@@ -167,8 +167,8 @@ def test_any_json_as_a_configuration(document: JsonValue, capability_args: JsonV
 @given(
     documents(LIST, *({"name": "n", "type": kind} for kind in ("bridge", "x"))), st.sampled_from(["conflist", "conf"])
 )
-def test_any_json_in_a_file(document: JsonValue, suffix: str) -> None:
-    """A file is a list or BadConfiguration, which names the file."""
+def test_any_json_file_is_a_list_or_bad_configuration(document: JsonValue, suffix: str) -> None:
+    """The error names the file."""
     file = Path(f"/etc/cni/net.d/10-any.{suffix}")
     try:
         found: NetworkConfigurationList | BadConfiguration = parse_configuration(render_json(document), file)
@@ -182,8 +182,8 @@ def test_any_json_in_a_file(document: JsonValue, suffix: str) -> None:
 
 
 @given(documents(RESULT, OLD_RESULT), st.sampled_from(SUPPORTED_VERSIONS))
-def test_any_json_as_a_result(document: JsonValue, version: str) -> None:
-    """It is a result or BadResult; a result can be read again, and said in any version or not at all."""
+def test_any_json_is_a_result_or_bad_result(document: JsonValue, version: str) -> None:
+    """A result can be parsed again, and converts to any version; only for 0.2.0 or older that may be BadResult."""
     try:
         result = parse_result(render_json(document), version)
     except BadResult:
@@ -200,7 +200,7 @@ def test_any_json_as_a_result(document: JsonValue, version: str) -> None:
 
 
 @given(documents(ERROR), st.binary(max_size=20))
-def test_any_json_as_an_error(document: JsonValue, noise: bytes) -> None:
+def test_any_json_is_a_cni_error_or_none(document: JsonValue, noise: bytes) -> None:
     """What a plugin prints when it fails has an error in it, with a message, or none."""
     error = _find_error(noise + render_json(document))
     if error is not None:
@@ -211,8 +211,8 @@ def test_any_json_as_an_error(document: JsonValue, noise: bytes) -> None:
 
 
 @given(documents(VERSION))
-def test_any_json_as_an_answer_to_version(document: JsonValue) -> None:
-    """It names versions, or is BadResult."""
+def test_any_json_is_version_info_or_bad_result(document: JsonValue) -> None:
+    """Version info names at least one version."""
     try:
         info = parse_version_info(render_json(document))
     except BadResult:
@@ -221,8 +221,8 @@ def test_any_json_as_an_answer_to_version(document: JsonValue) -> None:
 
 
 @given(documents(RECORD))
-def test_any_json_as_a_file_of_the_cache(document: JsonValue) -> None:
-    """It is an attachment, the bare result of old, or an error of JSON, which the cache tells as damage."""
+def test_any_json_is_a_cache_record_or_a_json_error(document: JsonValue) -> None:
+    """The cache reports that error as damage."""
     try:
         parse_record(render_json(document))
     except JsonError:
@@ -230,8 +230,8 @@ def test_any_json_as_a_file_of_the_cache(document: JsonValue) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes(data: bytes) -> None:
-    """What is no JSON at all is no result, no answer to VERSION, and has no error in it."""
+def test_bytes_that_are_not_utf8_are_errors(data: bytes) -> None:
+    """They are no result, no version info and no configuration."""
     with pytest.raises(BadResult):
         parse_result(b"\xff" + data, "1.0.0")
     with pytest.raises(BadResult):
@@ -241,8 +241,8 @@ def test_any_bytes(data: bytes) -> None:
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
-def test_any_text_as_a_name(container_id: str, ifname: str, key: str) -> None:
-    """An attachment can be made of it, and then be handed to a process, or InvalidParameter is raised."""
+def test_any_text_is_a_valid_name_or_invalid_parameter(container_id: str, ifname: str, key: str) -> None:
+    """The strings of a valid attachment can be passed to a process."""
     try:
         attachment = Attachment(container_id=container_id, ifname=ifname, netns=container_id, args=((key, ifname),))
     except InvalidParameter:

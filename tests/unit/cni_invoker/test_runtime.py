@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""CHECK, GC and STATUS over whole lists of plugins, and what is known without running any."""
+"""CHECK, GC and STATUS over whole lists, and what the runtime finds without running a plugin."""
 
 import asyncio
 from contextlib import nullcontext
@@ -34,8 +34,8 @@ from tests.unit.cni_invoker.runtime_scene import (
 )
 
 
-async def test_check_runs_the_plugins_in_their_order(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Every plugin is told the result of the whole ADD, and given what ADD gave."""
+async def test_check_runs_the_plugins_in_order(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Every plugin receives the final result of ADD, and the arguments of the attachment."""
     result = Result.from_document({**RESULT, "cniVersion": "1.0.0"})
     await runtime.check(THREE, ATTACHMENT, result)
     assert plugins.calls == (("first", "CHECK"), ("second", "CHECK"), ("third", "CHECK"))
@@ -46,16 +46,16 @@ async def test_check_runs_the_plugins_in_their_order(plugins: FakePlugins, runti
     assert "prevResult" not in plugins.commands[-1].stdin
 
 
-async def test_check_stops_at_the_first_finding(plugins: FakePlugins, runtime: Runtime) -> None:
-    """What a plugin finds is raised in its own words."""
+async def test_check_stops_at_the_first_error(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The error has the plugin's message; later plugins do not run."""
     plugins.install("second", CHECK={"error": {"code": 100, "msg": "the route is gone"}})
     with pytest.raises(PluginFailed, match=r'^plugin type="second" failed \(check\): the route is gone'):
         await runtime.check(THREE, ATTACHMENT, None)
     assert len(plugins.calls) == 2
 
 
-async def test_check_that_a_list_does_not_have(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Before 0.4.0 there is no CHECK, whatever the list says of it; a list that forbids it is taken to be well."""
+async def test_check_of_a_list_that_does_not_support_it(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Before 0.4.0 CHECK is an error, even with disableCheck; later, with disableCheck, it succeeds without running."""
     for forbidden in (False, True):
         old = replace(network({"type": "first"}, version="0.3.1"), disable_check=forbidden)
         with pytest.raises(
@@ -66,8 +66,8 @@ async def test_check_that_a_list_does_not_have(plugins: FakePlugins, runtime: Ru
     assert plugins.calls == ()
 
 
-async def test_check_needs_a_result_that_can_be_told(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A plugin would find fault with what it cannot read."""
+async def test_check_needs_a_result_in_a_supported_version(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A result that cannot be converted to the version of the list is an error, and no plugin runs."""
     future = network({"type": "first"}, version="1.2.3")
     with pytest.raises(BadResult, match="unsupported CNI result version"):
         await runtime.check(future, ATTACHMENT, Result.from_document(RESULT))
@@ -75,7 +75,7 @@ async def test_check_needs_a_result_that_can_be_told(plugins: FakePlugins, runti
 
 
 async def test_gc_runs_every_plugin(plugins: FakePlugins, runtime: Runtime) -> None:
-    """All plugins are told what is valid; one that fails does not keep the others from it."""
+    """All plugins receive the valid attachments; a failure does not stop the others, and all errors are raised."""
     assert ATTACHMENT.key == KEY
     plugins.install("first", GC={"error": {"code": 999, "msg": "banana"}})
     plugins.install("second", GC={"error": {"code": 999, "msg": "apple"}})
@@ -87,8 +87,8 @@ async def test_gc_runs_every_plugin(plugins: FakePlugins, runtime: Runtime) -> N
     assert plugins.commands[-1].stdin["cni.dev/valid-attachments"] == valid
 
 
-async def test_gc_is_only_for_those_who_know_it(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Lists before 1.1.0, those that forbid it, and plugins that do not speak 1.1.0 are left alone."""
+async def test_gc_skips_what_does_not_support_it(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Lists before 1.1.0, lists with disableGC, and plugins that do not support 1.1.0 are skipped."""
     await runtime.gc(network({"type": "first"}, version="1.0.0"), [])
     await runtime.gc(replace(THREE, disable_gc=True), [])
     assert plugins.calls == ()
@@ -98,8 +98,10 @@ async def test_gc_is_only_for_those_who_know_it(plugins: FakePlugins, runtime: R
 
 
 @pytest.mark.parametrize("verb", ["GC", "STATUS"])
-async def test_the_plugin_for_ipam_must_know_it_too(plugins: FakePlugins, runtime: Runtime, verb: str) -> None:
-    """A plugin hands GC and STATUS on to the one for IPAM, whose complaint that it does not know them says nothing."""
+async def test_gc_and_status_need_an_ipam_plugin_that_supports_them(
+    plugins: FakePlugins, runtime: Runtime, verb: str
+) -> None:
+    """A plugin passes GC and STATUS on to its IPAM plugin, whose "unknown command" would not mean anything."""
     plugins.install("old", VERSION={"supportedVersions": ["1.0.0"]})
     plugins.install("new")
     offered = [network({"type": "first", "ipam": {"type": ipam}}, {"type": "second"}) for ipam in ("old", "new")]
@@ -113,16 +115,18 @@ async def test_the_plugin_for_ipam_must_know_it_too(plugins: FakePlugins, runtim
 
 
 @pytest.mark.parametrize("verb", ["GC", "STATUS"])
-async def test_an_ipam_type_without_executable(plugins: FakePlugins, runtime: Runtime, verb: str) -> None:
-    """The plugin that names it is asked all the same: it knows what the name stands for."""
+async def test_gc_and_status_ignore_an_ipam_type_without_executable(
+    plugins: FakePlugins, runtime: Runtime, verb: str
+) -> None:
+    """The plugin that names the type runs: it may implement the type itself."""
     one = network({"type": "first", "ipam": {"type": "azure-cns"}})
     await (runtime.gc(one, []) if verb == "GC" else runtime.status(one))
     await runtime.add(one, ATTACHMENT)
     assert without_version(plugins) == (("first", verb), ("first", "ADD"))
 
 
-async def test_gc_needs_to_be_told_what_is_valid(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Nothing is taken for "everything is stale"."""
+async def test_gc_requires_the_valid_attachments(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A missing argument, or None, is a TypeError, and does not mean that all attachments are stale."""
     with pytest.raises(TypeError):
         await runtime.gc(THREE)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
@@ -130,8 +134,8 @@ async def test_gc_needs_to_be_told_what_is_valid(plugins: FakePlugins, runtime: 
     assert plugins.calls == ()
 
 
-async def test_nothing_is_added_while_garbage_is_collected(plugins: FakePlugins, runtime: Runtime) -> None:
-    """What is valid can be found out in peace."""
+async def test_add_waits_while_garbage_is_collected(plugins: FakePlugins, runtime: Runtime) -> None:
+    """No attachment is added between `collecting` and the end of GC, so the set of valid ones stays true."""
     async with asyncio.TaskGroup() as tasks:
         async with runtime.collecting(THREE) as collecting:
             adding = tasks.create_task(runtime.add(THREE, ATTACHMENT))
@@ -143,8 +147,10 @@ async def test_nothing_is_added_while_garbage_is_collected(plugins: FakePlugins,
     assert plugins.calls[-1] == ("third", "ADD")
 
 
-async def test_one_operation_at_a_time_on_a_container(plugins: FakePlugins, runtime: Runtime, tmp_path: Path) -> None:
-    """A DEL waits for the ADD of the same container, on any network, and for no other."""
+async def test_operations_on_one_container_are_serialized(
+    plugins: FakePlugins, runtime: Runtime, tmp_path: Path
+) -> None:
+    """DEL waits for the ADD of the same container on any network, but not for other containers."""
     gate = tmp_path / "gate"
     plugins.install("slow", ADD={"wait_for": str(gate)})
     slow = network({"type": "slow"})
@@ -159,8 +165,8 @@ async def test_one_operation_at_a_time_on_a_container(plugins: FakePlugins, runt
     assert plugins.calls[-1] == ("first", "DEL")
 
 
-async def test_status(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The first plugin that cannot take containers tells why; before 1.1.0 there is nothing to ask."""
+async def test_status_stops_at_the_first_error(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The first plugin that is not ready raises its error; before 1.1.0 no plugin runs."""
     await runtime.status(network({"type": "first"}, version="1.0.0"))
     assert not plugins.calls
     await runtime.status(THREE)
@@ -172,8 +178,8 @@ async def test_status(plugins: FakePlugins, runtime: Runtime) -> None:
     assert plugins.calls[-1] == ("second", "STATUS")
 
 
-async def test_status_of_what_add_would_refuse(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A plugin that does not speak the list's version would refuse ADD, which a missing one cannot do."""
+async def test_status_fails_where_add_would(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A plugin that does not support the list's version, or is missing, is an error."""
     plugins.install("second", VERSION={"supportedVersions": ["1.0.0"]})
     with pytest.raises(NoCommonVersion, match=r"offers 1\.1\.0; plugin second supports 1\.0\.0") as caught:
         await runtime.status(THREE)
@@ -183,15 +189,15 @@ async def test_status_of_what_add_would_refuse(plugins: FakePlugins, runtime: Ru
         await runtime.status(network({"type": "gone"}, version="1.0.0"))
 
 
-async def test_status_of_a_plugin_that_does_not_tell(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Nobody knows whether it knows STATUS, so it is not asked; ADD would run."""
+async def test_status_skips_a_plugin_that_fails_version(plugins: FakePlugins, runtime: Runtime) -> None:
+    """It is unknown whether such a plugin supports STATUS; ADD would run it."""
     plugins.install("first", VERSION={"error": {"code": 4, "msg": "banana"}})
     await runtime.status(THREE)
     assert without_version(plugins) == (("second", "STATUS"), ("third", "STATUS"))
 
 
-def test_find_plugins(plugins: FakePlugins, runtime: Runtime) -> None:
-    """All executables are found, those for IPAM included if there are any, without running one."""
+def test_find_plugins_returns_all_executables(plugins: FakePlugins, runtime: Runtime) -> None:
+    """IPAM plugins are included if they exist; nothing is executed."""
     ipam = plugins.install("host-local")
     wanted = network({"type": "first", "ipam": {"type": "host-local"}}, {"type": "second"})
     assert runtime.find_plugins(wanted) == (plugins.directory / "first", ipam, plugins.directory / "second")
@@ -205,8 +211,10 @@ def test_find_plugins(plugins: FakePlugins, runtime: Runtime) -> None:
         runtime.find_plugins(replace(wanted, cni_version="1.2.3"))
 
 
-async def test_a_relative_plugin_directory(plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plugin in it is run, by us and by one that delegates to it, never a program of that name in PATH."""
+async def test_a_relative_plugin_directory_is_made_absolute(
+    plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plugin in it is run, by the runtime and by a delegating plugin, never a program of that name in PATH."""
     plugins.install("true", ADD={"delegate": True})
     plugins.install("false")
     monkeypatch.chdir(plugins.directory)
@@ -225,8 +233,8 @@ async def test_a_relative_plugin_directory(plugins: FakePlugins, monkeypatch: py
         ("/opt/cni:1/bin", "which is what separates directories in CNI_PATH; give it another name"),
     ],
 )
-def test_a_plugin_directory_is_a_path(directory: str, reason: str) -> None:
-    """What nobody could look for a plugin in, we or another plugin, is refused at once, not at the first search."""
+def test_an_invalid_plugin_directory_is_rejected(directory: str, reason: str) -> None:
+    """A directory that cannot be searched, here or by a plugin through CNI_PATH, is an error of the constructor."""
     with pytest.raises(InvalidParameter, match=f"invalid plugin directory .*{reason}") as caught:
         Runtime([Path("/opt/cni/bin"), Path(directory)], LIMITS)
     assert caught.value.code == 4

@@ -20,8 +20,8 @@ from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, RESULT, THREE, network
 
 
-async def test_add_runs_the_plugins_in_their_order(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Each plugin is told the result of the one before; that of the last is the result of all."""
+async def test_add_runs_the_plugins_in_order(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Each plugin receives the result of the one before; the last plugin's result is the result of ADD."""
     result = await runtime.add(THREE, ATTACHMENT)
     assert result.document == {**RESULT, "dns": {"nameservers": ["1.2.3.4"]}}
     assert plugins.calls == (("first", "ADD"), ("second", "ADD"), ("third", "ADD"))
@@ -46,24 +46,24 @@ async def test_add_runs_the_plugins_in_their_order(plugins: FakePlugins, runtime
 
 
 async def test_add_stops_at_the_first_failure(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A plugin's error ends ADD; those after it are not run, and nothing is undone."""
+    """The plugin's error is raised; later plugins do not run, and nothing is undone."""
     plugins.install("second", ADD={"error": {"code": 999, "msg": "plugin error: banana"}})
     with pytest.raises(PluginFailed, match=r'^plugin type="second" failed \(add\): plugin error: banana'):
         await runtime.add(THREE, ATTACHMENT)
     assert plugins.calls == (("first", "ADD"), ("second", "ADD"))
 
 
-async def test_each_result_is_told_before_the_next_plugin_runs(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Whoever stores results has that of each plugin in time; if that cannot be done, no further plugin runs."""
+async def test_on_result_runs_before_the_next_plugin(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The caller can store each result in time; if that fails, no further plugin runs."""
     plugins.install("third", ADD={"error": {"code": 999, "msg": "banana"}})
-    told: list[tuple[Result, int]] = []
+    stored: list[tuple[Result, int]] = []
 
     async def remember(result: Result) -> None:
-        told.append((result, len(plugins.calls)))
+        stored.append((result, len(plugins.calls)))
 
     with pytest.raises(PluginFailed):
         await runtime.add(THREE, ATTACHMENT, on_result=remember)
-    assert told == [(Result.from_document(RESULT), 1), (Result.from_document(RESULT), 2)]
+    assert stored == [(Result.from_document(RESULT), 1), (Result.from_document(RESULT), 2)]
 
     async def refuse(_: Result) -> None:
         raise OSError(28, "No space left on device")
@@ -73,8 +73,8 @@ async def test_each_result_is_told_before_the_next_plugin_runs(plugins: FakePlug
     assert plugins.calls[3:] == (("first", "ADD"),)
 
 
-async def test_add_without_a_result(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A plugin that ends well but prints no result is named, with its standard error."""
+async def test_a_plugin_without_a_result_is_an_error(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The error names the plugin that exited with 0 but printed nothing, and quotes its standard error."""
     plugins.install("second", ADD={"stdout": "", "stderr": "out of words\n"})
     with pytest.raises(BadResult) as caught:
         await runtime.add(THREE, ATTACHMENT)
@@ -85,22 +85,22 @@ async def test_add_without_a_result(plugins: FakePlugins, runtime: Runtime) -> N
 
 
 async def test_add_with_a_missing_plugin_runs_nothing(plugins: FakePlugins, runtime: Runtime) -> None:
-    """All plugins must be there before the first one runs."""
+    """All plugins must exist before the first one runs."""
     (plugins.directory / "third").unlink()
     with pytest.raises(PluginNotFound, match="third"):
         await runtime.add(THREE, ATTACHMENT)
     assert plugins.calls == ()
 
 
-async def test_add_in_a_version_nobody_speaks_runs_nothing(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A list of the future is refused before anything is done."""
+async def test_add_in_an_unsupported_version_runs_nothing(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A list in a version newer than this runtime supports is rejected before the first plugin."""
     with pytest.raises(VersionUnsupported, match=r"1\.2\.3"):
         await runtime.add(network({"type": "first"}, version="1.2.3"), ATTACHMENT)
     assert plugins.calls == ()
 
 
-async def test_a_result_of_before_0_3_0(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A plugin of the first specification is understood, and deleted without a result."""
+async def test_a_result_older_than_0_3_0_is_understood(plugins: FakePlugins, runtime: Runtime) -> None:
+    """A result of 0.1.0 is parsed; DEL gets no prevResult in that version."""
     plugins.install("old", ADD={"result": {"ip4": {"ip": "10.1.2.3/24"}}})
     old = network({"type": "old"}, version="")
     result = await runtime.add(old, ATTACHMENT)
@@ -109,10 +109,10 @@ async def test_a_result_of_before_0_3_0(plugins: FakePlugins, runtime: Runtime) 
     assert "prevResult" not in plugins.commands[-1].stdin
 
 
-async def test_a_chain_of_versions(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A result goes on, and to DEL, in the version of the list; it is returned and told as it was printed."""
+async def test_results_are_converted_to_the_version_of_the_list(plugins: FakePlugins, runtime: Runtime) -> None:
+    """PrevResult has the version of the list, in ADD and DEL; the result is returned and reported as printed."""
     printed: JsonObject = {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.2.3/24"}]}
-    told: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
+    converted: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}
     plugins.install("first", ADD={"result": printed})
     plugins.install("third", ADD={"result": printed})
     seen: list[JsonObject] = []
@@ -121,14 +121,15 @@ async def test_a_chain_of_versions(plugins: FakePlugins, runtime: Runtime) -> No
         seen.append(result.document)
 
     result = await runtime.add(THREE, ATTACHMENT, on_result=remember)
-    assert seen == [printed, told, printed]
+    assert seen == [printed, converted, printed]
     assert result.document == printed
     await runtime.delete(THREE, ATTACHMENT, result)
-    assert [command.stdin.get("prevResult") for command in plugins.commands] == [None, told, told, told, told, told]
+    expected = [None, converted, converted, converted, converted, converted]
+    assert [command.stdin.get("prevResult") for command in plugins.commands] == expected
 
 
 async def test_add_needs_a_namespace(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Only DEL may come without one."""
+    """ADD and CHECK without a netns are errors; DEL runs."""
     nowhere = replace(ATTACHMENT, netns="")
     for operation in (runtime.add(THREE, nowhere), runtime.check(THREE, nowhere, None)):
         with pytest.raises(InvalidParameter) as caught:

@@ -22,7 +22,7 @@ from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, REF
 
 
 async def test_delete_runs_the_plugins_in_reverse(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Every plugin is told the final result, and given what it was given for ADD."""
+    """Every plugin receives the final result, and the arguments of the attachment."""
     await runtime.delete(THREE, ATTACHMENT, Result.from_document(RESULT))
     assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("first", "DEL"))
     assert [command.stdin["prevResult"] for command in plugins.commands] == [RESULT] * 3
@@ -30,25 +30,25 @@ async def test_delete_runs_the_plugins_in_reverse(plugins: FakePlugins, runtime:
     assert plugins.commands[-1].environment["CNI_ARGS"] == "FOO=BAR"
 
 
-@pytest.mark.parametrize(("version", "told"), [("0.3.1", False), ("0.4.0", True), ("1.0.0", True)])
-async def test_delete_tells_the_result_from_0_4_0(
-    plugins: FakePlugins, runtime: Runtime, version: str, told: bool
+@pytest.mark.parametrize(("version", "has_result"), [("0.3.1", False), ("0.4.0", True), ("1.0.0", True)])
+async def test_delete_passes_the_result_from_0_4_0_on(
+    plugins: FakePlugins, runtime: Runtime, version: str, has_result: bool
 ) -> None:
-    """Plugins of before 0.4.0 do not expect a result with DEL."""
+    """Plugins of versions before 0.4.0 receive no prevResult with DEL."""
     result = Result.from_document({**RESULT, "cniVersion": version})
     await runtime.delete(network({"type": "first"}, version=version), ATTACHMENT, result)
-    assert ("prevResult" in plugins.commands[0].stdin) is told
+    assert ("prevResult" in plugins.commands[0].stdin) is has_result
 
 
-async def test_delete_without_a_result(plugins: FakePlugins, runtime: Runtime) -> None:
-    """After an ADD that failed there is no result to tell; all plugins run all the same."""
+async def test_delete_runs_all_plugins_without_a_result(plugins: FakePlugins, runtime: Runtime) -> None:
+    """After a failed ADD there is no result; all plugins still run, without prevResult."""
     await runtime.delete(THREE, ATTACHMENT, None)
     assert len(plugins.calls) == 3
     assert all("prevResult" not in command.stdin for command in plugins.commands)
 
 
-async def test_delete_works_from_what_was_stored(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The documents of list and result are all that must be kept for DEL."""
+async def test_delete_needs_only_the_stored_documents(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The documents of the list and the result suffice for DEL."""
     result = await runtime.add(THREE, ATTACHMENT)
     stored = NetworkConfigurationList.from_document(THREE.document)
     await runtime.delete(stored, ATTACHMENT, Result.from_document(result.document))
@@ -56,14 +56,14 @@ async def test_delete_works_from_what_was_stored(plugins: FakePlugins, runtime: 
 
 
 async def test_delete_retries_a_failing_plugin_once(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Some plugins fail at what is missing already, and succeed when asked again."""
+    """Some plugins fail because something is already missing, and succeed the second time."""
     plugins.install("second", DEL=[{"error": {"code": 999, "msg": "Chain does not exist"}}, {}])
     await runtime.delete(THREE, ATTACHMENT, None)
     assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("second", "DEL"), ("first", "DEL"))
 
 
 async def test_delete_stops_at_a_plugin_that_fails_twice(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The plugins before it keep what they gave: an address must not be free while rules for it remain."""
+    """The plugins before it keep their resources: an address must not become free while rules for it remain."""
     plugins.install("second", DEL={"error": {"code": 999, "msg": "plugin error: banana"}})
     with pytest.raises(PluginFailed, match=r'^plugin type="second" failed \(delete\): plugin error: banana'):
         await runtime.delete(THREE, ATTACHMENT, None)
@@ -71,20 +71,18 @@ async def test_delete_stops_at_a_plugin_that_fails_twice(plugins: FakePlugins, r
 
 
 @pytest.mark.parametrize("code", [1, 2, 7])
-async def test_a_plugin_that_rejects_the_request_has_made_nothing(
-    plugins: FakePlugins, runtime: Runtime, code: int
-) -> None:
-    """Its ADD was given the same version and configuration: a wrong one must not leave something to delete for ever."""
+async def test_a_rejected_delete_counts_as_completed(plugins: FakePlugins, runtime: Runtime, code: int) -> None:
+    """The ADD of the same version and configuration did not complete, so nothing is left that needs this DEL."""
     plugins.install("second", DEL={"error": {"code": code, "msg": "rejected"}})
     await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls[-1] == ("first", "DEL")
 
 
 @pytest.mark.parametrize("added_plugins", [0, 1, None])
-async def test_a_plugin_that_does_not_know_the_container_is_done(
+async def test_an_unknown_container_counts_as_deleted(
     plugins: FakePlugins, runtime: Runtime, added_plugins: int | None
 ) -> None:
-    """Code 3 says that there is nothing to clean up; the plugin is not asked once more."""
+    """Code 3 means that nothing is left to delete; the plugin does not run again."""
     plugins.install("second", DEL={"error": {"code": 3, "msg": "unknown container"}})
     await runtime.delete(THREE, ATTACHMENT, None, added_plugins=added_plugins)
     assert plugins.calls == (("third", "DEL"), ("second", "DEL"), ("first", "DEL"))
@@ -92,7 +90,7 @@ async def test_a_plugin_that_does_not_know_the_container_is_done(
 
 @pytest.mark.parametrize("code", [1, 2, 7, 999])
 async def test_a_plugin_whose_add_has_completed_must_delete(plugins: FakePlugins, runtime: Runtime, code: int) -> None:
-    """It must undo what it did before the plugins before it do."""
+    """A plugin whose ADD has completed must complete DEL before the plugins before it run."""
     plugins.install("second", DEL={"error": {"code": code, "msg": "no"}})
     with pytest.raises(PluginFailed, match="no"):
         await runtime.delete(THREE, ATTACHMENT, None, added_plugins=2)
@@ -100,7 +98,7 @@ async def test_a_plugin_whose_add_has_completed_must_delete(plugins: FakePlugins
 
 
 FAILURES: Final[dict[str, JsonObject]] = {
-    "an error without a meaning": {"error": {"code": 999, "msg": "xtables lock is held"}},
+    "an unspecified error": {"error": {"code": 999, "msg": "xtables lock is held"}},
     "not ready": {"error": {"code": 11, "msg": "try again later"}},
     "an I/O error": {"error": {"code": 5, "msg": "cannot write"}},
     "a code of its own": {"error": {"code": 100, "msg": "private"}},
@@ -110,26 +108,26 @@ FAILURES: Final[dict[str, JsonObject]] = {
 
 
 @pytest.mark.parametrize("behaviour", FAILURES.values(), ids=FAILURES.keys())
-async def test_the_failure_of_a_plugin_whose_add_has_not_completed_is_raised(
+async def test_a_failed_delete_after_an_incomplete_add_is_raised(
     plugins: FakePlugins, runtime: Runtime, behaviour: JsonObject
 ) -> None:
-    """Nobody knows what it has made. The others are undone, and then its error is raised, so that nobody forgets it."""
+    """It is unknown what the plugin has made: the others are undone first, then the error keeps the DEL pending."""
     plugins.install("second", DEL=behaviour)
     with pytest.raises(PluginFailed):
         await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls[-1] == ("first", "DEL")
 
 
-async def test_a_plugin_that_is_missing_for_a_moment_is_asked_later(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Its file may be replaced just now."""
+async def test_a_missing_plugin_keeps_its_delete_pending(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The file may be in the middle of an upgrade: the others are undone, then the error is raised."""
     (plugins.directory / "second").unlink()
     with pytest.raises(PluginNotFound):
         await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls == (("third", "DEL"), ("first", "DEL"))
 
 
-async def test_a_plugin_that_cannot_be_started_is_asked_later(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The kernel may have no more descriptors or processes for us just now."""
+async def test_a_plugin_that_cannot_be_started_keeps_its_delete_pending(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Descriptors or processes may be exhausted for the moment: the others are undone, then the error is raised."""
     (plugins.directory / "second").write_bytes(b"\x7fELF but no more")
     with pytest.raises(PluginNotStarted):
         await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
@@ -137,19 +135,19 @@ async def test_a_plugin_that_cannot_be_started_is_asked_later(plugins: FakePlugi
 
 
 @pytest.mark.parametrize("failure", [REFUSED, FAILED])
-async def test_a_plugin_that_was_never_started_may_fail(
+async def test_the_failed_delete_of_a_plugin_that_never_ran_is_ignored(
     plugins: FakePlugins, runtime: Runtime, failure: JsonObject
 ) -> None:
-    """It has made nothing: the result of the plugin before it is stored before it begins."""
+    """It has made nothing: a plugin starts only after the result of the one before it is stored."""
     plugins.install("third", DEL=failure)
     await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1)
     assert plugins.calls[-2:] == (("second", "DEL"), ("first", "DEL"))
 
 
-async def test_a_forced_delete_runs_all_plugins(
+async def test_a_forced_delete_runs_all_plugins_and_logs_errors(
     plugins: FakePlugins, runtime: Runtime, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whichever fails: what it says is logged."""
+    """Every plugin runs in spite of errors, which are logged; only completed ones are reported as deleted."""
     plugins.install("third", DEL=FAILED)
     (plugins.directory / "second").unlink()
     deleted: list[frozenset[int]] = []
@@ -160,19 +158,19 @@ async def test_a_forced_delete_runs_all_plugins(
     await runtime.delete(THREE, ATTACHMENT, None, force=True, on_deleted=store)
     assert plugins.calls == (("third", "DEL"), ("third", "DEL"), ("first", "DEL"))
     assert deleted == [{0}]
-    said = [record.__dict__["error"] for record in caplog.records if record.msg == "plugin.delete_failed"]
-    assert "xtables lock" in said[0]
-    assert 'failed to find plugin "second"' in said[1]
+    errors = [record.__dict__["error"] for record in caplog.records if record.msg == "plugin.delete_failed"]
+    assert "xtables lock" in errors[0]
+    assert 'failed to find plugin "second"' in errors[1]
 
 
 async def test_delete_does_not_read_what_plugins_print(plugins: FakePlugins, runtime: Runtime) -> None:
-    """DEL has no result: garbage on the standard output of a plugin that ends well is nothing."""
+    """DEL has no result: garbage on standard output is ignored if the plugin exits with 0."""
     plugins.install("first", DEL={"stdout": "garbage"})
     await runtime.delete(network({"type": "first"}), ATTACHMENT, None)
 
 
-async def test_delete_has_all_its_time_after_an_add_that_used_up_its(plugins: FakePlugins) -> None:
-    """A plugin that hung in ADD is deleted under a limit of its own."""
+async def test_delete_has_a_time_limit_of_its_own(plugins: FakePlugins) -> None:
+    """DEL after an ADD that timed out may take longer than ADD's limit."""
     plugins.install("slow", ADD={"sleep_s": 60}, DEL={"sleep_s": 1.2})
     runtime = Runtime([plugins.directory], replace(LIMITS, add_s=1.0, delete_s=10.0))
     slow = network({"type": "slow"})
@@ -183,7 +181,7 @@ async def test_delete_has_all_its_time_after_an_add_that_used_up_its(plugins: Fa
 
 
 async def test_delete_does_not_retry_a_plugin_that_hangs(plugins: FakePlugins) -> None:
-    """Waiting once for nothing is enough."""
+    """A plugin that timed out is not run a second time."""
     plugins.install("slow", DEL={"sleep_s": 60})
     with pytest.raises(PluginTimeout):
         await Runtime([plugins.directory], replace(LIMITS, delete_s=1.0)).delete(
@@ -192,7 +190,7 @@ async def test_delete_does_not_retry_a_plugin_that_hangs(plugins: FakePlugins) -
     assert plugins.calls == (("slow", "DEL"),)
 
 
-async def test_delete_does_not_need_a_result_that_cannot_be_told(plugins: FakePlugins, runtime: Runtime) -> None:
-    """A result that the list's version cannot say is left out: what is not deleted is worse."""
+async def test_delete_omits_a_result_that_cannot_be_converted(plugins: FakePlugins, runtime: Runtime) -> None:
+    """DEL without prevResult is better than no DEL."""
     await runtime.delete(network({"type": "first"}, version="1.2.3"), ATTACHMENT, Result.from_document(RESULT))
     assert "prevResult" not in plugins.commands[0].stdin

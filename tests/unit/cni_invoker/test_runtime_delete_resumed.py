@@ -14,26 +14,26 @@ from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, REFUSED, RE
 
 
 class Progress:
-    """Stores which plugins have completed, as a caller does."""
+    """Stores which plugins have completed DEL, as a caller does."""
 
     def __init__(self) -> None:
         self.stored: list[frozenset[int]] = []
 
     async def store(self, deleted: frozenset[int]) -> None:
-        """Take one state."""
+        """Store one state."""
         self.stored.append(deleted)
 
 
 async def test_delete_reports_each_plugin_that_has_completed(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The caller receives all indexes that have completed so far, after each plugin."""
+    """After each plugin the caller receives all indexes that have completed so far."""
     progress = Progress()
     await runtime.delete(THREE, ATTACHMENT, None, on_deleted=progress.store)
     assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
     assert len(plugins.calls) == 3
 
 
-async def test_a_repeated_delete_runs_what_has_not_completed(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The address may belong to another container by now: what has completed must not run again."""
+async def test_a_repeated_delete_skips_completed_plugins(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The address may belong to another container meanwhile: a completed plugin must not run again."""
     plugins.install("first", DEL=[FAILED, FAILED, {}])
     progress = Progress()
     with pytest.raises(PluginFailed, match="xtables lock"):
@@ -44,8 +44,8 @@ async def test_a_repeated_delete_runs_what_has_not_completed(plugins: FakePlugin
     assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
 
 
-async def test_a_plugin_runs_only_after_the_one_behind_it_is_stored(plugins: FakePlugins, runtime: Runtime) -> None:
-    """If the progress cannot be stored no further plugin runs, or the next attempt would repeat what has completed."""
+async def test_a_plugin_runs_only_after_the_previous_progress_is_stored(plugins: FakePlugins, runtime: Runtime) -> None:
+    """If the progress cannot be stored, no further plugin runs: the next attempt would repeat completed ones."""
 
     async def fail(_deleted: frozenset[int]) -> None:
         raise OSError("No space left on device")
@@ -56,13 +56,13 @@ async def test_a_plugin_runs_only_after_the_one_behind_it_is_stored(plugins: Fak
 
 
 async def test_nothing_runs_once_all_have_completed(plugins: FakePlugins, runtime: Runtime) -> None:
-    """Where only the removal of the record has failed, only that is left to do."""
+    """If only the removal of the record has failed, no plugin runs again."""
     await runtime.delete(THREE, ATTACHMENT, None, deleted=[0, 1, 2])
     assert not plugins.calls
 
 
-async def test_a_plugin_whose_add_never_completed_is_pending_alone(plugins: FakePlugins, runtime: Runtime) -> None:
-    """The others have completed, and do not run again with it."""
+async def test_a_failed_delete_after_an_incomplete_add_is_pending_alone(plugins: FakePlugins, runtime: Runtime) -> None:
+    """The other plugins have completed DEL, and do not run again with it."""
     plugins.install("second", DEL={"error": {"code": 11, "msg": "try again later"}})
     progress = Progress()
     with pytest.raises(PluginFailed, match="try again later"):
@@ -71,17 +71,17 @@ async def test_a_plugin_whose_add_never_completed_is_pending_alone(plugins: Fake
 
 
 async def test_a_plugin_that_rejects_its_delete_has_completed(plugins: FakePlugins, runtime: Runtime) -> None:
-    """What its ADD rejected there is nothing of to delete, now or later."""
+    """A plugin that rejected its ADD has nothing to delete, now or later."""
     plugins.install("second", DEL=REFUSED)
     progress = Progress()
     await runtime.delete(THREE, ATTACHMENT, None, added_plugins=1, on_deleted=progress.store)
     assert progress.stored == [{2}, {2, 1}, {2, 1, 0}]
 
 
-async def test_some_plugins_receive_no_result(plugins: FakePlugins, runtime: Runtime) -> None:
-    """`firewall` finds its rules by the address: without one it leaves those of the container that has it now.
+async def test_a_plugin_receives_no_result_if_its_address_is_in_use(plugins: FakePlugins, runtime: Runtime) -> None:
+    """`firewall` finds its rules by address: without a result it leaves those of the container that has the address.
 
-    Who has it is asked just before each execution, when the plugins behind it have completed.
+    The address is looked up just before each execution, when the later plugins have completed.
     """
     asked: list[tuple[str, int]] = []
 
@@ -97,8 +97,10 @@ async def test_some_plugins_receive_no_result(plugins: FakePlugins, runtime: Run
     assert asked == [("firewall", 1), ("firewall", 2)]
 
 
-async def test_who_has_an_address_is_asked_when_the_plugin_can_start(plugins: FakePlugins, tmp_path: Path) -> None:
-    """While it waits for its place, or for another attempt, the address may be given to another container."""
+async def test_the_owner_of_an_address_is_looked_up_when_the_plugin_can_start(
+    plugins: FakePlugins, tmp_path: Path
+) -> None:
+    """While DEL waits for an execution slot, or for another attempt, another container may get the address."""
     gate = tmp_path / "gate"
     plugins.install("slow", DEL={"wait_for": str(gate)})
     plugins.install("firewall", DEL=[{"error": {"code": 11, "msg": "busy"}}, {}])
@@ -117,7 +119,7 @@ async def test_who_has_an_address_is_asked_when_the_plugin_can_start(plugins: Fa
         walled = network({"type": "firewall"})
         tasks.create_task(runtime.delete(walled, other, Result.from_document(RESULT), is_needed=is_needed))
         for _ in range(100):
-            await asyncio.sleep(0)  # it comes as far as it can
+            await asyncio.sleep(0)  # run it until it waits for the slot
         assert asked == []
         gate.touch()
     assert asked == [["slow"], ["slow", "firewall"]]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Versions of the CNI specification: their order, and which one of a list is chosen."""
+"""Versions of the CNI specification: their order, and the versions that a list offers."""
 
 import pytest
 
@@ -35,8 +35,8 @@ def test_versions_compare_as_numbers(newer: str, older: str) -> None:
     assert not is_at_least(older, newer)
 
 
-def test_no_version_is_the_first() -> None:
-    """A document without a version is of 0.1.0."""
+def test_an_empty_version_is_0_1_0() -> None:
+    """A document without a version has 0.1.0."""
     assert parse_version("") == (0, 1, 0)
 
 
@@ -45,7 +45,7 @@ def test_no_version_is_the_first() -> None:
     ["asdfasdf", "asdf.", ".asdfas", "asdf.adsf.", "0.", "..", "1.2.3.4.5", "1.0.f", "1.0.0\n", "-1", "9" * 5000],
 )
 def test_malformed_versions(version: str) -> None:
-    """What is no version is refused, with the code of an incompatible version (1)."""
+    """A malformed version is rejected with code 1 (incompatible CNI version)."""
     with pytest.raises(InvalidParameter) as caught:
         parse_version(version)
     assert caught.value.code == 1
@@ -65,21 +65,23 @@ def test_malformed_versions(version: str) -> None:
         ("1.2.3", None, ("1.2.3",)),
     ],
 )
-def test_offers(cni_version: str, cni_versions: list[str] | None, offered: tuple[str, ...]) -> None:
-    """All versions of both keys that can be known are offered, newest first; a single one is taken as it is."""
+def test_offered_versions_are_the_known_ones_of_both_keys(
+    cni_version: str, cni_versions: list[str] | None, offered: tuple[str, ...]
+) -> None:
+    """`cniVersion` and `cniVersions` are merged, newest first, without unknown versions; a single one is kept."""
     assert offered_versions(cni_version, cni_versions) == offered
 
 
-def test_malformed_offers() -> None:
-    """One malformed version spoils the list, even if another one would be chosen."""
+def test_one_malformed_version_invalidates_the_list() -> None:
+    """It does so even if another version would be chosen."""
     with pytest.raises(InvalidParameter):
         offered_versions("", ["1.1.0", "0.4.0", "1.0.f"])
     with pytest.raises(InvalidParameter):
         offered_versions("broken", None)
 
 
-def test_offers_of_the_future() -> None:
-    """A list that offers only what nobody knows is refused with what is known."""
+def test_only_unknown_versions_are_rejected() -> None:
+    """The error lists the versions offered, and those supported."""
     with pytest.raises(VersionUnsupported) as caught:
         offered_versions("2.1.0", ["2.0.0"])
     assert caught.value.code == 1
@@ -87,22 +89,22 @@ def test_offers_of_the_future() -> None:
     assert "1.1.0" in str(caught.value)
 
 
-def test_supported_versions_are_in_order() -> None:
-    """The supported versions are given oldest first."""
+def test_supported_versions_are_in_ascending_order() -> None:
+    """`require_supported` accepts them, and rejects others."""
     assert list(SUPPORTED_VERSIONS) == sorted(SUPPORTED_VERSIONS, key=parse_version)
     require_supported("1.1.0")
     with pytest.raises(VersionUnsupported):
         require_supported("1.2.3")
 
 
-def test_an_answer_to_version() -> None:
-    """A plugin tells what it speaks, in its own order."""
+def test_version_info_keeps_the_order_of_the_plugin() -> None:
+    """Unknown versions and keys are accepted."""
     answer = b'{"cniVersion": "1.0.0", "supportedVersions": ["0.2.0", "0.999.0"], "x": 1}'
     assert parse_version_info(answer) == VersionInfo(cni_version="1.0.0", supported=("0.2.0", "0.999.0"))
 
 
-def test_an_answer_to_version_of_0_2_0() -> None:
-    """The first plugins with VERSION did not list what they speak."""
+def test_version_info_of_0_2_0_needs_no_list() -> None:
+    """The first plugins with VERSION printed no supportedVersions."""
     assert parse_version_info(b'{"cniVersion": "0.2.0"}').supported == ("0.1.0", "0.2.0")
 
 
@@ -118,7 +120,7 @@ def test_an_answer_to_version_of_0_2_0() -> None:
         (b'{"cniVersion": "1.0.0", "supportedVersions": [1]}', r"supportedVersions\[0\] must be a string"),
     ],
 )
-def test_bad_answers_to_version(answer: bytes, reason: str) -> None:
-    """What is no answer to VERSION says why."""
+def test_invalid_version_info_is_rejected_with_the_reason(answer: bytes, reason: str) -> None:
+    """The error names the field, or line and column."""
     with pytest.raises(BadResult, match=f"^bad CNI result: decoding version info: .*{reason}"):
         parse_version_info(answer)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What plugins print, and what configurations say, is understood while not one more file can be opened."""
+"""Output of plugins and configurations are parsed without opening a file."""
 
 import subprocess
 import sys
@@ -26,8 +26,8 @@ EXPRESSIONS = [
 
 
 @pytest.mark.parametrize(("expression", "expected"), EXPRESSIONS)
-def test_the_schemas_are_there_from_the_start(expression: str, expected: str) -> None:
-    """No schema is read at its first use: the first plugin that fails may do so because there are no descriptors."""
+def test_schemas_are_loaded_at_import(expression: str, expected: str) -> None:
+    """No schema is loaded at its first use: a plugin may fail because no file descriptor is left."""
     code = UNDERSTAND.replace("{expression}", expression)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == (expected, "")

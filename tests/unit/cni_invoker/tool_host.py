@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the tests of the command start from: a host with a network, fake plugins and a cache, and the command on it."""
+"""The scene of the command's tests: a host with a network, fake plugins and a cache, and the command on it."""
 
 import json
 import os
@@ -24,7 +24,7 @@ LIMIT_S = 30.0
 
 
 class Host:
-    """A directory of configurations, one of fake plugins, and a cache."""
+    """A directory of configurations, a directory of fake plugins, and a cache."""
 
     def __init__(self, directory: Path) -> None:
         self.configurations = directory / "net.d"
@@ -35,19 +35,19 @@ class Host:
         self.configure("10-blue.conflist", {"type": "first", "capabilities": {"mac": True}})
 
     def configure(self, file: str, *plugins: JsonValue, name: str = "blue") -> Path:
-        """Write a list."""
+        """Write a network configuration list."""
         path = self.configurations / file
         path.write_text(json.dumps({"cniVersion": "1.1.0", "name": name, "plugins": plugins}))
         return path
 
     def command(self, *arguments: str) -> list[str]:
-        """Give the command line."""
+        """Return the command line."""
         verb, *rest = arguments
         kept = ["--cache-dir", str(self.cache)] if verb in {"add", "attachments", "check", "del", "gc"} else []
         return [sys.executable, "-m", "cni_invoker", verb, *kept, *rest]
 
     def environment(self, **variables: str) -> dict[str, str]:
-        """Give the environment."""
+        """Return the environment of the command."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("CNI_", "CAP_"))}
         return {
             **clean,
@@ -58,7 +58,7 @@ class Host:
         }
 
     def run(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        """Run the tool to its end."""
+        """Run the command until it exits."""
         return subprocess.run(
             self.command(*arguments),
             env=self.environment(**variables),
@@ -69,20 +69,20 @@ class Host:
         )
 
     def do(self, *arguments: str, **variables: str) -> str:
-        """Run the tool and give what it printed; it must succeed."""
+        """Run the command, which must succeed, and return what it printed."""
         done = self.run(*arguments, **variables)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def fail(self, *arguments: str, **variables: str) -> tuple[JsonObject, str]:
-        """Run the tool and give its error, and what is on standard error; it must fail."""
+        """Run the command, which must fail, and return its CNI error and its standard error."""
         done = self.run(*arguments, **variables)
         assert done.returncode == 1
         return as_object(parse_json(done.stdout.encode()), "the error"), done.stderr
 
     @contextmanager
     def running(self, *arguments: str, ignoring: str = "") -> Iterator["subprocess.Popen[str]"]:
-        """Run the tool beside the test; it ignores what is said, whatever the tests themselves ignore."""
+        """Run the command in the background; it ignores the given signal, and no other that the tests ignore."""
         with subprocess.Popen(
             ["env", "--default-signal", f"--ignore-signal={ignoring}", *self.command(*arguments)],
             env=self.environment(),
@@ -97,20 +97,20 @@ class Host:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """What the plugins were asked, but for their versions."""
+        """Return the executions of the plugins, without those for VERSION."""
         return tuple(command for command in self.plugins.commands if command.verb != "VERSION")
 
     @property
     def verbs(self) -> list[str]:
-        """The same, verbs alone."""
+        """Return the verbs of these executions."""
         return [command.verb for command in self.commands]
 
     def names(self, directory: str) -> list[str]:
-        """Give the names in a directory of the cache."""
+        """Return the names in a directory of the cache, sorted."""
         return sorted(path.name for path in (self.cache / directory).iterdir())
 
     def wait_for(self, verb: str) -> None:
-        """Wait until a plugin has been asked."""
+        """Wait until a plugin receives a verb."""
         deadline = time.monotonic() + LIMIT_S
         while verb not in self.verbs:
             assert time.monotonic() < deadline

@@ -21,7 +21,7 @@ from cni_invoker import (
     InvalidParameter,
 )
 from cni_invoker.caching.libcni_record import render_record
-from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, place, read
+from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names, read, write_record
 
 UNKNOWN_KIND = '{"kind":"cniCacheV2","containerId":"c1","ifName":"eth0","networkName":"blue"}'
 OWN_NAME = f"blue-c1-eth0-{hashlib.sha256(b'blue/c1/eth0').hexdigest()[:16]}"
@@ -54,7 +54,7 @@ async def test_one_of_two_with_the_same_file_name_is_removed(files: FileCache, s
 
 async def test_what_is_damaged_is_as_good_as_new(files: FileCache, tmp_path: Path) -> None:
     """Nobody is kept from adding by a file that says nothing."""
-    place(tmp_path, b"garbage")
+    write_record(tmp_path, b"garbage")
     await files.put(CACHED, new=True)
     assert await files.find("blue", KEY) == CACHED
 
@@ -87,7 +87,7 @@ async def test_a_long_file_name(files: FileCache, tmp_path: Path, length: int) -
 )
 async def test_a_broken_file(files: FileCache, tmp_path: Path, content: bytes) -> None:
     """It is an error that names it, hides no other file, and can be replaced and removed."""
-    file = place(tmp_path, content)
+    file = write_record(tmp_path, content)
     with pytest.raises(CacheDamaged, match=str(file)) as caught:
         await files.find("blue", KEY)
     assert (caught.value.place, caught.value.code) == (file, 6)
@@ -102,7 +102,7 @@ async def test_a_broken_file(files: FileCache, tmp_path: Path, content: bytes) -
 
 async def test_what_is_no_file(files: FileCache, tmp_path: Path) -> None:
     """A directory or a FIFO in a file's place is damage, and nobody waits for a writer."""
-    file = place(tmp_path, b"")
+    file = write_record(tmp_path, b"")
     file.unlink()
     os.mkfifo(file)
     (file.parent / "folder").mkdir()
@@ -182,7 +182,7 @@ async def test_no_name_leads_out_of_the_directory(files: FileCache) -> None:
 @pytest.mark.parametrize("name", ["blue-c1-eth0", OWN_NAME])
 async def test_a_record_of_an_unknown_kind_stays(files: FileCache, tmp_path: Path, name: str) -> None:
     """It is not damaged: whoever has written it understands it, so that nothing takes its place."""
-    file = place(tmp_path, UNKNOWN_KIND, name)
+    file = write_record(tmp_path, UNKNOWN_KIND, name)
     for attempt in (files.find("blue", KEY), files.put(CACHED), files.put(CACHED, new=True), files.list(whole=True)):
         with pytest.raises(CacheUnknown, match="of the kind 'cniCacheV2', and only 'cniCacheV1' is known here"):
             await attempt
@@ -205,7 +205,7 @@ async def test_a_record_of_an_unknown_kind_may_be_of_another(files: FileCache, t
 async def test_an_argument_with_an_equals_sign(files: FileCache, tmp_path: Path) -> None:
     """Other runtimes let one pass; what they have added is deleted with it."""
     document = {**json.loads(render_record(CACHED)), "cniArgs": [["FOO", "a=b="]]}
-    place(tmp_path, json.dumps(document))
+    write_record(tmp_path, json.dumps(document))
     found = await files.find("blue", KEY)
     assert found is not None
     assert found.attachment.args == (("FOO", "a=b="),)

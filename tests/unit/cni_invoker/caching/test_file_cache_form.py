@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import CacheDamaged, FileCache
-from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, LIST, RESULT, cached, names, place, read
+from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, LIST, RESULT, cached, names, read, write_record
 
 
 @pytest.fixture(name="files")
@@ -65,7 +65,7 @@ async def test_how_far_a_delete_has_come_is_kept(files: FileCache, tmp_path: Pat
 @pytest.mark.parametrize("deleted", ["{}", '["1"]', "[true]", "[1.5]"])
 async def test_what_is_no_progress_is_damaged(files: FileCache, tmp_path: Path, deleted: str) -> None:
     """It must not be guessed which plugins have completed."""
-    place(tmp_path, LIBCNI[:-1] + f',"deleted":{deleted}}}')
+    write_record(tmp_path, LIBCNI[:-1] + f',"deleted":{deleted}}}')
     with pytest.raises(CacheDamaged):
         await files.find("blue", KEY)
 
@@ -84,7 +84,7 @@ async def test_what_there_is_nothing_of_is_left_out(files: FileCache, tmp_path: 
 
 async def test_libcnis_file_is_read(files: FileCache, tmp_path: Path) -> None:
     """An attachment that cnitool has made is found, listed and removed."""
-    file = place(tmp_path, LIBCNI)
+    file = write_record(tmp_path, LIBCNI)
     found = await files.find("blue", KEY)
     assert found is not None
     assert found.attachment == replace(CACHED.attachment, args=(("FOO", "BAR"),))
@@ -98,7 +98,7 @@ async def test_libcnis_file_is_read(files: FileCache, tmp_path: Path) -> None:
 
 async def test_a_legacy_file_is_a_bare_result(files: FileCache, tmp_path: Path) -> None:
     """The cache of before 2019 had the result alone; whose it is only its name tells, so that it is not listed."""
-    file = place(tmp_path, json.dumps(RESULT))
+    file = write_record(tmp_path, json.dumps(RESULT))
     found = await files.find("blue", KEY)
     assert found is not None
     assert (found.result, found.configuration, found.attachment.netns) == (RESULT, None, "")
@@ -114,7 +114,7 @@ async def test_a_legacy_file_is_a_bare_result(files: FileCache, tmp_path: Path) 
 async def test_a_lost_configuration(files: FileCache, tmp_path: Path, config: str) -> None:
     """The rest of an attachment is still good for its DEL."""
     document = json.loads(LIBCNI) | {"config": config}
-    place(tmp_path, json.dumps(document))
+    write_record(tmp_path, json.dumps(document))
     found = await files.find("blue", KEY)
     assert found is not None
     assert (found.configuration, found.attachment.netns) == (None, "/run/netns/c1")
