@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The attachment cache on disk: names, damage, and what cannot be written."""
+"""The attachment cache on disk: file names, damage, and failed writes."""
 
 import asyncio
 import hashlib
@@ -35,8 +35,10 @@ def make_files(tmp_path: Path) -> FileCache:
 
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("leaving", [0, 1])
-async def test_one_of_two_with_the_same_file_name_is_removed(files: FileCache, swapped: bool, leaving: int) -> None:
-    """Whichever of them came first, removing one leaves the other, and the next state of each replaces its own."""
+async def test_attachments_with_the_same_file_name_are_independent(
+    files: FileCache, swapped: bool, leaving: int
+) -> None:
+    """In either order, removing one of them leaves the other, which the next put replaces."""
     both = [cached("a", "b-c"), cached("a-b", "c")]
     if swapped:
         both.reverse()
@@ -52,16 +54,16 @@ async def test_one_of_two_with_the_same_file_name_is_removed(files: FileCache, s
     assert await files.list() == ()
 
 
-async def test_what_is_damaged_is_as_good_as_new(files: FileCache, tmp_path: Path) -> None:
-    """Nobody is kept from adding by a file that says nothing."""
+async def test_a_damaged_record_does_not_prevent_an_add(files: FileCache, tmp_path: Path) -> None:
+    """A put of a new attachment replaces a damaged record."""
     write_record(tmp_path, b"garbage")
     await files.put(CACHED, new=True)
     assert await files.find("blue", KEY) == CACHED
 
 
 @pytest.mark.parametrize("length", [238, 239, 255])
-async def test_a_long_file_name(files: FileCache, tmp_path: Path, length: int) -> None:
-    """What libcni can keep, we can, also where there is no room for a hash behind it."""
+async def test_a_record_may_have_the_longest_file_name(files: FileCache, tmp_path: Path, length: int) -> None:
+    """Any name that libcni can use works here, even if there is no room for a hash after it."""
     one = cached("blue", "c" * (length - len("blue--eth0")))
     await files.put(one)
     assert [len(name) for name in names(tmp_path / "results")] == [length]
@@ -85,8 +87,10 @@ async def test_a_long_file_name(files: FileCache, tmp_path: Path, length: int) -
         b"\xff\xfe",
     ],
 )
-async def test_a_broken_file(files: FileCache, tmp_path: Path, content: bytes) -> None:
-    """It is an error that names it, hides no other file, and can be replaced and removed."""
+async def test_a_damaged_record_is_an_error_that_names_its_file(
+    files: FileCache, tmp_path: Path, content: bytes
+) -> None:
+    """It hides no other record, and can be replaced and removed."""
     file = write_record(tmp_path, content)
     with pytest.raises(CacheDamaged, match=str(file)) as caught:
         await files.find("blue", KEY)
@@ -100,8 +104,8 @@ async def test_a_broken_file(files: FileCache, tmp_path: Path, content: bytes) -
     assert not file.exists()
 
 
-async def test_what_is_no_file(files: FileCache, tmp_path: Path) -> None:
-    """A directory or a FIFO in a file's place is damage, and nobody waits for a writer."""
+async def test_a_record_that_is_no_regular_file_is_damaged(files: FileCache, tmp_path: Path) -> None:
+    """Reading a FIFO does not wait for a writer; a directory is not listed."""
     file = write_record(tmp_path, b"")
     file.unlink()
     os.mkfifo(file)
@@ -112,8 +116,8 @@ async def test_what_is_no_file(files: FileCache, tmp_path: Path) -> None:
         assert await files.list() == ()
 
 
-async def test_a_cache_that_cannot_be_used(files: FileCache, tmp_path: Path) -> None:
-    """That there is no directory to keep anything in is an error for every method, not an empty cache."""
+async def test_an_unusable_cache_directory_is_an_error(files: FileCache, tmp_path: Path) -> None:
+    """Every method raises CacheError; the cache does not count as empty."""
     assert await files.list() == ()
     (tmp_path / "results").write_bytes(b"")
     for attempt in (files.put(CACHED), files.find("blue", KEY), files.remove("blue", KEY), files.list()):
@@ -122,8 +126,8 @@ async def test_a_cache_that_cannot_be_used(files: FileCache, tmp_path: Path) -> 
         assert not isinstance(caught.value, CacheDamaged)
 
 
-async def test_what_has_been_put_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The content before the name that stands for it, the name before `put` returns, and so all directories above."""
+async def test_put_and_remove_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is synced before the rename, the directory before `put` returns, and so are new parent directories."""
     steps: list[str] = []
     fsync, rename = os.fsync, os.rename
 
@@ -154,7 +158,7 @@ async def test_what_has_been_put_is_on_the_disk(tmp_path: Path, monkeypatch: pyt
 
 
 async def test_a_failed_write_changes_nothing(files: FileCache, tmp_path: Path) -> None:
-    """The earlier state stays whole when the next one cannot be written."""
+    """If a write fails, the earlier record stays complete."""
     await files.put(replace(CACHED, result=None))
     (tmp_path / "results.new").mkdir()
     with pytest.raises(CacheError):
@@ -162,15 +166,15 @@ async def test_a_failed_write_changes_nothing(files: FileCache, tmp_path: Path) 
     assert await files.find("blue", KEY) == replace(CACHED, result=None)
 
 
-async def test_a_leftover_of_a_crash_is_overwritten(files: FileCache, tmp_path: Path) -> None:
-    """A half-written file is neither listed, by libcni least of all, nor in the way."""
+async def test_a_partial_file_of_a_crash_is_overwritten(files: FileCache, tmp_path: Path) -> None:
+    """A partial file is not listed, by libcni either, and does not prevent the next put."""
     (tmp_path / "results.new").write_text("x" * 10_000)
     await files.put(CACHED)
     assert await files.list() == (CACHED,)
 
 
-async def test_no_name_leads_out_of_the_directory(files: FileCache) -> None:
-    """Names that CNI does not allow are refused before they become a path."""
+async def test_invalid_names_never_become_a_path(files: FileCache) -> None:
+    """Names that CNI does not allow are rejected first."""
     with pytest.raises(InvalidParameter):
         await files.find("../blue", KEY)
     with pytest.raises(InvalidParameter):
@@ -180,8 +184,8 @@ async def test_no_name_leads_out_of_the_directory(files: FileCache) -> None:
 
 
 @pytest.mark.parametrize("name", ["blue-c1-eth0", OWN_NAME])
-async def test_a_record_of_an_unknown_kind_stays(files: FileCache, tmp_path: Path, name: str) -> None:
-    """It is not damaged: whoever has written it understands it, so that nothing takes its place."""
+async def test_a_record_of_an_unknown_kind_is_kept(files: FileCache, tmp_path: Path, name: str) -> None:
+    """It is not damaged: the program that wrote it understands it, so put does not replace it; remove removes it."""
     file = write_record(tmp_path, UNKNOWN_KIND, name)
     for attempt in (files.find("blue", KEY), files.put(CACHED), files.put(CACHED, new=True), files.list(whole=True)):
         with pytest.raises(CacheUnknown, match="of the kind 'cniCacheV2', and only 'cniCacheV1' is known here"):
@@ -192,18 +196,18 @@ async def test_a_record_of_an_unknown_kind_stays(files: FileCache, tmp_path: Pat
     assert not file.exists()
 
 
-async def test_a_record_of_an_unknown_kind_may_be_of_another(files: FileCache, tmp_path: Path) -> None:
-    """What shares a file name with an attachment does not go with it."""
+async def test_remove_keeps_the_record_of_another_attachment(files: FileCache, tmp_path: Path) -> None:
+    """A record of an unknown kind under a shared file name may belong to the other attachment, so it is kept."""
     await files.put(cached("blue-c1", "x"))
     file = tmp_path / "results" / "blue-c1-x-eth0"
-    await files.put(cached("blue", "c1-x"))  # has a name of its own
+    await files.put(cached("blue", "c1-x"))  # its name has a hash
     file.write_text(UNKNOWN_KIND)
     await files.remove("blue", cached("blue", "c1-x").attachment.key)
     assert read(file) == UNKNOWN_KIND.encode()
 
 
-async def test_an_argument_with_an_equals_sign(files: FileCache, tmp_path: Path) -> None:
-    """Other runtimes let one pass; what they have added is deleted with it."""
+async def test_a_stored_argument_may_contain_an_equals_sign(files: FileCache, tmp_path: Path) -> None:
+    """Other runtimes accept '=' in a value; DEL needs the value unchanged."""
     document = {**json.loads(render_record(CACHED)), "cniArgs": [["FOO", "a=b="]]}
     write_record(tmp_path, json.dumps(document))
     found = await files.find("blue", KEY)
@@ -215,10 +219,10 @@ async def test_an_argument_with_an_equals_sign(files: FileCache, tmp_path: Path)
     ("network", "container_id"),
     [("a", "c" * 251), ("a", "c" * 5000), ("n" * 300, "c1"), ("n" * 300, "c" * 300)],
 )
-async def test_names_that_are_too_long_for_a_file(
+async def test_names_that_are_too_long_for_a_file_name(
     files: FileCache, tmp_path: Path, network: str, container_id: str
 ) -> None:
-    """CNI sets no limit, a file system does: 255 bytes. libcni cannot keep such an attachment, but lists ours."""
+    """CNI sets no limit, a file system does: 255 bytes. libcni cannot store such an attachment, but lists ours."""
     one, other = cached(network, container_id), cached(network, f"{container_id}x")
     for attachment in (one, other):
         async with files.hold(network, attachment.attachment.container_id, wait_s=5):
@@ -234,8 +238,8 @@ async def test_names_that_are_too_long_for_a_file(
     assert await files.list() == (other,)
 
 
-async def test_a_damaged_file_of_a_long_name(files: FileCache, tmp_path: Path) -> None:
-    """It may be of the network, so that the plugins' GC must not run."""
+async def test_a_damaged_record_with_a_hashed_name_may_belong_to_any_network(files: FileCache, tmp_path: Path) -> None:
+    """So listing a whole network fails, and the plugins' GC does not run."""
     network = "n" * 300
     await files.put(cached(network, "c1"))
     (name,) = names(tmp_path / "results")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The attachment cache on disk, as libcni writes and reads it."""
+"""The attachment cache on disk has libcni's format."""
 
 import base64
 import json
@@ -27,11 +27,11 @@ LIBCNI = (
     '"capabilityArgs":{"mac":"c2:11:22:33:44:55"},'
     '"result":{"cniVersion":"1.0.0","dns":{},"ips":[{"address":"10.1.2.3/24"}]}}'
 )
-"""What cnitool leaves after an ADD, in the order of libcni's own fields."""
+"""The record that cnitool writes at ADD, with libcni's fields in libcni's order."""
 
 
-async def test_the_file_is_libcnis(files: FileCache, tmp_path: Path) -> None:
-    """Its name, mode and content are what libcni would write; what is ours stands behind it."""
+async def test_a_record_has_the_format_of_libcni(files: FileCache, tmp_path: Path) -> None:
+    """File name, mode and fields are libcni's; our own fields come last."""
     await files.put(CACHED)
     file = tmp_path / "results" / "blue-c1-eth0"
     assert json.loads(read(file)) == {
@@ -53,8 +53,8 @@ async def test_the_file_is_libcnis(files: FileCache, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("deleted", [frozenset(), frozenset({2, 1})])
-async def test_how_far_a_delete_has_come_is_kept(files: FileCache, tmp_path: Path, deleted: frozenset[int]) -> None:
-    """It stands behind libcni's fields; that a DEL has begun is kept too."""
+async def test_the_progress_of_a_delete_is_stored(files: FileCache, tmp_path: Path, deleted: frozenset[int]) -> None:
+    """It comes after libcni's fields; an empty set means that DEL has begun."""
     await files.put(replace(CACHED, deleted=deleted))
     assert json.loads(read(tmp_path / "results" / "blue-c1-eth0"))["deleted"] == sorted(deleted)
     found = await files.find("blue", KEY)
@@ -63,15 +63,15 @@ async def test_how_far_a_delete_has_come_is_kept(files: FileCache, tmp_path: Pat
 
 
 @pytest.mark.parametrize("deleted", ["{}", '["1"]', "[true]", "[1.5]"])
-async def test_what_is_no_progress_is_damaged(files: FileCache, tmp_path: Path, deleted: str) -> None:
-    """It must not be guessed which plugins have completed."""
+async def test_invalid_progress_is_damage(files: FileCache, tmp_path: Path, deleted: str) -> None:
+    """Which plugins have completed must not be guessed."""
     write_record(tmp_path, LIBCNI[:-1] + f',"deleted":{deleted}}}')
     with pytest.raises(CacheDamaged):
         await files.find("blue", KEY)
 
 
-async def test_what_there_is_nothing_of_is_left_out(files: FileCache, tmp_path: Path) -> None:
-    """As libcni does; the name and the ID are always there."""
+async def test_empty_fields_are_omitted(files: FileCache, tmp_path: Path) -> None:
+    """Libcni omits them too; network name and IDs are always present."""
     await files.put(replace(cached("blue", "c1"), configuration=None, result=None, boot_id="", added_plugins=None))
     assert list(json.loads(read(tmp_path / "results" / "blue-c1-eth0"))) == [
         "kind",
@@ -82,8 +82,8 @@ async def test_what_there_is_nothing_of_is_left_out(files: FileCache, tmp_path: 
     ]
 
 
-async def test_libcnis_file_is_read(files: FileCache, tmp_path: Path) -> None:
-    """An attachment that cnitool has made is found, listed and removed."""
+async def test_a_record_of_libcni_is_read(files: FileCache, tmp_path: Path) -> None:
+    """An attachment that cnitool added is found, listed and removed."""
     file = write_record(tmp_path, LIBCNI)
     found = await files.find("blue", KEY)
     assert found is not None
@@ -96,8 +96,8 @@ async def test_libcnis_file_is_read(files: FileCache, tmp_path: Path) -> None:
     assert not file.exists()
 
 
-async def test_a_legacy_file_is_a_bare_result(files: FileCache, tmp_path: Path) -> None:
-    """The cache of before 2019 had the result alone; whose it is only its name tells, so that it is not listed."""
+async def test_a_legacy_record_is_a_bare_result(files: FileCache, tmp_path: Path) -> None:
+    """Before 2019 libcni stored the result alone; only the file name has the IDs, so it is found but not listed."""
     file = write_record(tmp_path, json.dumps(RESULT))
     found = await files.find("blue", KEY)
     assert found is not None
@@ -111,8 +111,8 @@ async def test_a_legacy_file_is_a_bare_result(files: FileCache, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("config", ["", "%%%", base64.b64encode(b"{").decode(), base64.b64encode(b"[]").decode()])
-async def test_a_lost_configuration(files: FileCache, tmp_path: Path, config: str) -> None:
-    """The rest of an attachment is still good for its DEL."""
+async def test_a_record_without_a_valid_configuration_is_read(files: FileCache, tmp_path: Path, config: str) -> None:
+    """The rest of the record is still useful for DEL."""
     document = json.loads(LIBCNI) | {"config": config}
     write_record(tmp_path, json.dumps(document))
     found = await files.find("blue", KEY)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The attachment cache on disk, used by many at once."""
+"""The attachment cache on disk, used concurrently."""
 
 import asyncio
 import fcntl
@@ -27,7 +27,7 @@ def make_files(tmp_path: Path) -> FileCache:
 
 @contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Hold the lock that a writer in another process would have."""
+    """Hold the lock that a writer in another process would hold."""
     descriptor = os.open(directory, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
@@ -40,16 +40,16 @@ def held(directory: Path) -> Iterator[None]:
     ("network", "container_id", "waits"),
     [("blue", "c1", True), ("red", "c1", True), ("blue", "c2", False), ("blue", None, True), ("red", None, False)],
 )
-async def test_processes_are_kept_apart(
+async def test_processes_exclude_each_other(
     files: FileCache, tmp_path: Path, network: str, container_id: str | None, waits: bool
 ) -> None:
-    """On a container they work one by one, whatever the network, and GC on a network alone; nothing is left behind."""
+    """Operations on a container are serialized on all networks, and GC has a network alone; no lock stays held."""
     other = FileCache(tmp_path)
     async with files.hold("blue", "c1", wait_s=0):
         if waits:
             with pytest.raises(NetworkBusy):
                 async with other.hold(network, container_id, wait_s=0):
-                    pytest.fail("it should wait")
+                    pytest.fail("it must not be entered")
         else:
             async with other.hold(network, container_id, wait_s=0):
                 pass
@@ -58,25 +58,25 @@ async def test_processes_are_kept_apart(
     assert set(names(tmp_path / "locks")) == {"blue", network}
 
 
-async def test_gc_keeps_others_off(files: FileCache, tmp_path: Path) -> None:
-    """Nobody works on a network while another process has it alone."""
+async def test_gc_has_a_network_alone(files: FileCache, tmp_path: Path) -> None:
+    """No other process can hold the network or a container on it."""
     async with files.hold("blue", None, wait_s=0):
         for container_id in ("c1", None):
             with pytest.raises(NetworkBusy):
                 async with FileCache(tmp_path).hold("blue", container_id, wait_s=0):
-                    pytest.fail("it should wait")
+                    pytest.fail("it must not be entered")
 
 
-async def test_many_at_once(files: FileCache) -> None:
-    """Writers do not disturb one another."""
+async def test_concurrent_writes_are_all_stored(files: FileCache) -> None:
+    """Twenty concurrent puts store twenty attachments."""
     async with asyncio.TaskGroup() as tasks:
         for number in range(20):
             tasks.create_task(files.put(cached("blue", f"c{number:02}")))
     assert [one.attachment.container_id for one in await files.list()] == [f"c{number:02}" for number in range(20)]
 
 
-async def test_cancellation_waits_for_the_write(files: FileCache, tmp_path: Path) -> None:
-    """What is cancelled has happened or not when the cancellation arrives; nothing follows later."""
+async def test_a_cancelled_write_completes_first(files: FileCache, tmp_path: Path) -> None:
+    """A cancelled put raises CancelledError only when its write has completed, so that nothing is written later."""
     await files.put(cached("red", "c2"))
     with held(tmp_path / "results"):
         task = asyncio.get_running_loop().create_task(files.put(CACHED))
@@ -89,8 +89,8 @@ async def test_cancellation_waits_for_the_write(files: FileCache, tmp_path: Path
     assert await files.find("blue", KEY) == CACHED
 
 
-async def test_a_lock_that_is_not_given_back(files: FileCache, tmp_path: Path) -> None:
-    """It is an error after a while, and nothing has changed; reading needs no lock."""
+async def test_a_write_lock_that_stays_held_is_an_error(files: FileCache, tmp_path: Path) -> None:
+    """Put and remove raise CacheError after `lock_s`, and change nothing; reading needs no lock."""
     await files.put(CACHED)
     impatient = FileCache(tmp_path, lock_s=0.05)
     with held(tmp_path / "results"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A runtime that remembers: what DEL needs is there, whatever happened since ADD."""
+"""The cached runtime: whatever happens after ADD, the cache has what DEL needs."""
 
 import asyncio
 from dataclasses import replace
@@ -35,8 +35,8 @@ from tests.unit.cni_invoker.cached_scene import (
 )
 
 
-async def test_from_add_to_delete(scene: Scene) -> None:
-    """CHECK and DEL are told the result of ADD; DEL ends the memory of it, and may be repeated."""
+async def test_check_and_delete_use_the_cached_result(scene: Scene) -> None:
+    """CHECK and DEL receive the result of ADD; DEL removes the attachment from the cache, and may be repeated."""
     result = await scene.runtime.add(BLUE, ATTACHMENT)
     assert result.document == RESULT
     (kept,) = await scene.runtime.attachments("blue")
@@ -50,8 +50,8 @@ async def test_from_add_to_delete(scene: Scene) -> None:
     assert [command.stdin.get("prevResult") for command in scene.commands[2:]] == [RESULT] * 4 + [None] * 2
 
 
-async def test_later_verbs_are_given_what_add_was_given(scene: Scene) -> None:
-    """An edited list, another namespace and forgotten arguments do not get through to CHECK and DEL."""
+async def test_check_and_delete_use_the_inputs_of_add(scene: Scene) -> None:
+    """An edited list, another netns and missing arguments do not change CHECK and DEL."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     edited = network({"type": "first", "edited": True})
     forgotten = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/other")
@@ -64,8 +64,8 @@ async def test_later_verbs_are_given_what_add_was_given(scene: Scene) -> None:
         assert (command.environment["CNI_NETNS"], command.environment["CNI_ARGS"]) == ("/run/netns/c1", "K=V")
 
 
-async def test_the_version_stays_that_of_add(scene: Scene) -> None:
-    """The version that was agreed on for ADD is that of DEL, whatever plugins support by then."""
+async def test_delete_uses_the_version_of_add(scene: Scene) -> None:
+    """DEL uses the version negotiated for ADD, whatever the plugins support by then."""
     offering = network(FIRST, cniVersions=["0.4.0", "1.0.0", "1.1.0"])
     versions: list[JsonValue] = ["0.4.0", "1.0.0"]
     scene.plugins.install("first", ADD={"result": {}}, VERSION={"supportedVersions": versions})
@@ -77,8 +77,10 @@ async def test_the_version_stays_that_of_add(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("slow", "result"), [("first", None), ("second", RESULT)])
-async def test_it_is_remembered_before_a_plugin_runs(scene: Scene, slow: str, result: JsonObject | None) -> None:
-    """A crash, or a cancellation, at any point of ADD leaves what its DEL needs."""
+async def test_an_attachment_is_cached_before_each_plugin_runs(
+    scene: Scene, slow: str, result: JsonObject | None
+) -> None:
+    """A crash or a cancellation at any point of ADD leaves what its DEL needs."""
     scene.plugins.install(slow, ADD={"sleep_s": 60})
     async with asyncio.TaskGroup() as tasks:
         adding = tasks.create_task(scene.runtime.add(BLUE, ATTACHMENT))
@@ -95,7 +97,7 @@ async def test_it_is_remembered_before_a_plugin_runs(scene: Scene, slow: str, re
 
 
 async def test_a_failed_add_is_undone(scene: Scene) -> None:
-    """Every plugin gets its DEL before the error is reported, and nothing is remembered."""
+    """Every plugin runs DEL before the error is raised, and nothing stays cached."""
     scene.plugins.install("second", ADD=BANANA)
     with pytest.raises(PluginFailed, match="banana") as caught:
         await scene.runtime.add(BLUE, ATTACHMENT)
@@ -106,7 +108,7 @@ async def test_a_failed_add_is_undone(scene: Scene) -> None:
 
 
 async def test_a_failed_add_that_cannot_be_undone(scene: Scene) -> None:
-    """The error is that of ADD; that a DEL is still pending is noted on it, and the attachment stays cached."""
+    """ADD's error is raised, with a note that DEL is pending; the attachment stays cached."""
     scene.plugins.install("first", ADD={"result": RESULT}, DEL={"error": {"code": 999, "msg": "stuck"}})
     scene.plugins.install("second", ADD=BANANA)
     with pytest.raises(PluginFailed, match="banana") as caught:
@@ -119,8 +121,8 @@ async def test_a_failed_add_that_cannot_be_undone(scene: Scene) -> None:
     assert await scene.runtime.attachments() == ()
 
 
-async def test_a_plugin_that_fails_its_add_and_its_delete(scene: Scene) -> None:
-    """The others undo theirs; nobody knows what this one has made, so that the attachment is remembered."""
+async def test_a_plugin_that_fails_add_and_del_keeps_the_attachment_cached(scene: Scene) -> None:
+    """The others run DEL; it is unknown what this plugin has made, so its DEL stays pending."""
     scene.plugins.install("second", ADD=BANANA, DEL=[BANANA, BANANA, {}])
     with pytest.raises(PluginFailed) as caught:
         await scene.runtime.add(BLUE, ATTACHMENT)
@@ -133,8 +135,8 @@ async def test_a_plugin_that_fails_its_add_and_its_delete(scene: Scene) -> None:
     assert await scene.runtime.attachments() == ()
 
 
-async def test_a_plugin_that_rejects_its_configuration(scene: Scene) -> None:
-    """It has made nothing: a wrong configuration leaves nothing that would have to be deleted for ever."""
+async def test_a_rejected_configuration_leaves_no_pending_delete(scene: Scene) -> None:
+    """A plugin that rejects ADD and DEL with code 7 has made nothing."""
     rejected: JsonObject = {"error": {"code": 7, "msg": "no such mode"}}
     scene.plugins.install("second", ADD=rejected, DEL=rejected)
     with pytest.raises(PluginFailed) as caught:
@@ -143,8 +145,8 @@ async def test_a_plugin_that_rejects_its_configuration(scene: Scene) -> None:
     assert await scene.runtime.attachments() == ()
 
 
-async def test_an_add_that_runs_nothing_leaves_nothing(scene: Scene) -> None:
-    """What is refused before the first plugin is not remembered, and needs no DEL."""
+async def test_an_add_that_runs_no_plugin_is_not_cached(scene: Scene) -> None:
+    """An ADD rejected before its first plugin needs no DEL."""
     with pytest.raises(InvalidParameter):
         await scene.runtime.add(BLUE, replace(ATTACHMENT, netns=""))
     (scene.plugins.directory / "second").unlink()
@@ -154,8 +156,8 @@ async def test_an_add_that_runs_nothing_leaves_nothing(scene: Scene) -> None:
     assert scene.calls == []
 
 
-async def test_nothing_runs_that_cannot_be_remembered(scene: Scene, tmp_path: Path) -> None:
-    """Without a place to remember it, no plugin is run."""
+async def test_no_plugin_runs_if_the_attachment_cannot_be_cached(scene: Scene, tmp_path: Path) -> None:
+    """With an unusable cache ADD raises CacheError, and runs nothing."""
     (tmp_path / "results").write_bytes(b"")
     runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
     with pytest.raises(CacheError):
@@ -163,8 +165,8 @@ async def test_nothing_runs_that_cannot_be_remembered(scene: Scene, tmp_path: Pa
     assert scene.calls == []
 
 
-async def test_a_result_that_cannot_be_remembered_is_undone(scene: Scene) -> None:
-    """An ADD whose result is lost is no success; its DEL is told the result all the same."""
+async def test_an_add_whose_result_cannot_be_cached_is_undone(scene: Scene) -> None:
+    """ADD raises CacheError; its DEL receives the result all the same."""
 
     class FullCache(MemoryCache):
         async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
@@ -182,8 +184,8 @@ async def test_a_result_that_cannot_be_remembered_is_undone(scene: Scene) -> Non
 
 
 @pytest.mark.parametrize("boot_id", [BOOT, ""])
-async def test_nothing_is_added_twice(scene: Scene, boot_id: str) -> None:
-    """A second ADD, which CNI forbids, and whose undo would take the first one down, is refused."""
+async def test_a_second_add_is_rejected(scene: Scene, boot_id: str) -> None:
+    """CNI forbids it, and undoing it would tear down the first; another ifname is another attachment."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
     await scene.cache.put(replace(kept, boot_id=boot_id))
@@ -193,8 +195,8 @@ async def test_nothing_is_added_twice(scene: Scene, boot_id: str) -> None:
     await scene.runtime.add(BLUE, replace(ATTACHMENT, ifname="eth1"))
 
 
-async def test_an_attachment_of_an_earlier_boot_is_deleted_first(scene: Scene) -> None:
-    """Its namespace is gone, but addresses are still reserved for it, which would keep ADD from succeeding."""
+async def test_add_deletes_an_attachment_of_an_earlier_boot_first(scene: Scene) -> None:
+    """Its namespace is gone, but its addresses are still reserved, and ADD could fail for that."""
     await CachedRuntime(scene.stateless, scene.cache, boot_id="earlier").add(BLUE, ATTACHMENT)
     await scene.runtime.add(BLUE, ATTACHMENT)
     add = ["first ADD", "second ADD"]
@@ -203,8 +205,8 @@ async def test_an_attachment_of_an_earlier_boot_is_deleted_first(scene: Scene) -
     assert kept.boot_id == BOOT
 
 
-async def test_check_of_what_is_not_attached(scene: Scene) -> None:
-    """The specification forbids it; the versions of its list, and whether it may be checked at all, come first."""
+async def test_check_without_an_attachment_is_an_error(scene: Scene) -> None:
+    """The SPEC forbids it; a list that does not support CHECK, or disables it, is handled first."""
     offering = network(FIRST, cniVersions=["1.0.0", "1.1.0"])
     with pytest.raises(NotAttached, match="eth0 of c1 is not attached to blue: add it first") as caught:
         await scene.runtime.check(offering, ATTACHMENT)
@@ -214,12 +216,12 @@ async def test_check_of_what_is_not_attached(scene: Scene) -> None:
         with pytest.raises(VerbUnsupported, match="does not support the CHECK command"):
             await scene.runtime.check(network(FIRST, **old), ATTACHMENT)
     await scene.runtime.check(network(FIRST, disableCheck=True), ATTACHMENT)
-    assert scene.plugins.calls == ()  # nobody was asked for versions either
+    assert scene.plugins.calls == ()  # VERSION was not sent either
 
 
 @pytest.mark.parametrize("added_plugins", [0, 1])
-async def test_check_of_what_was_cut_off(scene: Scene, added_plugins: int) -> None:
-    """An ADD that did not come to its end is no attachment, though something is remembered."""
+async def test_check_after_an_incomplete_add_is_an_error(scene: Scene, added_plugins: int) -> None:
+    """An attachment is cached whose ADD has not completed: the error says to delete it."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
     await scene.cache.put(replace(kept, added_plugins=added_plugins, result=RESULT if added_plugins else None))

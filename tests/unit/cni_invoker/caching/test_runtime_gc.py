@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""GC of a runtime that remembers: what is stale gets its DEL, and nobody else does."""
+"""GC of the cached runtime: stale attachments, and no others, are deleted."""
 
 import asyncio
 from contextlib import nullcontext
@@ -32,8 +32,10 @@ from tests.unit.cni_invoker.cached_scene import (
 
 
 @pytest.mark.parametrize(("failure", "remembered"), [(BANANA, 1), ({"error": {"code": 7, "msg": "rejected"}}, 0)])
-async def test_gc_of_what_a_crash_has_cut_off(scene: Scene, failure: JsonObject, remembered: int) -> None:
-    """A plugin whose ADD never completed counts as with DEL: only one that rejects the request has made nothing."""
+async def test_gc_deletes_an_attachment_whose_add_never_completed(
+    scene: Scene, failure: JsonObject, remembered: int
+) -> None:
+    """As with DEL, only a plugin that rejects the request has made nothing; another failure keeps the DEL pending."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
     await scene.cache.put(replace(kept, added_plugins=1))
@@ -52,7 +54,7 @@ async def add_three(scene: Scene) -> None:
 
 
 async def test_gc_deletes_what_is_not_valid(scene: Scene) -> None:
-    """A stale attachment gets its DEL, then the plugins of each list receive what is valid; other networks stay."""
+    """A stale attachment is deleted, then the plugins of each list receive the valid ones; other networks are kept."""
     await add_three(scene)
     valid = AttachmentKey(container_id="c2", ifname="eth0")
     before = len(scene.commands)
@@ -67,16 +69,16 @@ async def test_gc_deletes_what_is_not_valid(scene: Scene) -> None:
     assert [kept.attachment.container_id for kept in await scene.runtime.attachments()] == ["c2", "c3"]
 
 
-async def test_gc_of_everything_wants_to_be_told(scene: Scene) -> None:
-    """An empty set is a decision; it is passed on as one."""
+async def test_gc_with_an_empty_set_deletes_everything(scene: Scene) -> None:
+    """The plugins receive the empty set too."""
     await add_three(scene)
     await scene.runtime.gc(BLUE, ())
     assert await scene.runtime.attachments("blue") == ()
     assert scene.commands[-1].stdin["cni.dev/valid-attachments"] == []
 
 
-async def test_gc_goes_on_after_a_failure(scene: Scene) -> None:
-    """All that can be deleted is; what failed is told, remembered, and for the plugins still valid."""
+async def test_gc_continues_after_a_failure(scene: Scene) -> None:
+    """The other attachments are deleted; the failed one is in the error, stays cached, and is valid for the plugins."""
     await add_three(scene)
     scene.plugins.install("second", DEL=[BANANA, BANANA, {}], GC=BANANA)
     with pytest.raises(GcFailed) as caught:
@@ -84,12 +86,12 @@ async def test_gc_goes_on_after_a_failure(scene: Scene) -> None:
     assert [str(error).count("banana") for error in caught.value.errors] == [1, 1]
     (kept,) = await scene.runtime.attachments("blue")
     assert kept.attachment.container_id == "c1"
-    told = [command.stdin["cni.dev/valid-attachments"] for command in scene.commands if command.verb == "GC"]
-    assert told == [[{"containerID": "c1", "ifname": "eth0"}]] * 2
+    valid = [command.stdin["cni.dev/valid-attachments"] for command in scene.commands if command.verb == "GC"]
+    assert valid == [[{"containerID": "c1", "ifname": "eth0"}]] * 2
 
 
-async def test_gc_that_is_disabled(scene: Scene) -> None:
-    """With disableGC nothing is deleted and nothing run."""
+async def test_gc_does_nothing_if_it_is_disabled(scene: Scene) -> None:
+    """With disableGC no attachment is deleted, and no plugin runs."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     before = scene.calls
     await scene.runtime.gc(network(FIRST, disableGC=True), ())
@@ -97,16 +99,16 @@ async def test_gc_that_is_disabled(scene: Scene) -> None:
     assert len(await scene.runtime.attachments()) == 1
 
 
-async def test_gc_with_a_cache_that_cannot_be_read(scene: Scene, tmp_path: Path) -> None:
-    """Nobody is taken for stale because nothing is known."""
+async def test_gc_fails_if_the_cache_cannot_be_read(scene: Scene, tmp_path: Path) -> None:
+    """Missing records do not make attachments stale."""
     (tmp_path / "results").write_bytes(b"")
     with pytest.raises(CacheError):
         await CachedRuntime(scene.stateless, FileCache(tmp_path)).gc(BLUE, ())
     assert scene.calls == []
 
 
-async def test_gc_with_a_file_that_cannot_be_read(scene: Scene, tmp_path: Path) -> None:
-    """It may be an attachment to the network: plugins, which would take it for nobody's, are not asked."""
+async def test_gc_fails_if_a_record_of_the_network_is_damaged(scene: Scene, tmp_path: Path) -> None:
+    """The record may be a valid attachment, which the plugins would treat as stale, so none of them runs."""
     runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
     file = tmp_path / "results" / "blue-c9-eth0"
     file.parent.mkdir()
@@ -119,8 +121,8 @@ async def test_gc_with_a_file_that_cannot_be_read(scene: Scene, tmp_path: Path) 
     assert scene.calls == ["first GC", "second GC"]
 
 
-async def test_gc_spares_what_came_before_it_looked(scene: Scene) -> None:
-    """An ADD that begins and ends between the question and the look is in nobody's list of the valid either."""
+async def test_gc_keeps_an_attachment_added_before_it_lists(scene: Scene) -> None:
+    """An attachment added after the caller made the set of valid ones, but before GC lists the cache, is not stale."""
 
     class SlowCache(MemoryCache):
         async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
@@ -134,8 +136,8 @@ async def test_gc_spares_what_came_before_it_looked(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("first", ["add", "gc"])
-async def test_gc_spares_what_comes_meanwhile(scene: Scene, tmp_path: Path, first: str) -> None:
-    """An ADD under way when GC is asked for, or that comes while GC waits, is in nobody's list of the valid."""
+async def test_gc_keeps_an_attachment_added_while_it_waits(scene: Scene, tmp_path: Path, first: str) -> None:
+    """An ADD that runs when GC is called, or that comes while GC waits, is not in the caller's set, but not stale."""
     gate = tmp_path / "gate"
     await scene.runtime.add(BLUE, ATTACHMENT)
     scene.plugins.install("first", ADD={"result": RESULT, "wait_for": str(gate)})
@@ -147,26 +149,26 @@ async def test_gc_spares_what_comes_meanwhile(scene: Scene, tmp_path: Path, firs
             await asyncio.sleep(0.01)
 
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        # In either case an ADD that has begun keeps GC waiting; the late one is that one, or comes while GC waits.
+        # GC waits for an ADD that runs. "late" is that ADD, or a second one that comes while GC waits.
         await begin_add(tasks, "late" if first == "add" else "early")
         tasks.create_task(scene.runtime.gc(BLUE, ()))
         await asyncio.sleep(0.1)
         if first == "gc":
             await begin_add(tasks, "late")
         gate.touch()
-    there = {kept.attachment.container_id for kept in await scene.runtime.attachments()}
-    assert "c1" not in there
-    assert "late" in there
+    cached = {kept.attachment.container_id for kept in await scene.runtime.attachments()}
+    assert "c1" not in cached
+    assert "late" in cached
     deleted = {command.environment["CNI_CONTAINERID"] for command in scene.commands if command.verb == "DEL"}
     assert deleted == {"c1"}
-    told = [command.stdin for command in scene.commands if command.verb == "GC"]
-    assert len(told) == 2
-    for document in told:
+    valid = [command.stdin for command in scene.commands if command.verb == "GC"]
+    assert len(valid) == 2
+    for document in valid:
         assert {"containerID": "late", "ifname": "eth0"} in get_objects(document, "cni.dev/valid-attachments")
 
 
-async def test_gc_looks_again(scene: Scene) -> None:
-    """What another process has deleted and added again since it was listed is not stale."""
+async def test_gc_keeps_an_attachment_replaced_since_it_was_listed(scene: Scene) -> None:
+    """An attachment that another process has deleted and added again is not stale."""
 
     class ChangingCache(MemoryCache):
         async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
@@ -183,8 +185,8 @@ async def test_gc_looks_again(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("valid", [[ATTACHMENT], [("c1", "eth0")], "c1/eth0"], ids=["attachments", "tuples", "text"])
-async def test_gc_of_what_is_no_key(scene: Scene, valid: object) -> None:
-    """It equals no key, and so would delete what it was to spare: nothing is executed."""
+async def test_gc_rejects_what_is_no_key(scene: Scene, valid: object) -> None:
+    """Such a value matches no attachment, so a valid one would be deleted: TypeError, and nothing runs."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     before = scene.calls
     for runtime in (scene.runtime, scene.stateless):
@@ -194,8 +196,8 @@ async def test_gc_of_what_is_no_key(scene: Scene, valid: object) -> None:
     assert len(await scene.runtime.attachments()) == 1
 
 
-async def test_gc_of_a_generator(scene: Scene) -> None:
-    """It is gone through once, and every key in it is valid for each attachment, and for the plugins."""
+async def test_gc_accepts_a_generator(scene: Scene) -> None:
+    """It is iterated once, and its keys are valid for every attachment and plugin."""
     await add_three(scene)
     remembered = await scene.runtime.attachments("blue")
     before = len(scene.calls)
@@ -205,8 +207,8 @@ async def test_gc_of_a_generator(scene: Scene) -> None:
         assert len(get_objects(command.stdin, "cni.dev/valid-attachments")) == len(remembered)
 
 
-async def test_gc_of_each_list_that_was_used(scene: Scene) -> None:
-    """A plugin that has been taken out of the list may still hold something; equal lists are gone through once."""
+async def test_gc_runs_the_plugins_of_every_list_used_at_add(scene: Scene) -> None:
+    """A plugin removed from the list since ADD may still hold resources; equal lists run once."""
     await add_three(scene)
     keys = [cached.attachment.key for cached in await scene.runtime.attachments("blue")]
     before = len(scene.calls)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a runtime makes of what it remembers: damaged, lost, or kept by libcni."""
+"""The cached runtime with records that are damaged, incomplete, or written by libcni."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +24,8 @@ from spec import JsonObject, JsonValue
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, FIRST, RESULT, Scene, network
 
 
-async def test_a_failed_delete_is_remembered(scene: Scene) -> None:
-    """DEL stops at a plugin that fails; it can be repeated with all that it needs."""
+async def test_a_failed_delete_keeps_the_attachment_cached(scene: Scene) -> None:
+    """DEL stops at the plugin that fails, and can be repeated with the same result."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     scene.plugins.install("second", DEL=BANANA)
     with pytest.raises(PluginFailed, match=r'plugin type="second" failed \(delete\): plugin error: banana'):
@@ -35,8 +35,8 @@ async def test_a_failed_delete_is_remembered(scene: Scene) -> None:
     assert kept.result == RESULT
 
 
-async def test_a_damaged_memory(scene: Scene, tmp_path: Path) -> None:
-    """CHECK says so; DEL goes on with what it is given, and ends it."""
+async def test_a_damaged_record(scene: Scene, tmp_path: Path) -> None:
+    """CHECK raises CacheDamaged; DEL runs with the caller's inputs, and removes the record."""
     runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
     file = tmp_path / "results" / "blue-c1-eth0"
     file.parent.mkdir()
@@ -50,8 +50,8 @@ async def test_a_damaged_memory(scene: Scene, tmp_path: Path) -> None:
     assert not file.exists()
 
 
-async def test_a_memory_of_an_unknown_kind(scene: Scene, tmp_path: Path) -> None:
-    """Somebody else understands it: nothing runs, nothing changes, unless it is forced."""
+async def test_a_record_of_an_unknown_kind_needs_force(scene: Scene, tmp_path: Path) -> None:
+    """Another program wrote it: no plugin runs and the record is kept, unless DEL is forced."""
     runtime = CachedRuntime(scene.stateless, FileCache(tmp_path))
     file = tmp_path / "results" / "blue-c1-eth0"
     file.parent.mkdir()
@@ -66,8 +66,8 @@ async def test_a_memory_of_an_unknown_kind(scene: Scene, tmp_path: Path) -> None
     assert not file.exists()
 
 
-async def test_an_argument_that_add_does_not_take(scene: Scene) -> None:
-    """What another runtime has added with it is deleted with it."""
+async def test_delete_accepts_a_stored_argument_that_add_rejects(scene: Scene) -> None:
+    """Another runtime may have added the attachment with it."""
     odd = replace(ATTACHMENT, args=(("K", "a=b"),))
     with pytest.raises(InvalidParameter, match="'='"):
         await scene.runtime.add(BLUE, odd)
@@ -79,8 +79,8 @@ async def test_an_argument_that_add_does_not_take(scene: Scene) -> None:
     assert scene.commands[-1].environment["CNI_ARGS"] == "K=a=b"
 
 
-async def test_a_result_of_a_version_nobody_knows(scene: Scene) -> None:
-    """CHECK says so; DEL goes on without it."""
+async def test_a_cached_result_of_an_unknown_version(scene: Scene) -> None:
+    """CHECK raises BadResult; DEL runs without prevResult."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
     await scene.cache.put(replace(kept, result={"cniVersion": "0.4567.0"}))
@@ -92,8 +92,8 @@ async def test_a_result_of_a_version_nobody_knows(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("configuration", [None, {"name": "blue", "plugins": "none"}])
-async def test_a_lost_list(scene: Scene, configuration: JsonObject | None) -> None:
-    """Arguments and result are still used, with the list as it is now; without one there is no DEL."""
+async def test_a_record_without_a_valid_list(scene: Scene, configuration: JsonObject | None) -> None:
+    """DEL uses the cached arguments and result with the caller's list; `delete_cached` has no list, and fails."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
     lost = replace(kept, configuration=configuration)
@@ -106,8 +106,8 @@ async def test_a_lost_list(scene: Scene, configuration: JsonObject | None) -> No
     assert scene.commands[-1].stdin["prevResult"] == RESULT
 
 
-async def test_the_configuration_of_one_plugin(scene: Scene) -> None:
-    """What libcni's AddNetwork has kept is no list, and is understood."""
+async def test_a_record_of_a_single_plugin_configuration(scene: Scene) -> None:
+    """Libcni's AddNetwork stores one plugin configuration instead of a list; DEL understands it."""
     single: JsonObject = {"cniVersion": "1.0.0", "name": "blue", "type": "first"}
     await scene.cache.put(
         CachedAttachment(network="blue", attachment=ATTACHMENT, configuration=single, result=None, boot_id="")
@@ -116,8 +116,8 @@ async def test_the_configuration_of_one_plugin(scene: Scene) -> None:
     assert scene.calls == ["first DEL"]
 
 
-async def test_what_libcni_keeps_without_the_namespace(scene: Scene) -> None:
-    """Before 1.2 it keeps none: the caller's is used, with the list and arguments that have been kept."""
+async def test_a_record_without_a_netns_uses_that_of_the_caller(scene: Scene) -> None:
+    """Libcni before 1.2 stores none; list and arguments are still those of the record."""
     kept = replace(ATTACHMENT, netns="")
     await scene.cache.put(
         CachedAttachment(network="blue", attachment=kept, configuration=BLUE.document, result=RESULT, boot_id="")
@@ -132,13 +132,13 @@ async def test_what_libcni_keeps_without_the_namespace(scene: Scene) -> None:
         assert command.stdin.get("runtimeConfig") == ({"mac": "02::"} if command.plugin == "first" else None)
 
 
-async def test_gc_of_what_libcni_keeps_without_the_namespace(scene: Scene) -> None:
-    """Where nobody tells the namespace the result does: without it `bridge` leaves its masquerading behind."""
+async def test_gc_of_a_record_without_a_netns_uses_that_of_the_result(scene: Scene) -> None:
+    """Without a netns `bridge` would leave its masquerading rules behind."""
     interfaces: list[JsonValue] = [
         {"name": "eth0"},
         {"name": "eth0", "sandbox": ""},
         {"name": "other", "sandbox": "/run/netns/other"},
-        {"name": "eth0", "sandbox": "/run/netns/told"},
+        {"name": "eth0", "sandbox": "/run/netns/result"},
     ]
     await scene.cache.put(
         CachedAttachment(
@@ -151,11 +151,11 @@ async def test_gc_of_what_libcni_keeps_without_the_namespace(scene: Scene) -> No
     )
     await scene.runtime.gc(BLUE, ())
     assert scene.calls[0] == "first DEL"
-    assert scene.commands[0].environment["CNI_NETNS"] == "/run/netns/told"
+    assert scene.commands[0].environment["CNI_NETNS"] == "/run/netns/result"
 
 
-async def test_delete_without_a_configuration(scene: Scene) -> None:
-    """What is remembered is enough, when the network is gone from the configuration directory."""
+async def test_delete_cached_needs_no_configuration(scene: Scene) -> None:
+    """The record suffices if the network is gone from the configuration directory."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.runtime.attachments()
     await scene.runtime.delete_cached(kept)
@@ -171,8 +171,10 @@ async def test_delete_without_a_configuration(scene: Scene) -> None:
         ({"plugins": [{"type": "first", "edited": True}]}, ["first DEL"]),
     ],
 )
-async def test_plugins_that_libcni_does_not_keep(scene: Scene, kept: JsonObject, deletes: list[str]) -> None:
-    """Those from other files come from the list of now, as long as the rest of it is what it was."""
+async def test_delete_adds_plugins_of_other_files_that_libcni_did_not_store(
+    scene: Scene, kept: JsonObject, deletes: list[str]
+) -> None:
+    """They come from the caller's list, if the rest of it equals the stored list."""
     inlined: JsonObject = {"name": "blue", "cniVersion": "1.1.0", "plugins": [FIRST]}
     now = NetworkConfigurationList.from_document(inlined, further=[{"type": "second"}])
     await scene.cache.put(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A DEL of a runtime that remembers resumes where it stopped, and leaves what belongs to another attachment by then."""
+"""A DEL of the cached runtime resumes where it stopped, and keeps what belongs to another attachment by then."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +41,8 @@ OTHER = replace(ATTACHMENT, container_id="c2")
 ELSEWHERE: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.9.9.9/24"}]}
 
 
-async def test_a_repeated_delete_runs_what_has_not_completed(scene: Scene, tmp_path: Path) -> None:
-    """Also by another process, which has nothing but the file."""
+async def test_a_repeated_delete_skips_completed_plugins(scene: Scene, tmp_path: Path) -> None:
+    """Another process can repeat it, with the record alone."""
     await CachedRuntime(scene.stateless, FileCache(tmp_path), boot_id=BOOT).add(BLUE, ATTACHMENT)
     scene.plugins.install("first", DEL=BANANA)
     with pytest.raises(PluginFailed, match="banana"):
@@ -55,8 +55,8 @@ async def test_a_repeated_delete_runs_what_has_not_completed(scene: Scene, tmp_p
     assert await cache.list() == ()
 
 
-async def test_only_the_removal_is_repeated_if_only_that_has_failed(scene: Scene) -> None:
-    """No plugin runs once more."""
+async def test_a_repeated_delete_retries_a_failed_removal_of_the_record(scene: Scene) -> None:
+    """If only the removal has failed, no plugin runs again."""
 
     class Stubborn(MemoryCache):
         failures = 1
@@ -78,10 +78,10 @@ async def test_only_the_removal_is_repeated_if_only_that_has_failed(scene: Scene
     assert await cache.list() == ()
 
 
-async def test_a_delete_goes_on_where_its_progress_cannot_be_stored(
+async def test_a_delete_continues_if_its_progress_cannot_be_stored(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A full disk keeps no address from being freed."""
+    """A full disk must not prevent addresses from being freed; the error is logged."""
 
     class Full(MemoryCache):
         full = False
@@ -101,11 +101,11 @@ async def test_a_delete_goes_on_where_its_progress_cannot_be_stored(
     assert "cache.progress_not_stored" in caplog.messages
 
 
-async def test_a_repetition_uses_the_list_of_the_first_delete(scene: Scene) -> None:
-    """What has completed is known by its place in the list, which may be another one by now."""
+async def test_a_repeated_delete_uses_the_list_of_the_first(scene: Scene) -> None:
+    """Progress is stored as positions in the list, and the caller's list may have changed."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
-    await scene.cache.put(replace(kept, configuration=None, boot_id=""))  # of a libcni that has kept no list
+    await scene.cache.put(replace(kept, configuration=None, boot_id=""))  # written by a libcni that stores no list
     scene.plugins.install("first", DEL=BANANA)
     with pytest.raises(PluginFailed):
         await scene.runtime.delete(BLUE, ATTACHMENT)
@@ -115,8 +115,8 @@ async def test_a_repetition_uses_the_list_of_the_first_delete(scene: Scene) -> N
     assert scene.calls[before:] == ["first DEL"]
 
 
-async def test_what_is_being_deleted_cannot_be_checked(scene: Scene) -> None:
-    """Plugins would complain of what has been deleted already."""
+async def test_check_during_a_pending_delete_is_an_error(scene: Scene) -> None:
+    """Plugins would report what has already been deleted."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     scene.plugins.install("second", DEL=BANANA)
     with pytest.raises(PluginFailed):
@@ -126,7 +126,7 @@ async def test_what_is_being_deleted_cannot_be_checked(scene: Scene) -> None:
 
 
 async def delete_walled(scene: Scene) -> bool:
-    """Delete c1, and return whether the firewall was told its addresses."""
+    """Delete c1, and return whether the firewall received its addresses."""
     before = len(scene.commands)
     await scene.runtime.delete(WALLED, ATTACHMENT)
     received = {command.plugin: "prevResult" in command.stdin for command in scene.commands[before:]}
@@ -135,7 +135,7 @@ async def delete_walled(scene: Scene) -> bool:
 
 
 async def test_rules_that_belong_to_another_attachment_stay(scene: Scene) -> None:
-    """`firewall` finds its rules by address alone: it must not know an address that another container has by now."""
+    """`firewall` finds its rules by address alone, so it does not receive an address that another container has now."""
     scene.plugins.install("firewall", ADD={"passthrough": True})
     await scene.runtime.add(WALLED, ATTACHMENT)
     red = network({"type": "first"}, {"type": "firewall"}, name="red")
@@ -143,8 +143,8 @@ async def test_rules_that_belong_to_another_attachment_stay(scene: Scene) -> Non
     assert not await delete_walled(scene)
 
 
-async def test_rules_go_if_the_other_attachment_has_no_firewall(scene: Scene) -> None:
-    """It needs no rules, and its DEL would never remove them."""
+async def test_rules_are_removed_if_the_other_attachment_has_no_firewall(scene: Scene) -> None:
+    """The other attachment needs no rules, and its DEL would never remove them."""
     scene.plugins.install("firewall", ADD={"passthrough": True})
     await scene.runtime.add(WALLED, ATTACHMENT)
     await scene.runtime.add(network({"type": "first"}, name="red"), OTHER)
@@ -152,7 +152,7 @@ async def test_rules_go_if_the_other_attachment_has_no_firewall(scene: Scene) ->
 
 
 async def test_rules_stay_if_an_attachment_cannot_be_read(scene: Scene, tmp_path: Path) -> None:
-    """It may have the address: DEL fails, and can be repeated; by force it goes on without the result."""
+    """That attachment may have the address: DEL fails and can be repeated; a forced DEL runs without the result."""
     scene.plugins.install("firewall", ADD={"passthrough": True})
     cache = FileCache(tmp_path)
     runtime = CachedRuntime(scene.stateless, cache, boot_id=BOOT)
@@ -168,8 +168,8 @@ async def test_rules_stay_if_an_attachment_cannot_be_read(scene: Scene, tmp_path
     assert await cache.find("blue", KEY) is None
 
 
-async def test_a_delete_that_has_not_begun_is_not_remembered_as_begun(scene: Scene) -> None:
-    """Others kept the container: no plugin has run, the attachment is as good as before."""
+async def test_a_delete_that_timed_out_waiting_has_not_begun(scene: Scene) -> None:
+    """If no plugin has run because another operation held the lock, CHECK still works."""
     runtime = Runtime([scene.plugins.directory], replace(LIMITS, wait_s=0.05))
     remembering = CachedRuntime(runtime, scene.cache, boot_id=BOOT)
     await remembering.add(BLUE, ATTACHMENT)
@@ -186,14 +186,14 @@ async def test_a_delete_that_has_not_begun_is_not_remembered_as_begun(scene: Sce
     [
         {"result": ELSEWHERE},
         {"result": None},
-        {"boot_id": "an earlier boot"},
+        {"boot_id": "another boot"},
         {"deleted": frozenset()},
         {"deleted": frozenset({1})},
     ],
-    ids=["another address", "no address", "of an earlier boot", "its DEL has begun", "half deleted"],
+    ids=["another address", "no address", "from an earlier boot", "its DEL has begun", "half deleted"],
 )
-async def test_rules_that_belong_to_nobody_else_go(scene: Scene, other: dict[str, object]) -> None:
-    """What needs no rules any more keeps none from being removed."""
+async def test_rules_are_removed_if_no_other_attachment_needs_them(scene: Scene, other: dict[str, object]) -> None:
+    """An attachment with another address, from an earlier boot, or whose DEL has begun needs no rules."""
     scene.plugins.install("firewall", ADD={"passthrough": True})
     await scene.runtime.add(WALLED, ATTACHMENT)
     mine = await scene.cache.find("blue", KEY)
@@ -202,8 +202,8 @@ async def test_rules_that_belong_to_nobody_else_go(scene: Scene, other: dict[str
     assert await delete_walled(scene)
 
 
-async def test_a_forced_delete_forgets(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """All plugins run that can; what fails is logged."""
+async def test_a_forced_delete_removes_the_record(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """Every plugin runs in spite of errors, which are logged."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     scene.plugins.install("second", DEL=BANANA)
     await scene.runtime.delete(BLUE, ATTACHMENT, force=True)
@@ -212,8 +212,10 @@ async def test_a_forced_delete_forgets(scene: Scene, caplog: pytest.LogCaptureFi
     assert [record.__dict__["plugin"] for record in caplog.records] == ["second"]
 
 
-async def test_a_forced_delete_without_a_list(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """What cannot even begin is forgotten too, and that is logged."""
+async def test_a_forced_delete_removes_the_record_even_if_no_plugin_can_run(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A missing plugin and a missing list are logged as an incomplete DEL."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     (kept,) = await scene.cache.list()
     await scene.cache.put(replace(kept, configuration=None))
@@ -225,15 +227,15 @@ async def test_a_forced_delete_without_a_list(scene: Scene, caplog: pytest.LogCa
     assert caplog.messages == ["delete.incomplete"]
 
 
-async def test_a_forced_delete_of_what_is_not_remembered(scene: Scene) -> None:
-    """The plugins are asked as they are given."""
+async def test_a_forced_delete_without_a_record(scene: Scene) -> None:
+    """The plugins run with the caller's list and arguments."""
     scene.plugins.install("second", DEL=BANANA)
     await scene.runtime.delete(BLUE, Attachment(container_id="c9", ifname="eth0", netns=""), force=True)
     assert scene.calls == ["second DEL", "second DEL", "first DEL"]
 
 
-async def test_the_result_is_received_by_all_without_a_firewall(scene: Scene) -> None:
-    """Only plugins that find their rules by address alone receive none."""
+async def test_other_plugins_always_receive_the_result(scene: Scene) -> None:
+    """Only plugins that find their rules by address alone receive no result when the address is in use."""
     await scene.runtime.add(BLUE, ATTACHMENT)
     await scene.runtime.add(BLUE, OTHER)
     await scene.runtime.delete(BLUE, ATTACHMENT)

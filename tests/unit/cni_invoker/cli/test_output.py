@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the tool makes of the package's warnings."""
+"""How the command prints the package's warnings."""
 
 import re
 from pathlib import Path
@@ -11,8 +11,8 @@ from cni_invoker.cli.output import _WORDS
 _WARNING = re.compile(r'log\.warning\(\s*"([a-z_.]+)",\s*extra=\{([^\n]*)\}')
 
 
-def test_every_warning_has_words() -> None:
-    """Each event that the package warns of is a sentence, with nothing in it that the event has not."""
+def test_every_warning_has_a_sentence() -> None:
+    """Each warning that the package logs has a sentence, which uses fields of the event only."""
     events = {
         event: set(re.findall(r'"(\w+)":', extra))
         for file in Path(cni_invoker.__file__).parent.rglob("*.py")

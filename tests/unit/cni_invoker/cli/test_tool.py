@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The command, run as scripts run cnitool; its plugins are fakes, so that it needs no root."""
+"""The command, run as scripts run cnitool. Its plugins are fakes, so it needs no root."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, RESULT, Host
 
 
 def test_add_check_and_del(host: Host) -> None:
-    """Each does what cnitool does, with its IDs and its cache; the result alone is printed, as Go prints it."""
+    """They use cnitool's container IDs and cache; the result alone is printed, formatted as by Go."""
     printed = host.do("add", "blue", NETNS)
     assert printed == json.dumps(RESULT, indent=4) + "\n"
     file = host.cache / "results" / f"blue-{ID}-eth0"
@@ -36,14 +36,14 @@ def test_add_check_and_del(host: Host) -> None:
         assert command.environment["CNI_PATH"] == str(host.plugins.directory)
 
 
-def test_a_result_is_printed_as_it_is(host: Host) -> None:
-    """Decimals keep their digits, a whole number is an integer, and each value has a line of its own."""
+def test_a_result_is_printed_unchanged(host: Host) -> None:
+    """Decimals keep their digits, a whole number is an integer, and each value has its own line."""
     host.plugins.install("first", ADD={"stdout": '{"cniVersion": "1.1.0", "ips": [], "rate": 1.10, "count": 1e3}'})
     assert host.do("add", "blue", NETNS).splitlines()[-3:] == ['    "rate": 1.10,', '    "count": 1000', "}"]
 
 
-def test_the_environment(host: Host) -> None:
-    """All that cnitool takes from there gets to the plugins; `-i` wins."""
+def test_the_environment_reaches_the_plugins(host: Host) -> None:
+    """All variables of cnitool are used; `-i` wins over CNI_IFNAME."""
     variables = {"CNI_IFNAME": "net1", "CNI_ARGS": "A=1;B=2", "CAP_ARGS": '{"mac": "02::", "ips": []}'}
     host.do("add", "blue", NETNS, **variables)
     host.do("add", "-i", "net2", "blue", NETNS, **variables)
@@ -54,7 +54,7 @@ def test_the_environment(host: Host) -> None:
 
 
 def test_del_needs_no_environment(host: Host) -> None:
-    """What ADD was given is remembered, the configuration included."""
+    """The inputs of ADD, configuration included, are cached."""
     host.do("add", "blue", NETNS, CNI_ARGS="A=1", CAP_ARGS='{"mac": "02::"}')
     (host.configurations / "10-blue.conflist").unlink()
     host.do("del", "blue", NETNS)
@@ -64,8 +64,8 @@ def test_del_needs_no_environment(host: Host) -> None:
     assert error["code"] == 7
 
 
-def test_a_plugins_error(host: Host) -> None:
-    """Code and message are the plugin's own; which plugin it was is in the details, and for a reader."""
+def test_the_error_of_a_plugin_is_printed(host: Host) -> None:
+    """Code and message are the plugin's; the details, and standard error, name the plugin."""
     failure: JsonObject = {"error": {"code": 100, "msg": "banana", "details": "peel"}, "stderr": "out of bananas\n"}
     host.plugins.install("first", ADD=failure)
     error, text = host.fail("add", "blue", NETNS)
@@ -76,8 +76,8 @@ def test_a_plugins_error(host: Host) -> None:
     assert host.verbs == ["ADD", "DEL"]
 
 
-def test_what_plugins_say_is_shown(host: Host) -> None:
-    """Standard error of a plugin that succeeds is let through, as libcni does."""
+def test_standard_error_of_plugins_is_shown(host: Host) -> None:
+    """As in libcni, standard error of a plugin that succeeds is shown too."""
     host.plugins.install("first", ADD={"result": RESULT, "stderr": "slipping\n"})
     assert host.run("add", "blue", NETNS).stderr == "first: slipping\n"
 
@@ -96,10 +96,10 @@ def test_what_plugins_say_is_shown(host: Host) -> None:
         (("status", "red"), {}, 7, "red"),
     ],
 )
-def test_errors_are_cnis(
+def test_every_error_is_a_cni_error(
     host: Host, arguments: tuple[str, ...], variables: dict[str, str], code: int, words: str
 ) -> None:
-    """Whatever is wrong, it is a CNI error on standard output, words on standard error, and exit status 1."""
+    """The error is printed as JSON on standard output and as text on standard error; the exit status is 1."""
     error, text = host.fail(*arguments, **variables)
     assert error["code"] == code
     assert words in str(error["msg"])
@@ -108,16 +108,16 @@ def test_errors_are_cnis(
 
 
 @pytest.mark.parametrize("arguments", [("add", "blue"), ("ad", "blue", NETNS), ("add", "--no-such", "blue", NETNS)])
-def test_a_wrong_command_line(host: Host, arguments: tuple[str, ...]) -> None:
-    """It is an error like any other, ends with 1, as cnitool's does, and says what is expected."""
+def test_a_wrong_command_line_is_a_cni_error(host: Host, arguments: tuple[str, ...]) -> None:
+    """The exit status is 1, as with cnitool, and the usage is shown."""
     error, text = host.fail(*arguments)
     assert error["code"] == 4
     assert "Usage: cni-invoker" in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_an_interruption(host: Host, number: signal.Signals) -> None:
-    """The plugin is ended too, and what its DEL needs is remembered."""
+def test_an_interrupted_add_kills_the_plugin(host: Host, number: signal.Signals) -> None:
+    """The attachment stays cached with what its DEL needs."""
     host.plugins.install("first", ADD={"sleep_s": 60})
     with host.running("add", "blue", NETNS) as adding:
         host.wait_for("ADD")
@@ -132,8 +132,8 @@ def test_an_interruption(host: Host, number: signal.Signals) -> None:
     assert host.verbs == ["ADD", "DEL"]
 
 
-def test_status_and_version(host: Host) -> None:
-    """The namespace, which cnitool wants, is not needed."""
+def test_status_and_version_need_no_netns(host: Host) -> None:
+    """Cnitool requires one; here it is optional."""
     host.plugins.install("first", VERSION={"supportedVersions": ["1.0.0", "1.1.0"]})
     for arguments in (("blue",), ("blue", NETNS)):
         assert host.do("status", *arguments) == ""
@@ -147,14 +147,14 @@ def test_status_and_version(host: Host) -> None:
     host.configurations.joinpath("20-red.conflist").write_text(
         json.dumps({"cniVersions": ["1.0.0", "1.1.0"], "name": "red", "plugins": [{"type": "first"}]})
     )
-    assert host.do("status", "red") == ""  # negotiated, as ADD would
+    assert host.do("status", "red") == ""  # the version is negotiated, as for ADD
     host.plugins.install("first", STATUS={"error": {"code": 50, "msg": "not yet"}})
     error, _ = host.fail("status", "blue")
     assert (error["code"], error["msg"]) == (50, "not yet")
 
 
-def test_an_interruption_that_is_ignored(host: Host) -> None:
-    """`nohup` means what it says."""
+def test_an_ignored_signal_stays_ignored(host: Host) -> None:
+    """Under `nohup`, SIGHUP does not interrupt the command."""
     host.plugins.install("first", ADD={"sleep_s": 1, "result": RESULT})
     with host.running("add", "blue", NETNS, ignoring="HUP") as adding:
         host.wait_for("ADD")
@@ -163,16 +163,16 @@ def test_an_interruption_that_is_ignored(host: Host) -> None:
         assert (adding.returncode, json.loads(output)["ips"]) == (0, RESULT["ips"])
 
 
-def test_a_parent_that_ignores_its_children(host: Host) -> None:
-    """The disposition that makes the kernel forget how children ended is inherited, and does not get to the tool."""
+def test_an_inherited_sigchld_disposition_is_reset(host: Host) -> None:
+    """If the parent ignores SIGCHLD, the kernel would discard the exit status of plugins."""
     ignoring = "import os, sys; from signal import *; signal(SIGCHLD, SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     command = [sys.executable, "-c", ignoring, *host.command("add", "blue", NETNS)]
     done = subprocess.run(command, env=host.environment(), stdout=subprocess.PIPE, timeout=LIMIT_S, check=True)
     assert parse_json(done.stdout) == RESULT
 
 
-def test_check_of_what_is_not_attached(host: Host) -> None:
-    """What was never added, or undone, or cut off, is told so, and no plugin is asked to complain of it."""
+def test_check_without_an_attachment_is_an_error(host: Host) -> None:
+    """The error says whether nothing was added, or an ADD or DEL has not completed; no plugin runs."""
     error, _ = host.fail("check", "blue", NETNS)
     assert error["msg"] == f"eth0 of {ID} is not attached to blue: add it first"
     assert error["code"] == 3
@@ -185,7 +185,7 @@ def test_check_of_what_is_not_attached(host: Host) -> None:
 
 
 def test_warnings_are_sentences(host: Host) -> None:
-    """What the package logs for programs is for a reader here."""
+    """Log events of the package are printed as text for the operator."""
     host.configure("10-blue.conflist", {"type": "first"}, {"type": "last"})
     host.plugins.install("last", ADD={"error": {"code": 999, "msg": "banana"}}, DEL={"error": {"code": 9, "msg": "no"}})
     _, text = host.fail("add", "blue", NETNS)
@@ -197,12 +197,12 @@ def test_warnings_are_sentences(host: Host) -> None:
 
 
 def test_version_of_the_tool(host: Host) -> None:
-    """Beside the plugins' versions, which `version` asks for, the tool has one."""
+    """`--version` prints the version of the command and the supported CNI versions."""
     assert re.fullmatch(r"cni-invoker \d+\.\d+\.\S+, CNI 0\.1\.0 to 1\.1\.0\n", host.do("--version"))
 
 
-def test_validate(host: Host) -> None:
-    """The report is printed, and the exit status says whether it is good."""
+def test_validate_prints_the_report(host: Host) -> None:
+    """The exit status is 1 if the list cannot be used; no plugin runs but for VERSION."""
     assert f"  ok       first                {host.plugins.directory}/first" in host.do("validate", "blue")
     host.configure("20-red.conflist", {"type": "first"}, {"type": "gone"}, name="red")
     done = host.run("validate", "red")
@@ -213,8 +213,8 @@ def test_validate(host: Host) -> None:
     assert host.verbs == []
 
 
-def test_list(host: Host) -> None:
-    """Which files are used, which are hidden by others, and which are broken."""
+def test_list_prints_used_shadowed_and_broken_files(host: Host) -> None:
+    """`list` prints which files are used, which are shadowed by others, and which are broken."""
     used = host.configurations / "10-blue.conflist"
     hidden = host.configure("20-blue.conflist", {"type": "first"})
     broken = host.configurations / "30-red.conflist"
@@ -229,29 +229,29 @@ def test_list(host: Host) -> None:
     assert "no network configuration in /nowhere" in host.do("list", NETCONFPATH="/nowhere")
 
 
-def test_the_example_of_the_documentation(host: Host, tmp_path: Path) -> None:
-    """The program in docs/cni-invoker.md runs as it stands there, with the directories of this test."""
+def test_the_example_in_the_documentation_runs(host: Host, tmp_path: Path) -> None:
+    """The program in docs/cni-invoker.md runs unchanged, except for the directories."""
     text = (Path(__file__).parents[4] / "docs" / "cni-invoker.md").read_text("utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    for there, here in (
+    for documented, actual in (
         ("/etc/cni/net.d", host.configurations),
         ("/opt/cni/bin", host.plugins.directory),
         ("/var/lib/cni", host.cache),
     ):
-        assert f'"{there}"' in program
-        program = program.replace(f'"{there}"', f'"{here}"')
+        assert f'"{documented}"' in program
+        program = program.replace(f'"{documented}"', f'"{actual}"')
     file = tmp_path / "example.py"
     file.write_text(program)
     command = [sys.executable, "-W", "error", str(file)]
     assert subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S) == "10.1.2.3/24\n"
     assert host.verbs == ["ADD", "DEL"]
     host.plugins.install("first", ADD={"error": {"code": 100, "msg": "banana"}})
-    said = subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S)
-    assert said == "first says 'banana' (code 100)\n"
+    printed = subprocess.check_output(command, env=host.environment(), text=True, timeout=LIMIT_S)
+    assert printed == "first says 'banana' (code 100)\n"
 
 
 def test_the_documentation_names_every_command() -> None:
-    """Each command and variable has a row."""
+    """Each command and variable has a row in a table."""
     text = (Path(__file__).parents[4] / "docs" / "cni-invoker.md").read_text("utf-8")
     shown = subprocess.check_output([sys.executable, "-m", "cni_invoker", "--help"], text=True, timeout=LIMIT_S)
     commands = re.findall(r"^  (\w+)  ", shown.partition("Commands:")[2], re.MULTILINE)
@@ -264,9 +264,9 @@ def test_the_documentation_names_every_command() -> None:
         assert re.search(rf"^\| `{variable}` *\| {f'`{default}`' if default else ''} *\|", text, re.MULTILINE)
 
 
-def test_delete_ends_what_a_killed_add_has_left_behind(host: Host, tmp_path: Path) -> None:
-    """The plugin runs on without the command; it must not complete its ADD while, or after, that is undone."""
-    netns = str(tmp_path / "netns")  # a container that no other test has
+def test_delete_kills_the_plugin_of_a_killed_add(host: Host, tmp_path: Path) -> None:
+    """The plugin survives the command that started it; it must not complete its ADD during or after DEL."""
+    netns = str(tmp_path / "netns")  # unique to this test
     host.plugins.install("first", ADD={"wait_for": str(tmp_path / "go-on"), "result": RESULT})
     with subprocess.Popen(host.command("add", "blue", netns), env=host.environment()) as adding:
         host.wait_for("ADD")
@@ -281,8 +281,8 @@ def test_delete_ends_what_a_killed_add_has_left_behind(host: Host, tmp_path: Pat
     assert host.names("results") == []
 
 
-def test_nobody_looks_for_plugins_after_a_clean_end(host: Host) -> None:
-    """An operation that comes to its end, good or bad, leaves nothing that would have to be looked for."""
+def test_a_completed_operation_leaves_no_marker(host: Host) -> None:
+    """Whether it succeeded or failed, no orphaned plugin has to be searched for."""
     host.do("add", "blue", NETNS)
     host.fail("add", "blue", NETNS)
     assert host.names("locks") == ["blue"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-invoker gc`, beside other processes."""
+"""`cni-invoker gc`, alone and beside other processes."""
 
 import os
 import time
@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, RESULT, Host
 
 
-def test_gc_wants_to_be_told(host: Host) -> None:
-    """Without a word on what is valid nothing is deleted, and it says what there is."""
+def test_gc_requires_valid_or_all(host: Host) -> None:
+    """Without either, or with both, nothing is deleted, and the error lists the cached attachments."""
     host.do("add", "blue", NETNS)
     for arguments in (("gc", "blue", NETNS), ("gc", "blue", NETNS, "--all", "--valid", f"{ID}/eth0")):
         error, text = host.fail(*arguments)
@@ -19,8 +19,8 @@ def test_gc_wants_to_be_told(host: Host) -> None:
     assert host.verbs == ["ADD"]
 
 
-def test_gc(host: Host) -> None:
-    """What is valid stays; with `--all` nothing does."""
+def test_gc_keeps_valid_attachments(host: Host) -> None:
+    """Attachments named by `--valid` are kept; with `--all` every attachment is deleted."""
     host.do("add", "blue", NETNS)
     host.do("add", "blue", NETNS, CNI_IFNAME="eth1")
     host.do("gc", "blue", "--valid", f"{ID}/eth1")
@@ -41,7 +41,7 @@ def wait_for_descriptor(pid: int, file: Path) -> None:
 
 
 def test_gc_waits_for_add(host: Host) -> None:
-    """Two processes are kept apart: GC takes nothing for stale that is half attached, and tells plugins of it."""
+    """GC waits for an ADD in another process, whose attachment then is valid for the plugins."""
     go = host.cache.with_name("go")
     host.plugins.install("first", ADD={"result": RESULT, "wait_for": str(go)})
     with host.running("add", "blue", NETNS) as adding:

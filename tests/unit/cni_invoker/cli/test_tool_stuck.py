@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the command offers where an attachment cannot be deleted."""
+"""What the command offers if an attachment cannot be deleted."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ LOCKED: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
 
 
 def states(host: Host, *arguments: str) -> dict[str, object]:
-    """Give the state of each attachment that is listed, by its interface."""
+    """Return the state of each listed attachment, by interface."""
     printed = parse_json(host.do("attachments", *arguments, "--json").encode())
     assert isinstance(printed, dict)
     return {str(one["ifname"]): one["state"] for one in get_objects(printed, "attachments")}
 
 
-def test_attachments_are_listed(host: Host) -> None:
-    """All of them, or those to one network, with how far they came."""
+def test_attachments_are_listed_with_their_state(host: Host) -> None:
+    """All attachments are listed, or those of one network."""
     assert host.do("attachments") == "no attachment\n"
     host.configure("20-red.conflist", {"type": "first"}, {"type": "second"}, name="red")
     host.plugins.install("second", ADD=LOCKED, DEL=LOCKED)
@@ -37,9 +37,9 @@ def test_attachments_are_listed(host: Host) -> None:
     assert states(host)["eth1"] == "del not completed"
 
 
-def test_an_add_that_was_cut_off_is_listed(host: Host, tmp_path: Path) -> None:
-    """It needs a DEL, like one that is marked so."""
-    netns = str(tmp_path / "netns")  # a container that no other test has
+def test_an_interrupted_add_is_listed(host: Host, tmp_path: Path) -> None:
+    """Its state is "add not completed", and DEL removes it."""
+    netns = str(tmp_path / "netns")  # unique to this test
     host.plugins.install("first", ADD={"sleep_s": 600})
     with host.running("add", "blue", netns) as adding:
         host.wait_for("ADD")
@@ -49,8 +49,8 @@ def test_an_add_that_was_cut_off_is_listed(host: Host, tmp_path: Path) -> None:
     assert states(host) == {}
 
 
-def test_a_stuck_attachment_is_forgotten_by_force(host: Host) -> None:
-    """What fails is said; all plugins that can run have run."""
+def test_del_force_removes_an_attachment_whose_plugin_fails(host: Host) -> None:
+    """All plugins run, and the error is printed as a warning."""
     host.configure("10-blue.conflist", {"type": "first"}, {"type": "second"})
     host.plugins.install("second", ADD={"passthrough": True}, DEL=LOCKED)
     host.do("add", "blue", NETNS)
@@ -64,8 +64,8 @@ def test_a_stuck_attachment_is_forgotten_by_force(host: Host) -> None:
     assert states(host) == {}
 
 
-def test_force_without_plugins(host: Host) -> None:
-    """Neither plugins nor their configuration are needed to forget."""
+def test_del_force_needs_neither_plugins_nor_configuration(host: Host) -> None:
+    """The attachment is removed from the cache, and the missing plugin is printed as a warning."""
     host.do("add", "blue", NETNS)
     for path in (host.plugins.directory / "first", host.configurations / "10-blue.conflist"):
         path.unlink()
@@ -77,8 +77,8 @@ def test_force_without_plugins(host: Host) -> None:
     assert states(host) == {}
 
 
-def test_an_unreadable_attachment_of_a_network_without_configuration(host: Host) -> None:
-    """The error names the file, and what can be done about it."""
+def test_del_of_a_damaged_record_without_configuration(host: Host) -> None:
+    """The error names the file and suggests --force, which removes the record."""
     (host.configurations / "10-blue.conflist").unlink()
     record = host.cache / "results" / f"blue-{ID}-eth0"
     record.parent.mkdir(parents=True)
@@ -91,8 +91,8 @@ def test_an_unreadable_attachment_of_a_network_without_configuration(host: Host)
     assert not record.exists()
 
 
-def test_neither_an_attachment_nor_a_configuration(host: Host) -> None:
-    """Whoever has mistaken the container learns which one was looked for, and which ones there are."""
+def test_del_without_attachment_or_configuration_names_both(host: Host) -> None:
+    """The error has the container ID that was looked up, and the command that lists the cached ones."""
     (host.configurations / "10-blue.conflist").unlink()
     _, text = host.fail("del", "blue", NETNS)
     assert "no network configuration named 'blue'" in text
@@ -102,8 +102,8 @@ def test_neither_an_attachment_nor_a_configuration(host: Host) -> None:
 
 
 @pytest.mark.parametrize("configured", [True, False])
-def test_force_forgets_what_cannot_be_understood(host: Host, configured: bool) -> None:
-    """A record of an unknown kind is left alone without it."""
+def test_del_force_removes_a_record_of_an_unknown_kind(host: Host, configured: bool) -> None:
+    """Without --force the record is kept."""
     record = host.cache / "results" / f"blue-{ID}-eth0"
     record.parent.mkdir(parents=True)
     record.write_text('{"kind":"cniCacheV2"}')
@@ -119,8 +119,8 @@ def test_force_forgets_what_cannot_be_understood(host: Host, configured: bool) -
     assert host.verbs == (["DEL"] if configured else [])
 
 
-def test_an_attachment_of_another_runtime_is_deleted_by_its_id(host: Host) -> None:
-    """Its ID is not made of the namespace's path."""
+def test_an_attachment_of_another_runtime_is_deleted_by_its_container_id(host: Host) -> None:
+    """That container ID is not derived from the netns path, so --container-id is needed."""
     host.do("add", "blue", NETNS)
     record = host.cache / "results" / f"blue-{ID}-eth0"
     record.with_name("blue-pod1-eth0").write_text(record.read_text().replace(ID, "pod1"))

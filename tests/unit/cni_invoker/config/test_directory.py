@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which file gives a network its list, what is reported of the others, and when files are read."""
+"""Which file defines a network, what is reported about the others, and when files are read again."""
 
 import os
 import time
@@ -30,19 +30,19 @@ def write_plugin(file: Path, name: str, plugin_type: str = "bridge") -> Path:
     return file
 
 
-def settle(*files: Path) -> None:
-    """Wait until the files have not changed for so long that a change would show in their time stamps."""
+def wait_for_a_new_timestamp(*files: Path) -> None:
+    """Wait until a change of the files would change their timestamps."""
     while time.time_ns() - max(file.stat().st_ctime_ns for file in files) < 60_000_000:
         time.sleep(0.005)
 
 
 def index(*directories: Path) -> ConfigurationIndex:
-    """Read directories afresh."""
+    """Return the index of directories, read anew."""
     return ConfigurationDirectories(directories).index()
 
 
-def test_every_kind_of_file_is_found(tmp_path: Path) -> None:
-    """Lists and single plugins are found by the network's name, not the file's."""
+def test_lists_and_single_plugins_are_found(tmp_path: Path) -> None:
+    """The key is the network's name in the file, not the name of the file."""
     write_list(tmp_path / "10-a.conflist", "alpha", "bridge", "portmap")
     write_plugin(tmp_path / "20-b.conf", "beta")
     write_plugin(tmp_path / "30-c.json", "gamma")
@@ -56,7 +56,7 @@ def test_every_kind_of_file_is_found(tmp_path: Path) -> None:
 
 
 def test_lists_come_before_single_plugins(tmp_path: Path) -> None:
-    """A list wins over a single plugin of an earlier name, and an earlier name over a later one."""
+    """A list wins over a single plugin whose file sorts first; among lists the first file wins."""
     single = write_plugin(tmp_path / "00-a.conf", "net")
     second = write_list(tmp_path / "60-a.conflist", "net")
     first = write_list(tmp_path / "50-a.conflist", "net", "ptp")
@@ -68,8 +68,8 @@ def test_lists_come_before_single_plugins(tmp_path: Path) -> None:
     ]
 
 
-def test_directories_come_in_their_order(tmp_path: Path) -> None:
-    """Whatever an earlier directory has wins over a later one."""
+def test_earlier_directories_come_first(tmp_path: Path) -> None:
+    """Any file of an earlier directory wins over all files of a later one."""
     earlier, later = tmp_path / "earlier", tmp_path / "later"
     earlier.mkdir()
     later.mkdir()
@@ -82,8 +82,8 @@ def test_directories_come_in_their_order(tmp_path: Path) -> None:
     assert found.names == ("net", "other")
 
 
-def write_further(directory: Path, name: str, text: str) -> Path:
-    """Write a further plugin of a list."""
+def write_plugin_file(directory: Path, name: str, text: str) -> Path:
+    """Write the file of a plugin that belongs to a list."""
     directory.mkdir(exist_ok=True)
     (directory / name).write_text(text)
     return directory / name
@@ -94,29 +94,29 @@ def types(directory: Path, name: str) -> list[str]:
     return [plugin.type for plugin in index(directory).find(name).plugins]
 
 
-def test_a_list_goes_on_in_its_sub_directory(tmp_path: Path) -> None:
-    """The files `NAME/*.conf` are further plugins of the list, in the order of their names; other files are nothing."""
+def test_a_list_continues_in_its_subdirectory(tmp_path: Path) -> None:
+    """`NAME/*.conf` are further plugins of the list, in the order of their file names; other files are ignored."""
     write_list(tmp_path / "10-a.conflist", "net", "bridge")
     (tmp_path / "20-b.conflist").write_text(
         '{"name": "closed", "loadOnlyInlinedPlugins": true, "plugins": [{"type": "a"}]}'
     )
     (tmp_path / "30-c.conflist").write_text('{"name": "open", "cniVersion": "1.0.0"}')
     for network in ("net", "closed", "open"):
-        write_further(tmp_path / network, "20.conf", '{"type": "second"}')
-        write_further(tmp_path / network, "10.conf", '{"type": "first"}')
-        write_further(tmp_path / network, "00.json", '{"type": "no"}')
-        write_further(tmp_path / network, "00.conflist", '{"type": "no"}')
+        write_plugin_file(tmp_path / network, "20.conf", '{"type": "second"}')
+        write_plugin_file(tmp_path / network, "10.conf", '{"type": "first"}')
+        write_plugin_file(tmp_path / network, "00.json", '{"type": "no"}')
+        write_plugin_file(tmp_path / network, "00.conflist", '{"type": "no"}')
         (tmp_path / network / "00.conf").mkdir()
     assert types(tmp_path, "net") == ["bridge", "first", "second"]
     assert types(tmp_path, "closed") == ["a"]
     assert types(tmp_path, "open") == ["first", "second"]
 
 
-def test_a_broken_plugin_breaks_its_list_only(tmp_path: Path) -> None:
-    """A list without one of its plugins would be another network; the error names the plugin's file."""
+def test_an_invalid_plugin_file_invalidates_its_list_only(tmp_path: Path) -> None:
+    """A list without one of its plugins would be another network; the problem names the plugin's file."""
     write_list(tmp_path / "10-a.conflist", "net")
     write_list(tmp_path / "20-b.conflist", "other")
-    broken = write_further(tmp_path / "net", "10.conf", '{"name": "x"}')
+    broken = write_plugin_file(tmp_path / "net", "10.conf", '{"name": "x"}')
     found = index(tmp_path)
     assert found.names == ("other",)
     assert [(problem.file, problem.reason) for problem in found.problems] == [(broken, "'type' is a required property")]
@@ -126,8 +126,8 @@ def test_a_broken_plugin_breaks_its_list_only(tmp_path: Path) -> None:
     ]
 
 
-def test_an_edit_in_a_sub_directory_is_seen_at_once(tmp_path: Path) -> None:
-    """A further plugin that comes, changes or goes changes the list."""
+def test_an_edit_in_a_subdirectory_is_seen_immediately(tmp_path: Path) -> None:
+    """A plugin file that is added, changed or removed changes the list."""
     list_file = write_list(tmp_path / "a.conflist", "net")
     directories = ConfigurationDirectories([tmp_path])
 
@@ -135,9 +135,9 @@ def test_an_edit_in_a_sub_directory_is_seen_at_once(tmp_path: Path) -> None:
         return [plugin.type for plugin in directories.index().find("net").plugins]
 
     assert seen() == ["bridge"]
-    file = write_further(tmp_path / "net", "10.conf", '{"type": "first"}')
+    file = write_plugin_file(tmp_path / "net", "10.conf", '{"type": "first"}')
     assert seen() == ["bridge", "first"]
-    settle(list_file, file)
+    wait_for_a_new_timestamp(list_file, file)
     assert seen() == ["bridge", "first"]
     assert directories.index() is directories.index()
     file.write_text('{"type": "other"}')
@@ -146,23 +146,23 @@ def test_an_edit_in_a_sub_directory_is_seen_at_once(tmp_path: Path) -> None:
     assert seen() == ["bridge"]
 
 
-def test_a_sub_directory_that_is_a_file(tmp_path: Path) -> None:
-    """A file of the network's name is nothing."""
+def test_a_file_instead_of_a_subdirectory_is_ignored(tmp_path: Path) -> None:
+    """A regular file with the network's name adds no plugins."""
     write_list(tmp_path / "a.conflist", "net")
     (tmp_path / "net").touch()
     assert types(tmp_path, "net") == ["bridge"]
 
 
-def test_sub_directories_are_no_files(tmp_path: Path) -> None:
-    """A directory is not looked into, whatever its name."""
+def test_a_directory_with_the_name_of_a_list_is_ignored(tmp_path: Path) -> None:
+    """A directory is not read, even if its name ends in .conflist."""
     (tmp_path / "sub.conflist").mkdir()
     write_list(tmp_path / "sub.conflist" / "90-deep.conflist", "deep")
     found = index(tmp_path)
     assert (found.names, found.problems) == ((), ())
 
 
-def test_a_directory_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    """A missing directory is no error by itself, and is seen as soon as it is made."""
+def test_a_missing_directory_is_empty(tmp_path: Path) -> None:
+    """It is not a problem, and is read as soon as it exists."""
     directories = ConfigurationDirectories([tmp_path / "missing"])
     assert directories.index().names == ()
     assert directories.index().problems == ()
@@ -171,8 +171,8 @@ def test_a_directory_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert directories.index().names == ("net",)
 
 
-def test_a_broken_file_hides_nothing(tmp_path: Path) -> None:
-    """Files that are of no use are reported, each with its reason; the good ones around them are found."""
+def test_an_invalid_file_hides_no_other(tmp_path: Path) -> None:
+    """Each invalid file is reported with the reason; valid files around it are found."""
     (tmp_path / "00-syntax.conflist").write_text('{"name": "net",\n')
     (tmp_path / "01-type.conf").write_text('{"name": "net"}')
     os.mkfifo(tmp_path / "02-fifo.conf")
@@ -192,8 +192,8 @@ def test_a_broken_file_hides_nothing(tmp_path: Path) -> None:
     ]
 
 
-def test_a_link_that_leads_nowhere_hides_nothing(tmp_path: Path) -> None:
-    """A link to itself, or to what is not there, is a problem of its own."""
+def test_a_broken_symlink_hides_no_other_file(tmp_path: Path) -> None:
+    """A loop and a dangling symlink are reported as problems."""
     write_list(tmp_path / "50-good.conflist", "good")
     loop, lost = tmp_path / "10-loop.conflist", tmp_path / "20-lost.conf"
     loop.symlink_to(loop)
@@ -204,15 +204,15 @@ def test_a_link_that_leads_nowhere_hides_nothing(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    """What is configured as a directory and is none is reported."""
+    """A file given as a directory is reported."""
     file = write_plugin(tmp_path / "a.conf", "net")
     found = index(file)
     assert found.names == ()
     assert [str(problem) for problem in found.problems] == [f"{file}: error reading it: Not a directory"]
 
 
-def test_an_unknown_name_says_what_there_is(tmp_path: Path) -> None:
-    """The nearest name comes first; directories and unusable files are named."""
+def test_an_unknown_network_lists_the_known_ones(tmp_path: Path) -> None:
+    """The nearest name comes first; directories and invalid files are named."""
     for name in ("alpha", "backend", "my-network"):
         write_list(tmp_path / f"{name}.conflist", name)
     broken = tmp_path / "broken.conflist"
@@ -232,8 +232,8 @@ def test_an_unknown_name_says_what_there_is(tmp_path: Path) -> None:
     )
 
 
-def test_no_configuration_at_all(tmp_path: Path) -> None:
-    """Where nothing is configured, that is what the error says."""
+def test_an_empty_configuration_says_so(tmp_path: Path) -> None:
+    """The error says that there are no networks, and where to put a file."""
     with pytest.raises(
         ConfigurationNotFound,
         match=f"^no network configuration named 'net' in {tmp_path}; there are: none; put a .conflist file there$",
@@ -248,19 +248,19 @@ def test_no_configuration_at_all(tmp_path: Path) -> None:
     index(tmp_path).require_any()
 
 
-def test_the_index_stays_while_nothing_changes(tmp_path: Path) -> None:
-    """Files that have not changed are not read again: the same index is returned."""
+def test_the_index_is_kept_while_nothing_changes(tmp_path: Path) -> None:
+    """Unchanged files are not read again: the same index is returned."""
     file = write_list(tmp_path / "a.conflist", "net")
-    settle(file)
+    wait_for_a_new_timestamp(file)
     directories = ConfigurationDirectories([tmp_path])
     assert directories.index() is directories.index()
 
 
-def test_an_edit_is_seen_at_once(tmp_path: Path) -> None:
-    """A file that is made, changed, replaced or removed is seen by the next call; the others are not parsed again."""
+def test_an_edit_is_seen_immediately(tmp_path: Path) -> None:
+    """A file that is added, changed, replaced or removed is seen by the next call; the others are not parsed again."""
     other = write_list(tmp_path / "z.conflist", "other")
     file = write_list(tmp_path / "a.conflist", "net1")
-    settle(other, file)
+    wait_for_a_new_timestamp(other, file)
     directories = ConfigurationDirectories([tmp_path])
     before = directories.index()
     write_list(file, "net2")
@@ -274,8 +274,8 @@ def test_an_edit_is_seen_at_once(tmp_path: Path) -> None:
     assert directories.index().names == ("other",)
 
 
-def test_other_directories(tmp_path: Path) -> None:
-    """Directories can be exchanged; what is found, and where an error says that it was looked for, follow."""
+def test_the_directories_can_be_replaced(tmp_path: Path) -> None:
+    """The index and the directories in errors follow."""
     first, second = tmp_path / "first", tmp_path / "second"
     second.mkdir()
     write_list(second / "a.conflist", "net1")
@@ -289,8 +289,8 @@ def test_other_directories(tmp_path: Path) -> None:
         directories.index().find("net1")
 
 
-def test_a_file_that_has_just_changed_is_not_trusted(tmp_path: Path) -> None:
-    """A file that may change once more within one tick of the kernel's clock is read again until that is over."""
+def test_a_file_that_has_just_changed_is_read_again(tmp_path: Path) -> None:
+    """A second change within one tick of the kernel's clock would not change the timestamp."""
     file = tmp_path / "a.conflist"
     directories = ConfigurationDirectories([tmp_path])
     for number in range(10, 60):
@@ -302,8 +302,8 @@ def test_a_file_that_has_just_changed_is_not_trusted(tmp_path: Path) -> None:
         assert again is not index or not just_changed
 
 
-def test_a_broken_file_is_seen_when_it_is_mended(tmp_path: Path) -> None:
-    """Problems go away with their cause."""
+def test_a_corrected_file_is_no_longer_a_problem(tmp_path: Path) -> None:
+    """The problem disappears with the next call."""
     file = tmp_path / "a.conflist"
     file.write_text("{")
     directories = ConfigurationDirectories([tmp_path])
@@ -312,8 +312,8 @@ def test_a_broken_file_is_seen_when_it_is_mended(tmp_path: Path) -> None:
     assert directories.index().problems == ()
 
 
-def test_reading_one_file(tmp_path: Path) -> None:
-    """A single file can be read; one that is not there is an error with its path."""
+def test_a_single_file_can_be_read(tmp_path: Path) -> None:
+    """A missing file is an error with its path."""
     assert read_configuration(write_plugin(tmp_path / "a.conf", "net")).name == "net"
     with pytest.raises(BadConfiguration, match=r"missing\.conf: error reading it: No such file or directory"):
         read_configuration(tmp_path / "missing.conf")

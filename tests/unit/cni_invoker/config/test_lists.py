@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""From JSON documents to network configuration lists."""
+"""JSON documents are parsed to network configuration lists."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -43,8 +43,8 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
 )
 
 
-def test_a_list() -> None:
-    """The typed view has what the runtime needs to know."""
+def test_a_list_is_parsed() -> None:
+    """Name, version, plugins, IPAM types and capabilities are available as typed fields."""
     network = NetworkConfigurationList.from_document(LIST)
     assert (network.name, network.cni_version, network.disable_check) == ("some-network", "0.4.0", True)
     bridge, portmap = network.plugins
@@ -52,8 +52,8 @@ def test_a_list() -> None:
     assert (portmap.type, portmap.ipam_type, portmap.capabilities) == ("portmap", None, frozenset({"portMappings"}))
 
 
-def test_the_document_is_kept_whole() -> None:
-    """Unknown keys, large numbers and the order of keys stay as they are, and give the same list again."""
+def test_the_document_is_kept_unchanged() -> None:
+    """Unknown keys, large numbers and the order of keys are kept, and the document gives the same list again."""
     network = NetworkConfigurationList.from_document(LIST)
     assert network.document == LIST
     assert list(network.document) == list(LIST)
@@ -62,7 +62,7 @@ def test_the_document_is_kept_whole() -> None:
 
 @pytest.mark.parametrize("suffix", [".conf", ".json"])
 def test_a_single_plugin_becomes_a_list(suffix: str) -> None:
-    """The format before CNI 0.3.0 is a list of one; its stored document is that list."""
+    """The format before CNI 0.3.0 becomes a list of one plugin, and so does its stored document."""
     data = b'{"name": "net", "cniVersion": "0.2.0", "type": "bridge", "some-key": "some-value"}'
     network = parse_configuration(data, Path(f"/etc/cni/net.d/10-net{suffix}"))
     assert (network.name, network.cni_version) == ("net", "0.2.0")
@@ -74,24 +74,24 @@ def test_a_single_plugin_becomes_a_list(suffix: str) -> None:
 
 @pytest.mark.parametrize(("written", "meant"), [("true", True), ("FALSE", False), (False, False), ("True", True)])
 def test_booleans_may_be_strings(written: JsonValue, meant: bool) -> None:
-    """As in libcni, `disableCheck` may be a boolean, or a string in any case."""
+    """As in libcni, `disableCheck` may be a boolean, or a string in any letter case."""
     assert NetworkConfigurationList.from_document({**LIST, "disableCheck": written}).disable_check is meant
 
 
-def test_gc_may_be_disabled() -> None:
-    """`disableGC` is read as `disableCheck` is."""
+def test_disable_gc_is_parsed_like_disable_check() -> None:
+    """`disableGC` may be a string too; its default is false."""
     assert NetworkConfigurationList.from_document({**LIST, "disableGC": "TRUE"}).disable_gc is True
     assert NetworkConfigurationList.from_document(LIST).disable_gc is False
 
 
-def test_versions_are_offered() -> None:
-    """The newest of `cniVersions` is what the plugins are spoken to in, unless they speak only an older one."""
+def test_offered_versions_are_in_descending_order() -> None:
+    """`cniVersions` and `cniVersion` are merged, and the newest is the default."""
     network = NetworkConfigurationList.from_document({**LIST, "cniVersions": ["1.0.0", "0.3.1"]})
     assert (network.cni_version, network.cni_versions) == ("1.0.0", ("1.0.0", "0.4.0", "0.3.1"))
 
 
-def test_a_list_in_one_version() -> None:
-    """A list that was negotiated offers nothing else, also when it is read from where it was stored."""
+def test_a_list_with_a_negotiated_version() -> None:
+    """It offers no other version, also after it was stored and parsed again."""
     network = NetworkConfigurationList.from_document({**LIST, "cniVersions": ["1.0.0", "0.3.1"]})
     chosen = network.with_version("0.4.0")
     assert (chosen.cni_version, chosen.cni_versions) == ("0.4.0", ("0.4.0",))
@@ -100,8 +100,8 @@ def test_a_list_in_one_version() -> None:
     assert chosen.with_version("0.4.0") is chosen
 
 
-def test_plugins_of_other_files() -> None:
-    """They come after the list's own, and are part of its document, which says that there are no more."""
+def test_plugins_of_other_files_are_appended() -> None:
+    """They become part of the document, which then says that it is complete."""
     further: JsonObject = {"type": "tuning", "key": 1}
     network = NetworkConfigurationList.from_document(LIST, further=[further])
     assert [plugin.type for plugin in network.plugins] == ["bridge", "portmap", "tuning"]
@@ -110,27 +110,27 @@ def test_plugins_of_other_files() -> None:
     assert NetworkConfigurationList.from_document(network.document) == network
 
 
-def test_a_list_of_nothing_but_plugins_of_other_files() -> None:
-    """A list need not have plugins itself; but one that says it has none is a mistake."""
+def test_a_list_may_consist_of_plugins_of_other_files() -> None:
+    """The key `plugins` may be missing; an empty one is an error."""
     network = NetworkConfigurationList.from_document({"name": "net"}, further=[{"type": "tuning"}])
     assert network.plugin_types == ("tuning",)
     with pytest.raises(BadConfiguration, match="no plugins in list"):
         NetworkConfigurationList.from_document({"name": "net", "plugins": []}, further=[{"type": "tuning"}])
 
 
-def test_who_is_asked_for_plugins_of_other_files() -> None:
-    """A list that is not complete by itself; never for a name that is no part of a path."""
+def test_plugins_of_other_files_are_read_for_incomplete_lists_only() -> None:
+    """They are not read for a list with `loadOnlyInlinedPlugins`, an invalid list, or an invalid name."""
 
     def read(document: JsonValue, name: str = "a.conflist") -> list[str]:
-        asked: list[str] = []
+        requested: list[str] = []
 
         def find(network: str) -> list[JsonObject]:
-            asked.append(network)
+            requested.append(network)
             return [{"type": "tuning"}]
 
         with suppress(BadConfiguration):
             parse_configuration(render_json(document), Path(name), find)
-        return asked
+        return requested
 
     assert read(LIST) == ["some-network"]
     assert read({**LIST, "loadOnlyInlinedPlugins": "false"}) == ["some-network"]
@@ -140,8 +140,8 @@ def test_who_is_asked_for_plugins_of_other_files() -> None:
     assert read({"name": "net", "type": "bridge"}, "a.conf") == []
 
 
-def test_all_plugin_types() -> None:
-    """Every executable is named, those for IPAM after who uses them."""
+def test_plugin_types_include_ipam_plugins() -> None:
+    """An IPAM plugin comes after the plugin that uses it."""
     assert NetworkConfigurationList.from_document(LIST).plugin_types == ("bridge", "host-local", "portmap")
 
 
@@ -168,24 +168,24 @@ def test_all_plugin_types() -> None:
         ({"loadOnlyInlinedPlugins": "x"}, 'invalid value "x" for loadOnlyInlinedPlugins'),
     ],
 )
-def test_bad_lists_say_where_and_why(change: dict[str, JsonValue], reason: str) -> None:
-    """What does not fit is named, with code 7 and the file."""
+def test_an_invalid_list_names_file_and_key(change: dict[str, JsonValue], reason: str) -> None:
+    """The error has code 7 (invalid configuration)."""
     with pytest.raises(BadConfiguration, match=reason) as caught:
         NetworkConfigurationList.from_document({**LIST, **change}, source=Path("/etc/cni/net.d/a.conflist"))
     assert caught.value.code == 7
     assert str(caught.value).startswith("/etc/cni/net.d/a.conflist: ")
 
 
-def test_a_list_without_plugins() -> None:
-    """A list must have plugins."""
+def test_a_list_without_plugins_is_invalid() -> None:
+    """The error says whether other files were read for plugins."""
     with pytest.raises(BadConfiguration, match="no plugin configs found"):
         NetworkConfigurationList.from_document({"name": "a"})
     with pytest.raises(BadConfiguration, match="`loadOnlyInlinedPlugins` is true, and no 'plugins' key"):
         NetworkConfigurationList.from_document({"name": "a", "loadOnlyInlinedPlugins": "True"})
 
 
-def test_bad_syntax_says_line_and_column() -> None:
-    """A file that is no JSON is an error at a place."""
+def test_a_syntax_error_has_line_and_column() -> None:
+    """A file that is not JSON is an error with its position."""
     file = Path("/etc/cni/net.d/10-bad.conflist")
     with pytest.raises(BadConfiguration) as caught:
         parse_configuration(b'{"name": "net",\n "plugins": [\n  {"type": bridge}\n]}', file)
@@ -193,15 +193,15 @@ def test_bad_syntax_says_line_and_column() -> None:
     assert str(caught.value) == "/etc/cni/net.d/10-bad.conflist, line 3, column 12: Expecting value"
 
 
-def test_a_list_in_a_file_for_one_plugin() -> None:
-    """A list saved as `.conf` is told where it belongs."""
+def test_a_list_in_a_conf_file_is_an_error() -> None:
+    """The error says that a list belongs in a .conflist file."""
     with pytest.raises(BadConfiguration, match=r"'type' is a required property.*belongs into a \.conflist file"):
         parse_configuration(b'{"name": "net", "plugins": [{"type": "bridge"}]}', Path("10-net.conf"))
 
 
 @given(JSON)
 def test_any_json_is_a_list_or_an_error(document: JsonValue) -> None:
-    """No JSON whatsoever raises anything but BadConfiguration, and what is a list stays one."""
+    """No JSON document raises anything but BadConfiguration, and a list can be parsed again from its document."""
     for read in (NetworkConfigurationList.from_document, NetworkConfigurationList.from_plugin_document):
         try:
             network = read(document)
@@ -211,7 +211,7 @@ def test_any_json_is_a_list_or_an_error(document: JsonValue) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_are_a_configuration_or_an_error(data: bytes) -> None:
+def test_any_bytes_are_a_list_or_an_error(data: bytes) -> None:
     """No content of a file raises anything but BadConfiguration."""
     with pytest.raises(BadConfiguration):
         parse_configuration(data, Path("a.conf"))
