@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`tests/jobs` runs make targets one after another, and says in the end which one failed."""
+"""`tests/jobs` runs make targets one after another, and ends with a table of their results."""
 
 import os
 import re
@@ -23,7 +23,7 @@ esac
 
 @pytest.fixture(name="environment")
 def make_environment(tmp_path: Path) -> Mapping[str, str]:
-    """An environment with a `make` that knows two targets, for not every Python's root directory has a make."""
+    """An environment with a `make` that knows two targets; the root directory of another Python may have no make."""
     make = tmp_path / "make"
     make.write_text(MAKE, "utf-8")
     make.chmod(0o755)
@@ -36,12 +36,12 @@ def run(environment: Mapping[str, str], *jobs: str) -> subprocess.CompletedProce
 
 
 def table(output: str) -> list[tuple[str, ...]]:
-    """Return the rows below the last heading: job, time if there is one, and result."""
+    """Return the rows below the last heading: job, time if it ran, and result."""
     _, _, rows = output.rpartition("\n== all")
     return [tuple(re.split(r" {2,}", row)) for row in rows.splitlines()[1:]]
 
 
-def test_all_pass(environment: Mapping[str, str]) -> None:
+def test_all_jobs_pass(environment: Mapping[str, str]) -> None:
     """Each job has a heading, its output, and a row with its time."""
     done = run(environment, "first", "last")
     assert done.returncode == 0
@@ -51,8 +51,8 @@ def test_all_pass(environment: Mapping[str, str]) -> None:
     assert all(re.fullmatch(r"\d+:\d\d", row[1]) for row in (first, last))
 
 
-def test_one_fails(environment: Mapping[str, str]) -> None:
-    """The jobs behind it are not run; the table names it, and the exit status is that of make."""
+def test_a_job_fails(environment: Mapping[str, str]) -> None:
+    """Later jobs are not run; the table names the failed job, and the exit status is that of make."""
     done = run(environment, "first", "broken", "last")
     assert done.returncode == 2
     assert "this is last" not in done.stdout

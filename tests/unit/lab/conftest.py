@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A machine whose apt is a script, and whose cache is empty."""
+"""A machine whose apt is a script and whose cache is empty."""
 
 import shutil
 from collections.abc import Callable
@@ -13,9 +13,9 @@ __all__ = ["machine"]
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Give what makes a script this machine's apt, and gives the directory that the cache is going to be in."""
+    """Return a function that installs a script as apt-get, and returns the directory of the cache."""
     if shutil.which("dpkg-deb") is None:
-        pytest.skip("dpkg-deb is not there")
+        pytest.skip("dpkg-deb is missing, and the packages of these tests are made with it")
 
     def make(apt: str) -> Path:
         programs = tmp_path / "bin"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Fetching docker compose: a program that runs here, or a clear word. The apt here is a script."""
+"""Fetching docker compose: a program that runs here, or a clear error. The apt-get here is a script."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,12 +26,12 @@ esac
 
 @pytest.fixture(name="cache")
 def make_cache(machine: Callable[[str], Path]) -> Path:
-    """An empty cache, and a machine whose apt is `APT`."""
+    """An empty cache, and a machine whose apt-get is `APT`."""
     return machine(APT) / "compose"
 
 
-def test_what_is_fetched_is_found_again(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is asked for only once."""
+def test_compose_is_fetched_once(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second call finds it in the cache, without apt-get."""
     assert find_fetched_compose() is None
     assert main([]) == 0
     found = find_fetched_compose()
@@ -42,10 +42,10 @@ def test_what_is_fetched_is_found_again(cache: Path, tmp_path: Path, capsys: pyt
     assert main([]) == 0
 
 
-def test_one_that_does_not_run_here(
+def test_a_compose_that_does_not_run_is_not_kept(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is not kept; one that stops running is an error."""
+    """If it stops running later, that is an error."""
     monkeypatch.setenv("BROKEN", "1")
     assert main([]) == 1
     assert "docker-compose of sid cannot be had: docker-compose: exit status 1: no libc" in capsys.readouterr().err

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Fetching engines, and choosing among them: a tree for each suite, or a clear word on what is missing.
+"""Fetching engines and choosing one: a tree for each suite, or a clear error.
 
-The apt here is a script, and so are the programs in its packages.
+apt-get is a script here, and so are the programs in its packages.
 """
 
 from collections.abc import Callable
@@ -40,19 +40,19 @@ esac
 
 @pytest.fixture(name="cache", autouse=True)
 def make_cache(machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a machine whose apt is `APT`."""
+    """An empty cache, and a machine whose apt-get is `APT`."""
     monkeypatch.setenv("MISSING", "nothing")
     monkeypatch.setenv("DOCKERD", "")
     return machine(APT) / "engines"
 
 
-def test_an_engine_of_each_suite(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What goes together is unpacked together, and chosen by the beginning of its version."""
+def test_each_suite_gives_an_engine(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The packages of a suite are unpacked together, and chosen by the beginning of the version."""
     assert main([]) == 0
-    said = capsys.readouterr().out
-    assert f"docker.io version 26.1.5+dfsg1, build 5d6db84 (trixie): {cache}/26.1.5_2.1_" in said
-    assert f"docker.io version 28.5.2+dfsg1, build 5d6db84 (sid): {cache}/28.5.2_2.1_" in said
-    (tmp_path / "bin" / "apt-get").unlink()  # what is there is not asked for again
+    output = capsys.readouterr().out
+    assert f"docker.io version 26.1.5+dfsg1, build 5d6db84 (trixie): {cache}/26.1.5_2.1_" in output
+    assert f"docker.io version 28.5.2+dfsg1, build 5d6db84 (sid): {cache}/28.5.2_2.1_" in output
+    (tmp_path / "bin" / "apt-get").unlink()  # a second run needs no apt-get
     assert main([]) == 0
     found = [engine for engine in known_engines() if engine.directory is not None]
     assert [engine.version for engine in found] == [(26, 1, 5), (28, 5, 2)]
@@ -67,25 +67,27 @@ def test_an_engine_of_each_suite(cache: Path, tmp_path: Path, capsys: pytest.Cap
             find_engine(wanted)
 
 
-def test_one_suite_is_out_of_reach(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The other is fetched all the same, and the exit status says that not all is well."""
+def test_an_unreachable_suite_does_not_prevent_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other suite is fetched, and the exit status is 1."""
     monkeypatch.setenv("MISSING", "sid")
     assert main([]) == 1
-    said = capsys.readouterr()
-    assert "(trixie)" in said.out
-    assert "the engine of sid cannot be had: apt-get: exit status 100: E: no such suite" in said.err
+    output = capsys.readouterr()
+    assert "(trixie)" in output.out
+    assert "the engine of sid cannot be had: apt-get: exit status 100: E: no such suite" in output.err
     assert find_engine("26").name == "26.1.5"
 
 
-def test_an_engine_that_does_not_run_here(
+def test_an_engine_that_does_not_run_is_not_kept(
     cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is not kept, and the error has what the loader said; one that stops running is named."""
+    """The error has the message of the loader; if a fetched one stops running later, the error names its suite."""
     monkeypatch.setenv("DOCKERD", '[ -z "$OLD" ] || { echo "libc.so.6: version GLIBC_2.99 not found" >&2; exit 1; }')
     monkeypatch.setenv("OLD", "1")
     assert main(["--suite", "sid"]) == 1
-    said = "sid cannot be had: dockerd: exit status 1: libc.so.6: version GLIBC_2.99 not found"
-    assert said in capsys.readouterr().err
+    output = "sid cannot be had: dockerd: exit status 1: libc.so.6: version GLIBC_2.99 not found"
+    assert output in capsys.readouterr().err
     assert list(cache.iterdir()) == []
     monkeypatch.delenv("OLD")
     assert main(["--suite", "sid"]) == 0

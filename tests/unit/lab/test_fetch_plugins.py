@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Fetching plugins: into the cache and nowhere else, or a clear word on what was missing. The apt here is a script."""
+"""Fetching plugins into the cache and nowhere else, or a clear error. The apt-get here is a script."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,14 +26,14 @@ esac
 
 @pytest.fixture(name="cache")
 def make_cache(machine: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and a machine whose apt is `APT`."""
+    """An empty cache, and a machine whose apt-get is `APT`."""
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
     monkeypatch.setenv("ANSWER", '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0", "1.1.0"]}')
     return machine(APT) / "plugins"
 
 
-def test_what_is_fetched_is_found_again(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The plugins of the suite come from the machine's own mirror, and are asked for only once."""
+def test_plugins_are_fetched_once(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The package of the suite comes from the machine's own mirror; the second call needs no apt-get."""
     assert find_fetched_plugins() is None
     assert main([]) == 0
     assert "URIs: http://mirror.example/debian/\nSuites: sid\n" in (tmp_path / "seen").read_text()
@@ -47,8 +47,10 @@ def test_what_is_fetched_is_found_again(cache: Path, tmp_path: Path, capsys: pyt
     assert sorted(path.name.partition("_")[0] for path in cache.iterdir()) == ["9.9", "sid"]
 
 
-def test_without_a_mirror(cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Where apt knows no mirror, or there is no apt, that is what is said."""
+def test_plugins_cannot_be_fetched_without_a_mirror(
+    cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error says that apt knows no mirror, or what apt-get printed."""
     apt = tmp_path / "bin" / "apt-get"
     apt.write_text("#!/bin/sh\n")
     assert main([]) == 1
@@ -59,8 +61,8 @@ def test_without_a_mirror(cache: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert not cache.exists()
 
 
-def test_a_failure_keeps_what_was_there(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plugins that do not run here do not take the place of those that do."""
+def test_a_failed_fetch_keeps_the_previous_plugins(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins that do not run here do not replace those that do."""
     fetch_plugins()
     before = find_fetched_plugins()
     monkeypatch.setenv("ANSWER", "no versions")

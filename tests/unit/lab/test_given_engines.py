@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Engines from archives: unpacked once, completed from Debian's newest engine, and named where they are of no use."""
+"""Engines from archives: unpacked once, completed with Debian's newest engine, and reported if unusable."""
 
 import io
 import tarfile
@@ -12,7 +12,7 @@ import pytest
 from tests.lab import LabError, find_engine, known_engines
 from tests.lab.fetch_engines import main
 
-# An engine 28.5.2 of sid; no other suite has one.
+# An engine 28.5.2 in sid; no other suite has one.
 APT = r"""#!/bin/sh
 case "$*" in
 *indextargets*) echo http://mirror.example/debian/ ;;
@@ -37,13 +37,13 @@ esac
 
 @pytest.fixture(name="cache", autouse=True)
 def make_cache(machine: Callable[[str], Path]) -> Path:
-    """An empty cache, and a machine whose apt is `APT`."""
+    """An empty cache, and a machine whose apt-get is `APT`."""
     return machine(APT) / "engines"
 
 
 @pytest.fixture(name="given")
 def make_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory of archives, which the variable names."""
+    """A directory of archives, which LAB_ENGINES_DIR names."""
     given = tmp_path / "given"
     given.mkdir()
     monkeypatch.setenv("LAB_ENGINES_DIR", str(given))
@@ -51,7 +51,7 @@ def make_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_archive(given: Path, **programs: str) -> Path:
-    """Put an archive of an engine 29.7.2 into the directory, with these scripts as its programs."""
+    """Write an archive of an engine 29.7.2 with these scripts as its programs."""
     archive = given / "docker-29.7.2-amd64.tar.xz"
     with tarfile.open(archive, "w:xz") as content:
         for name, script in programs.items():
@@ -62,8 +62,8 @@ def write_archive(given: Path, **programs: str) -> Path:
     return archive
 
 
-def test_an_engine_of_an_archive(cache: Path, given: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its own programs come from the archive, the others from Debian's newest engine; the archive is only read."""
+def test_an_archive_gives_an_engine(cache: Path, given: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its own programs come from the archive, the others from Debian's newest engine; the archive is not changed."""
     archive = write_archive(given, dockerd="echo Docker version 29.7.2, build x", runc="echo runc")
     assert main([]) == 0
     tree = cache / "docker-29.7.2-amd64"
@@ -83,38 +83,38 @@ def test_an_engine_of_an_archive(cache: Path, given: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("programs", "says"),
+    ("programs", "message"),
     [
         ({"dockerd": "echo Docker version 29.7.2"}, "has no bin/runc"),
         ({"dockerd": "echo GLIBC_2.99 not found >&2; exit 1", "runc": "exit 0"}, "dockerd: exit status 1: GLIBC_2.99"),
         ({}, "has no bin/dockerd and no bin/runc"),
     ],
 )
-def test_an_archive_that_is_of_no_use(
-    cache: Path, given: Path, capsys: pytest.CaptureFixture[str], programs: dict[str, str], says: str
+def test_an_unusable_archive_is_reported(
+    cache: Path, given: Path, capsys: pytest.CaptureFixture[str], programs: dict[str, str], message: str
 ) -> None:
-    """It is named with the reason, nothing of it is kept, and the other engines can be had."""
+    """The reason is given, nothing of the archive is kept, and the other engines can be used."""
     archive = write_archive(given, **programs)
     assert main([]) == 1
-    said = capsys.readouterr().err
-    assert f"the engine of {archive} cannot be had" in said
-    assert says in said
+    errors = capsys.readouterr().err
+    assert f"the engine of {archive} cannot be had" in errors
+    assert message in errors
     assert not list(cache.glob("*29.7.2*"))
     assert find_engine("28").name == "28.5.2"
 
 
-def test_an_archive_that_is_none(given: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that is damaged, or no archive, is named."""
+def test_a_file_that_is_no_archive_is_reported(given: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged archive, or another file, cannot be unpacked."""
     archive = given / "docker-29.7.2-amd64.tar.xz"
     archive.write_bytes(b"nothing")
     assert main([]) == 1
     assert f"{archive} cannot be unpacked" in capsys.readouterr().err
 
 
-def test_the_variable_names_no_directory(
+def test_a_missing_archive_directory_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistake in the variable is not taken for an empty directory."""
+    """A mistake in LAB_ENGINES_DIR does not count as an empty directory."""
     monkeypatch.setenv("LAB_ENGINES_DIR", str(tmp_path / "nowhere"))
     with pytest.raises(LabError, match=r"LAB_ENGINES_DIR names .*nowhere, which is no directory"):
         known_engines()

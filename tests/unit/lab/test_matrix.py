@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which engines and plugins the system tests run on together, and what is made of pytest's last line."""
+"""Which engines and plugins the system tests combine, and how pytest's last line is parsed."""
 
 from pathlib import Path
 
@@ -12,25 +12,25 @@ PLUGINS = [Plugins(version=version, directory=Path("/plugins")) for version in (
 
 
 def names(*, smoke: bool, engines: int = 3, plugins: int = 2) -> list[str]:
-    """Give the pairs of so many engines and sets of plugins."""
+    """Return the pairs chosen from so many engines and sets of plugins."""
     pairs = choose_pairs(ENGINES[:engines], PLUGINS[:plugins], smoke=smoke)
     return [f"{engine.name} {these.name}" for engine, these in pairs]
 
 
-def test_all_engines_with_all_plugins() -> None:
-    """Nothing is left out."""
+def test_all_engines_are_paired_with_all_plugins() -> None:
+    """The full matrix has every combination."""
     assert len(set(names(smoke=False))) == 6
 
 
-def test_the_handful_runs_where_the_others_do_not() -> None:
-    """Either the engine or the plugins are not the machine's; where there are no others, nothing runs."""
+def test_smoke_tests_run_on_other_engines_or_plugins() -> None:
+    """No pair has both the machine's engine and the machine's plugins; without others there is no pair."""
     assert names(smoke=True) == ["20.10.24 1.9.1", "26.1.5 1.1.1", "28.5.2 1.1.1"]
     assert names(smoke=True, engines=1) == ["20.10.24 1.9.1"]
     assert names(smoke=True, engines=1, plugins=1) == []
 
 
-def test_counts() -> None:
-    """Pytest's last line has words and numbers, with and without its frame."""
+def test_the_counts_of_pytest_are_parsed() -> None:
+    """The last line has words and numbers, with and without its frame."""
     assert parse_counts("74 passed in 63.11s (0:01:03)\n") == {"passed": 74}
     line = "=== 1 failed, 73 passed, 2 skipped, 84 deselected, 1 error in 63.11s ==="
     assert parse_counts(line) == {"failed": 1, "passed": 73, "skipped": 2, "error": 1}

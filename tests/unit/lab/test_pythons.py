@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which interpreters the fast tests run under, and what is said of one that cannot be had."""
+"""Which interpreters the fast tests run under, and what is reported of a missing one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,33 +11,34 @@ from tests.lab.pythons import VERSIONS, main, read_requirements
 
 CLASSIFIER = "    Programming Language :: Python :: "
 OWN = "3.11"
-"""The oldest one, which the machine has."""
+"""The oldest version, which the machine has."""
 
 
-def test_every_supported_version_is_tested() -> None:
-    """The versions that the package claims are those of the tests, beside the machine's own."""
+def test_every_claimed_python_version_is_tested() -> None:
+    """The versions in setup.cfg are the machine's own and those of the tests."""
     lines = Path(__file__).parents[3].joinpath("setup.cfg").read_text("utf-8").splitlines()
     claimed = [line.removeprefix(CLASSIFIER) for line in lines if line.startswith(f"{CLASSIFIER}3.")]
     assert claimed == [OWN, *VERSIONS]
 
 
-def test_requirements() -> None:
-    """What the daemon and its tests import is installed; what checks the source is not."""
+def test_requirements_exclude_linters() -> None:
+    """Imports of the daemon and of its tests are installed; programs that check the source are not."""
     names = {line.partition(">")[0] for line in read_requirements()}
     assert {"plyvel", "aiohttp", "pytest", "hypothesis"} <= names
     assert names.isdisjoint({"mypy", "ruff", "import-linter", "types-jsonschema"})
 
 
-def test_one_that_cannot_be_had(machine: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """It is said, with the reason, and is no failure; a version manager's stand-in is no interpreter."""
+def test_a_missing_interpreter_is_reported(machine: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    """The reason is printed, and the exit status is 0; a version manager's placeholder is no interpreter."""
     cache = machine("#!/bin/sh\necho 'E: no mirror' >&2\nexit 100\n")
     for version in ("3.12", "3.13"):
-        stand_in = cache.parents[1] / "bin" / f"python{version}"
-        stand_in.write_text(f"#!/bin/sh\necho 'python{version}: command not found' >&2\nexit 127\n")
-        stand_in.chmod(0o755)
+        placeholder = cache.parents[1] / "bin" / f"python{version}"
+        placeholder.write_text(f"#!/bin/sh\necho 'python{version}: command not found' >&2\nexit 127\n")
+        placeholder.chmod(0o755)
     assert main(["--only", "3.12", "--only", "3.13"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "Python 3.12: not run, it cannot be had: there is no python3.12 in PATH, and no suite of Debian has one" in said
+        "Python 3.12: not run, it cannot be had: there is no python3.12 in PATH, and no suite of Debian has one"
+        in output
     )
-    assert "Python 3.13: not run, it cannot be had: apt-get: exit status 100: E: no mirror" in said
+    assert "Python 3.13: not run, it cannot be had: apt-get: exit status 100: E: no mirror" in output

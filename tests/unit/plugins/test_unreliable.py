@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A real plugin whose first DEL of each container ID goes wrong, and no other call."""
+"""The unreliable plugin fails the first DEL of each container ID, and passes all other calls on."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ echo '{"cniVersion": "1.0.0"}'
 
 
 class Plugin:
-    """An unreliable `bridge` before a real one that notes its calls."""
+    """An unreliable `bridge` in front of one that records its calls."""
 
     def __init__(self, directory: Path) -> None:
         self.real = directory / "real"
@@ -31,21 +31,21 @@ class Plugin:
         self.path.chmod(0o755)
 
     def call(self, verb: str, container: str, configuration: JsonObject) -> subprocess.CompletedProcess[str]:
-        """Call it."""
+        """Execute the plugin."""
         env = {"CNI_COMMAND": verb, "CNI_CONTAINERID": container, "PATH": "/usr/bin:/bin"}
         stdin = json.dumps({"cniVersion": "1.0.0", "name": "lan", "type": "bridge", **configuration})
         return subprocess.run([self.path], check=False, env=env, input=stdin, capture_output=True, text=True)
 
     @property
     def calls(self) -> list[str]:
-        """What the real one was asked."""
+        """Return the calls that the real plugin received."""
         file = self.real / "calls"
         return file.read_text().splitlines() if file.exists() else []
 
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Plugin:
-    """Give the plugin."""
+    """An unreliable plugin."""
     return Plugin(tmp_path)
 
 
@@ -54,7 +54,7 @@ def plugin(tmp_path: Path) -> Plugin:
     [(Fault.FAILS_BEFORE, ["DEL one", "DEL two"]), (Fault.FAILS_AFTER, ["DEL one"] * 2 + ["DEL two"] * 2)],
 )
 def test_the_first_deletion_fails(plugin: Plugin, fault: Fault, calls: list[str]) -> None:
-    """Once for each container ID, before the real plugin or after it; with an error as CNI has it."""
+    """It fails once for each container ID, before or after the real plugin runs, with a CNI error."""
     for container in ("one", "two"):
         failed = plugin.call("DEL", container, goes_wrong("bridge", fault))
         assert failed.returncode == 1
@@ -64,14 +64,14 @@ def test_the_first_deletion_fails(plugin: Plugin, fault: Fault, calls: list[str]
 
 
 @pytest.mark.parametrize("configuration", [{}, goes_wrong("host-local", Fault.FAILS_BEFORE)])
-def test_a_plugin_that_does_not_go_wrong(plugin: Plugin, configuration: JsonObject) -> None:
-    """Its own configuration says nothing, or the IPAM plugin is meant, which gets the same one."""
+def test_an_unaffected_plugin_is_passed_through(plugin: Plugin, configuration: JsonObject) -> None:
+    """Its configuration has no fault, or has one for the IPAM plugin, which receives the same configuration."""
     assert plugin.call("DEL", "one", configuration).returncode == 0
     assert plugin.calls == ["DEL one"]
 
 
-def test_other_verbs(plugin: Plugin) -> None:
-    """They are the real plugin's."""
+def test_other_verbs_are_passed_through(plugin: Plugin) -> None:
+    """ADD, CHECK and VERSION reach the real plugin."""
     for verb in ("ADD", "CHECK", "VERSION"):
         assert plugin.call(verb, "one", goes_wrong("bridge", Fault.FAILS_BEFORE)).stdout == '{"cniVersion": "1.0.0"}\n'
     assert plugin.calls == ["ADD one", "CHECK one", "VERSION one"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The prose linter sees comments, docstrings and messages, and nothing else of a module."""
+"""The prose linter checks comments, docstrings and messages of a module, and nothing else."""
 
 from tests.prose.__main__ import extract_prose
 
@@ -10,8 +10,8 @@ raise ValueError(f"no {in_vain} text")
 '''
 
 
-def test_prose_keeps_its_place() -> None:
-    """Comments and strings stay in their line and column; code becomes blanks."""
+def test_prose_keeps_its_position() -> None:
+    """Comments and strings keep their line and column; code becomes blanks."""
     first, second, third = extract_prose(MODULE).splitlines()
     assert first == '"""What it does."""'
     assert second == "             # a comment".rjust(len("in_vain = 1  # a comment"))

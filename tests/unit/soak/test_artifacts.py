@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What one attachment leaves, learnt from one and expected of another."""
+"""The artifacts of one attachment are generalised, and expected of another."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +14,7 @@ OTHER = Attachment(endpoint="2" * 64, list="lan", addresses=parse_addresses(["10
 
 
 def rules(attachment: Attachment) -> list[str]:
-    """Give rules as plugins make them, shared subnets included."""
+    """Return rules as plugins create them, including shared subnets."""
     ipv4, ipv6 = attachment.addresses
     chain, ports = attachment.chain, attachment.ports_chain
     return [
@@ -29,8 +29,8 @@ def rules(attachment: Attachment) -> list[str]:
     ]
 
 
-def test_what_one_has_another_must_have() -> None:
-    """With its own ID, addresses, chains and port."""
+def test_generalised_rules_apply_to_another_attachment() -> None:
+    """They have that attachment's ID, addresses, chains and port."""
     artifacts = generalise(ONE, rules(ONE), ["veth, master cni0"])
     artifacts = replace(artifacts, published=artifacts.rules)
     assert artifacts.rules_of(OTHER) == Counter(rules(OTHER))
@@ -38,22 +38,22 @@ def test_what_one_has_another_must_have() -> None:
     assert (artifacts.families, artifacts.links) == (2, ("veth, master cni0",))
 
 
-def test_a_port_has_rules_of_its_own() -> None:
-    """An attachment without one has the others."""
+def test_a_published_port_has_additional_rules() -> None:
+    """An attachment without a published port has the other rules only."""
     few, all_ = rules(ONE)[:4], rules(ONE)
     artifacts = replace(generalise(replace(ONE, port=None), few, []), published=generalise(ONE, all_, []).rules)
     assert artifacts.rules_of(replace(OTHER, port=None)) == Counter(rules(OTHER)[:4])
     assert artifacts.rules_of(OTHER) == Counter(rules(OTHER))
 
 
-def test_a_chain_of_unknown_origin() -> None:
-    """What cannot be foreseen for another attachment cannot be compared."""
+def test_a_chain_with_an_unknown_name_is_an_error() -> None:
+    """Its name cannot be computed for another attachment."""
     with pytest.raises(ValueError, match="CNI-0123456789abcdef01234567"):
         generalise(ONE, ["ip nat :CNI-0123456789abcdef01234567"], [])
 
 
-def test_links() -> None:
-    """Names are random, kinds and masters are not; a bridge stays for ever."""
+def test_links_are_compared_by_kind_and_master() -> None:
+    """The names of links are random; bridges are shared, and not compared."""
     assert kind_of_link("vethc0ffee (veth, master cni0)") == "veth, master cni0"
     assert kind_of_link("bwpc0ffee (ifb)") == "ifb"
     assert kind_of_link("cni0 (bridge)") is None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The comparison of model, Docker and machine: silent where all agrees, and never where one thing differs."""
+"""The comparison of model, Docker and machine reports every difference, and nothing else."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -53,25 +53,25 @@ MACHINE = MachineView(
 )
 
 
-def test_all_agrees() -> None:
-    """Then there is nothing to say."""
+def test_no_difference_is_reported_if_all_agree() -> None:
+    """`compare` returns nothing for a consistent world, Docker and machine."""
     assert compare(WORLD, DOCKER, MACHINE, ARTIFACTS) == ()
 
 
 def without_one(counter: Counter[str]) -> Counter[str]:
-    """Give a counter with one element less."""
+    """Return a counter with one element less."""
     return counter - Counter([next(iter(counter))])
 
 
-STRAY = Reservation(list="lan6", address="10.82.1.9", endpoint="9" * 64)
+UNOWNED = Reservation(list="lan6", address="10.82.1.9", endpoint="9" * 64)
 
 DIFFERENCES: dict[str, tuple[Callable[[MachineView], MachineView], str]] = {
     "a rule is missing": (lambda view: replace(view, rules=without_one(view.rules)), "missing: rule "),
     "a rule is there twice": (lambda view: replace(view, rules=view.rules + view.rules), "too much: rule "),
     "a link is missing": (lambda view: replace(view, links=Counter()), "missing: link veth, master cni0"),
     "a link is left": (lambda view: replace(view, links=view.links + Counter(["ifb"])), "too much: link ifb"),
-    "an address is reserved for nobody": (
-        lambda view: replace(view, reservations=(*view.reservations, STRAY)),
+    "an address is reserved for no endpoint": (
+        lambda view: replace(view, reservations=(*view.reservations, UNOWNED)),
         "too much: Reservation",
     ),
     "an address is not reserved": (
@@ -110,11 +110,11 @@ DIFFERENCES: dict[str, tuple[Callable[[MachineView], MachineView], str]] = {
         lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, unreachable=("10.82.1.1",))}),
         "container c1: gateway 10.82.1.1 does not answer",
     ),
-    "nobody answers at the port": (
+    "no container answers at the port": (
         lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, answer="")}),
         "container c1: at its port 20001 answers nobody",
     ),
-    "another answers at the port": (
+    "another container answers at the port": (
         lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, answer="c2")}),
         "container c1: at its port 20001 answers c2",
     ),
@@ -123,21 +123,21 @@ DIFFERENCES: dict[str, tuple[Callable[[MachineView], MachineView], str]] = {
 
 
 @pytest.mark.parametrize("what", DIFFERENCES)
-def test_the_machine_differs(what: str) -> None:
-    """Each thing is seen, and named."""
-    change, said = DIFFERENCES[what]
+def test_each_difference_of_the_machine_is_reported(what: str) -> None:
+    """The message begins with what differs."""
+    change, expected = DIFFERENCES[what]
     found = compare(WORLD, DOCKER, change(MACHINE), ARTIFACTS)
-    assert any(line.startswith(said) for line in found), found
+    assert any(line.startswith(expected) for line in found), found
 
 
 def changed(name: str, **changes: object) -> DockerView:
-    """Give Docker with one container changed."""
+    """Return Docker's view with one container changed."""
     container = replace(DOCKER.containers[name], **changes)  # type: ignore[arg-type]  # names its fields
     return replace(DOCKER, containers={**DOCKER.containers, name: container})
 
 
 @pytest.mark.parametrize(
-    ("docker", "said"),
+    ("docker", "expected"),
     [
         (changed("c1", state="exited"), "container c1: should run, and is exited"),
         (changed("c2", state="running"), "container c2: should not run, and is running"),
@@ -147,27 +147,27 @@ def changed(name: str, **changes: object) -> DockerView:
         (replace(DOCKER, networks={}), "missing: network n1"),
     ],
 )
-def test_docker_differs(docker: DockerView, said: str) -> None:
-    """So it is with what Docker says it has."""
-    assert said in compare_docker(WORLD, docker)
-    assert said in compare(WORLD, docker, MACHINE, ARTIFACTS)
+def test_each_difference_of_docker_is_reported(docker: DockerView, expected: str) -> None:
+    """`compare_docker` reports it, and so does `compare`."""
+    assert expected in compare_docker(WORLD, docker)
+    assert expected in compare(WORLD, docker, MACHINE, ARTIFACTS)
 
 
-def test_docker_shows_another_address() -> None:
-    """What it shows is what is reserved."""
+def test_a_missing_address_in_docker_is_reported() -> None:
+    """The addresses that Docker shows must be the reserved ones."""
     docker = changed("c1", addresses=frozenset({ADDRESSES[0]}))
     assert compare(WORLD, docker, MACHINE, ARTIFACTS) == (f"missing: container c1: address at Docker {ADDRESSES[1]}",)
 
 
-def test_docker_lists_an_endpoint_of_nobody() -> None:
-    """A network with it cannot be removed."""
+def test_an_unknown_endpoint_in_docker_is_reported() -> None:
+    """A network with such an endpoint cannot be removed."""
     network = DockerNetwork(id="1" * 64, endpoints={ENDPOINT: "c1", "9" * 64: "c2"})
     found = compare(WORLD, replace(DOCKER, networks={"n1": network}), MACHINE, ARTIFACTS)
     assert found == (f"too much: endpoint of Docker's network {'9' * 64}",)
 
 
-def test_what_is_under_way_is_not_compared() -> None:
-    """Docker is asked about it, and nothing is concluded."""
+def test_a_container_with_a_running_operation_is_not_compared() -> None:
+    """Other containers are compared."""
     docker = changed("c1", state="exited")
     assert compare_docker(WORLD, docker, frozenset({"c1"})) == ()
     assert compare_docker(WORLD, docker, frozenset({"c2"})) != ()
@@ -185,6 +185,8 @@ def test_what_is_under_way_is_not_compared() -> None:
         ("c1", {"endpoints": {"n1": ENDPOINT, "n2": "9" * 64}}, False, True),
     ],
 )
-def test_half_of_something(name: str, changes: dict[str, object], *, restarts: bool, is_half: bool) -> None:
-    """What an operation that broke off may have left, which Docker itself cannot go on with."""
+def test_an_incomplete_container_is_recognised(
+    name: str, changes: dict[str, object], *, restarts: bool, is_half: bool
+) -> None:
+    """An interrupted operation may leave a container that Docker itself cannot use."""
     assert changed(name, **changes).is_half_of_something(name, restarts=restarts) is is_half

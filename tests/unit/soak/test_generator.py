@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Rounds from a seed: the same again, all kinds, and nothing that is bound to go wrong by itself."""
+"""Rounds from a seed are reproducible, cover all kinds, and contain nothing that must fail by itself."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ ROUNDS = 600
 
 
 def rounds(seed: int) -> Iterator[tuple[World, Round]]:
-    """Give rounds, each with the world before it, as if none of them was disturbed."""
+    """Return rounds, each with the world before it, as if every operation succeeded."""
     generator = Generator(seed, tuple(LISTS), PUBLISHING, 0.4)
     world = World()
     for number in range(1, ROUNDS):
@@ -24,20 +24,20 @@ def rounds(seed: int) -> Iterator[tuple[World, Round]]:
             world = world.after(operation)
 
 
-def test_a_seed_gives_the_same_again() -> None:
-    """Operations, kills, and moments."""
+def test_a_seed_gives_the_same_rounds() -> None:
+    """Operations, kills and moments of a seed are always the same."""
     assert list(rounds(7)) == list(rounds(7))
     assert list(rounds(7)) != list(rounds(8))
 
 
-def test_a_round_depends_on_its_world_and_number_alone() -> None:
-    """What came before changes nothing else, so that a seed leads to the same place again after a kill."""
+def test_a_round_depends_on_world_and_number_alone() -> None:
+    """Earlier rounds do not influence it, so that a seed can be continued after a kill."""
     *_, (world, last) = rounds(7)
     assert Generator(7, tuple(LISTS), PUBLISHING, 0.4).next(ROUNDS - 1, world) == last
 
 
-def test_everything_happens() -> None:
-    """Every operation, every kill, every list, published ports, networks in use that are to be removed."""
+def test_all_kinds_occur() -> None:
+    """Every operation, kill and list occurs, and so do published ports and the removal of networks in use."""
     found = [*rounds(7), *rounds(8), *rounds(9)]
     operations = [operation for _, round_ in found for operation in round_.operations]
     assert {operation.kind for operation in operations} == set(Kind)
@@ -54,8 +54,8 @@ def test_everything_happens() -> None:
     assert 0.3 < kills / len(found) < 0.5
 
 
-def test_operations_of_a_round_do_not_depend_on_each_other() -> None:
-    """None changes what another changes or needs: then their order does not matter, and the model can tell the end."""
+def test_operations_of_a_round_are_independent() -> None:
+    """No operation changes what another changes or needs, so that the model knows the result in any order."""
     for world, round_ in rounds(7):
         changed = Counter(operation.writes for operation in round_.operations)
         assert set(changed.values()) <= {1}
@@ -68,8 +68,8 @@ def test_operations_of_a_round_do_not_depend_on_each_other() -> None:
             assert not needed & others
 
 
-def test_what_a_container_that_publishes_is_on_can_publish() -> None:
-    """Docker would refuse to start it; and no two publish the same port."""
+def test_published_ports_are_unique_and_on_suitable_networks() -> None:
+    """Otherwise Docker would reject the start of the container."""
     for world, _ in rounds(7):
         ports = [found.port for found in world.containers.values() if found.port is not None]
         assert len(ports) == len(set(ports))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is read from what iproute2, tc and /proc/sys print in a container and on the host."""
+"""Output of iproute2, tc and /proc/sys in a container and on the host is parsed."""
 
 from tests.soak.holdings import read_holdings, read_host
 
@@ -26,8 +26,8 @@ silent: 10.82.1.1
 """
 
 
-def test_everything_is_a_line() -> None:
-    """Links, addresses, routes, rules, neighbours and settings; what comes and goes by itself is left out."""
+def test_every_resource_is_a_line() -> None:
+    """Links, addresses, routes, rules, neighbours and sysctls are lines; what changes by itself is left out."""
     found = read_holdings(INSIDE, read_host(HOST))
     assert found.lines == {
         "link lo: UP mtu 65536",
@@ -52,8 +52,8 @@ ON_HOST = {
 }
 
 
-def test_a_link_in_general_form() -> None:
-    """Its name, addresses and MAC address have placeholders; addresses that only begin like one of them have not."""
+def test_a_link_in_general_form_has_placeholders() -> None:
+    """They replace its name, addresses and MAC address, but not addresses that only begin like one of them."""
     (link,) = read_holdings(INSIDE, read_host(HOST)).links.values()
     assert link.addresses == {"10.82.1.2", "fd82:1::2"}
     assert link.general == {
@@ -69,7 +69,7 @@ def test_a_link_in_general_form() -> None:
     }
 
 
-def test_the_other_end_is_gone() -> None:
-    """That is a line of its own."""
+def test_a_missing_host_link_is_a_line() -> None:
+    """The line says that there is nothing on the host."""
     found = read_holdings(INSIDE, read_host("[]\n"))
     assert "eth0: on the host: nothing" in found.lines

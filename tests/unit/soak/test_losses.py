@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a running container lacks: each kind of thing is missed when it is gone, and only then."""
+"""What a running container lacks: each missing resource is reported, and nothing else."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,24 +32,24 @@ WORLD = World(
     networks={"n1": "lan"},
 )
 DOCKER = DockerContainer(state="running", endpoints={"n1": ENDPOINT}, process=7)
-ETH0 = Link(addresses=frozenset({"10.82.1.2"}), general=ARTIFACTS["lan"].link | {"more, which is nobody's business"})
+ETH0 = Link(addresses=frozenset({"10.82.1.2"}), general=ARTIFACTS["lan"].link | {"another line, which is ignored"})
 HOLDINGS = Holdings(lines=frozenset({"link eth0: UP"}), links={"eth0": ETH0}, silent=frozenset())
 SURVEY = Survey(
     holdings={"c1": HOLDINGS},
-    rules=ARTIFACTS["lan"].rules_of(ATTACHMENT) + Counter(["ip nat -A of somebody else"]),
+    rules=ARTIFACTS["lan"].rules_of(ATTACHMENT) + Counter(["ip nat -A of another container"]),
     host_links=frozenset({ATTACHMENT.ifb, "cni1"}),
     reservations=(Reservation(list="lan", address="10.82.1.2", endpoint=ENDPOINT),),
     answers={"c1": "c1"},
 )
 
 
-def test_nothing_is_missing() -> None:
-    """What else there is does not matter: it may be of one whose DEL is pending."""
+def test_nothing_is_reported_if_nothing_is_missing() -> None:
+    """Other resources are ignored: they may belong to an endpoint whose DEL is pending."""
     assert find_gaps(WORLD, "c1", DOCKER, SURVEY, ARTIFACTS) == ((), ())
 
 
 def with_link(link: Link | None) -> Survey:
-    """Give the survey with another link in the container."""
+    """Return the survey with another link in the container."""
     links = {} if link is None else {"eth0": link}
     return replace(SURVEY, holdings={"c1": replace(HOLDINGS, links=links)})
 
@@ -66,7 +66,7 @@ LOSSES: dict[str, tuple[Callable[[], Survey], str]] = {
         f"lan: rule ip nat -A {ATTACHMENT.ports_chain} --dport 20001 ",
     ),
     "its reservation": (lambda: replace(SURVEY, reservations=()), "lan: reserved addresses are []"),
-    "its reservation is another's": (
+    "its reservation has another endpoint": (
         lambda: replace(SURVEY, reservations=(replace(SURVEY.reservations[0], endpoint="9" * 64),)),
         "lan: reserved addresses are []",
     ),
@@ -86,28 +86,28 @@ LOSSES: dict[str, tuple[Callable[[], Survey], str]] = {
 
 
 @pytest.mark.parametrize("what", LOSSES)
-def test_something_is_missing(what: str) -> None:
-    """It is named."""
-    survey, said = LOSSES[what]
-    assert find_gaps(WORLD, "c1", DOCKER, survey(), ARTIFACTS) == ((said,), ())
+def test_each_missing_resource_is_reported(what: str) -> None:
+    """The message names it."""
+    survey, expected = LOSSES[what]
+    assert find_gaps(WORLD, "c1", DOCKER, survey(), ARTIFACTS) == ((expected,), ())
 
 
-def test_nobody_answers() -> None:
-    """Neither its gateway nor, from outside, it."""
+def test_unanswered_probes_are_reported() -> None:
+    """The container must reach its gateway, and must answer at its published port."""
     silent = replace(HOLDINGS, silent=frozenset({"10.82.1.1"}))
     _, found = find_gaps(WORLD, "c1", DOCKER, replace(SURVEY, holdings={"c1": silent}, answers={"c1": ""}), ARTIFACTS)
     assert found == ("no answer from 10.82.1.1", "at its port 20001 answers nobody")
 
 
-def test_the_default_route_may_lead_through_another_network() -> None:
-    """A container on several networks has that of one of them."""
+def test_the_default_route_may_use_another_network() -> None:
+    """A container on several networks has the default route of one of them."""
     other = Link(addresses=frozenset({"10.82.9.2"}), general=frozenset())
     holdings = replace(HOLDINGS, links={"eth0": replace(ETH0, general=ETH0.general - {DEFAULT}), "eth1": other})
     assert find_gaps(WORLD, "c1", DOCKER, replace(SURVEY, holdings={"c1": holdings}), ARTIFACTS) == ((), ())
 
 
-def test_changes() -> None:
-    """What is lost and what has come, since a container had everything."""
+def test_changes_of_a_container_are_reported() -> None:
+    """Lost and new lines are reported."""
     before = replace(HOLDINGS, lines=frozenset({"a", "b"}))
     assert find_changes(before, replace(before, lines=frozenset({"b", "c"}))) == ("lost: a", "has come: c")
     assert find_changes(before, before) == ()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the model says should exist after each operation, and what it holds for possible after one that broke off."""
+"""The world that the model expects after each operation, and what it accepts after an interrupted one."""
 
 import pytest
 
@@ -12,7 +12,7 @@ LAN, LAN6, AIR = "n1", "n2", "n3"
 
 
 def container(*networks: str, running: bool = True, restarts: bool = False) -> Container:
-    """Give a container that was made on the first of its networks."""
+    """Return a container whose first network is its home."""
     return Container(home=networks[0], networks=frozenset(networks), running=running, restarts=restarts)
 
 
@@ -26,8 +26,8 @@ WORLD = World(
 )
 
 
-def test_a_new_container() -> None:
-    """It runs, or was only made."""
+def test_run_and_create_add_a_container() -> None:
+    """`run` starts it, `create` does not."""
     for kind in (Kind.RUN, Kind.CREATE):
         after = WORLD.after(Operation(kind=kind, container="new", network=LAN, restarts=True, port=20_000))
         assert after.containers["new"] == Container(
@@ -46,13 +46,13 @@ def test_a_new_container() -> None:
         (Kind.CRASH, "always", True),
     ],
 )
-def test_starts_and_ends(kind: Kind, name: str, *, running: bool) -> None:
-    """Docker starts again what has a policy and ended by itself."""
+def test_starts_and_stops(kind: Kind, name: str, *, running: bool) -> None:
+    """Docker restarts a container with a policy that exited by itself."""
     assert WORLD.after(Operation(kind=kind, container=name)).containers[name].running is running
 
 
-def test_connections() -> None:
-    """They are a container's whether it runs or not; the network that it was made on stays its home."""
+def test_connect_and_disconnect_change_the_networks() -> None:
+    """Containers need not run for that; the network of their creation stays their home."""
     connected = WORLD.after(Operation(kind=Kind.CONNECT, container="up", network=LAN6))
     assert connected.containers["up"].networks == {LAN, LAN6}
     left = connected.after(Operation(kind=Kind.DISCONNECT, container="up", network=LAN)).containers["up"]
@@ -60,7 +60,7 @@ def test_connections() -> None:
 
 
 def test_a_network_in_use_is_not_removed() -> None:
-    """Only running containers keep it; the world stays as it is."""
+    """Only running containers keep it; the rejected operation changes nothing."""
     in_use = Operation(kind=Kind.REMOVE_NETWORK, network=LAN)
     assert WORLD.is_refused(in_use)
     assert WORLD.after(in_use) == WORLD
@@ -68,15 +68,15 @@ def test_a_network_in_use_is_not_removed() -> None:
     assert LAN not in free.after(in_use).networks
 
 
-def test_dockerd_was_killed() -> None:
-    """Without live restore all containers end; a policy starts also those that were stopped."""
+def test_killing_dockerd_stops_containers() -> None:
+    """Without live restore all containers stop; a restart policy also starts those that were stopped before."""
     stopped = WORLD.after(Operation(kind=Kind.STOP, container="always"))
     found = stopped.after_restart_of_docker().containers
     assert {name: one.running for name, one in found.items()} == {"up": False, "down": False, "always": True}
 
 
-def test_the_gateway() -> None:
-    """One with both families comes first, and then the names decide."""
+def test_the_gateway_network() -> None:
+    """A network with both address families comes first, then the names decide."""
     world = World(
         containers={"both": container(LAN, LAN6), "names": container(LAN, "n0"), "none": container(LAN)},
         networks={LAN: "lan", LAN6: "lan6", "n0": "wire"},
@@ -85,8 +85,8 @@ def test_the_gateway() -> None:
 
 
 @pytest.mark.parametrize("shape", [{LAN}, {LAN, LAN6}])
-def test_broken_off_in_the_middle_of_connect(shape: set[str]) -> None:
-    """The container is connected or not."""
+def test_an_interrupted_connect(shape: set[str]) -> None:
+    """The container may be connected or not."""
     operation = Operation(kind=Kind.CONNECT, container="up", network=LAN6)
     assert WORLD.why_impossible(operation, frozenset(shape)) is None
 
@@ -101,8 +101,8 @@ def test_broken_off_in_the_middle_of_connect(shape: set[str]) -> None:
         (Operation(kind=Kind.REMOVE_NETWORK, network=LAN), None),
     ],
 )
-def test_what_cannot_come_of_an_operation(operation: Operation, shape: set[str] | None) -> None:
-    """Docker has lost or invented something; a network in use is not removed even half."""
+def test_impossible_results_of_an_interrupted_operation(operation: Operation, shape: set[str] | None) -> None:
+    """Docker would have lost or invented something; and a network in use is never removed."""
     assert WORLD.why_impossible(operation, None if shape is None else frozenset(shape))
 
 
@@ -116,8 +116,8 @@ def test_what_cannot_come_of_an_operation(operation: Operation, shape: set[str] 
     ],
     ids=str,
 )
-def test_what_is_made_or_removed_may_be_there_or_not(operation: Operation) -> None:
-    """Either is possible, as long as it is whole."""
+def test_an_interrupted_creation_or_removal(operation: Operation) -> None:
+    """The object may exist completely, or not at all."""
     whole = {LAN} if operation.container else {operation.writes}
     assert WORLD.why_impossible(operation, frozenset(whole)) is None
     assert WORLD.why_impossible(operation, None) is None
@@ -149,13 +149,13 @@ AGAIN = frozenset(CANDIDATES["again"])
         (Operation(kind=Kind.STOP, container="up"), {}),
     ],
 )
-def test_addresses_that_would_do(operation: Operation, wants: dict[str, frozenset[str]]) -> None:
-    """Of lists with few addresses any, or the one that was chosen; only what starts an endpoint needs one."""
+def test_addresses_that_an_operation_can_use(operation: Operation, wants: dict[str, frozenset[str]]) -> None:
+    """Of a list with few addresses it is any, or the requested one; only starting an endpoint needs one."""
     assert FEW.wants(operation) == wants
 
 
 @pytest.mark.parametrize(("shape", "is_possible"), [(set(), True), ({LAN}, True), ({LAN, LAN6}, True), ({LAN6}, False)])
-def test_broken_off_with_several_networks(shape: set[str], *, is_possible: bool) -> None:
-    """A container is connected to its networks one after the other, after dockerd has stored it without any."""
+def test_an_interrupted_run_with_several_networks(shape: set[str], *, is_possible: bool) -> None:
+    """Dockerd stores the container without networks, then connects them one after another."""
     operation = Operation(kind=Kind.RUN, container="new", network=LAN, others=(LAN6, AIR))
     assert (WORLD.why_impossible(operation, frozenset(shape)) is None) is is_possible

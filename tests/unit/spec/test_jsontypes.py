@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""JSON in, typed values out; whatever does not fit is named."""
+"""Parsing and rendering JSON, and typed access with errors that name the key."""
 
 import json
 from contextlib import suppress
@@ -39,7 +39,7 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 
 
 def _with_whole_numbers(value: JsonValue) -> JsonValue:
-    """Give a value with its whole floats as integers, as far as they have 64 bits."""
+    """Return a value with its whole floats as integers, as far as they fit 64 bits."""
     match value:
         case float() if value.is_integer() and -(1 << 63) <= value < 1 << 63 and str(value) != "-0.0":
             return int(Decimal(repr(value)))
@@ -52,8 +52,8 @@ def _with_whole_numbers(value: JsonValue) -> JsonValue:
 
 
 @given(VALUES)
-def test_values_survive_their_text(value: JsonValue) -> None:
-    """A value comes back from its text as it went, key order included."""
+def test_rendered_values_are_parsed_unchanged(value: JsonValue) -> None:
+    """Values and the order of keys are kept."""
     again = parse_json(render_json(value))
     assert again == _with_whole_numbers(value)
     assert render_json(again) == render_json(_with_whole_numbers(value))
@@ -61,7 +61,7 @@ def test_values_survive_their_text(value: JsonValue) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_a_value_or_a_syntax_error(data: bytes) -> None:
-    """No input makes the parser raise anything else."""
+    """The parser raises no other error."""
     with suppress(JsonSyntaxError):
         parse_json(data)
 
@@ -81,8 +81,8 @@ def test_any_bytes_are_a_value_or_a_syntax_error(data: bytes) -> None:
         (b"1e999", 1, 1),
     ],
 )
-def test_a_syntax_error_has_a_place(text: bytes, line: int, column: int) -> None:
-    """What is not JSON is refused with line and column, however it is broken."""
+def test_a_syntax_error_has_line_and_column(text: bytes, line: int, column: int) -> None:
+    """Invalid syntax, non-finite numbers, and excessive depth or length are errors with a position."""
     with pytest.raises(JsonSyntaxError) as caught:
         parse_json(text)
     assert (caught.value.line, caught.value.column) == (line, column)
@@ -104,8 +104,8 @@ def test_a_syntax_error_has_a_place(text: bytes, line: int, column: int) -> None
         b"[" * 199 + b"1.5e0" + b"]" * 199,
     ],
 )
-def test_numbers_stay_as_they_were_written(text: bytes) -> None:
-    """A document goes on digit for digit, whatever a float would make of it."""
+def test_numbers_are_rendered_as_written(text: bytes) -> None:
+    """All digits are kept, including those that a float would lose."""
     assert render_json(parse_json(text)) == text
 
 
@@ -121,44 +121,44 @@ def test_numbers_stay_as_they_were_written(text: bytes) -> None:
         (b"-9223372036854775808.0", -(1 << 63)),
     ],
 )
-def test_whole_numbers_written_as_others(text: bytes, number: int) -> None:
-    """They are whole numbers, to the last digit: no plugin in Go reads `1500.0` as its MTU; libcni gives it 1500."""
+def test_whole_numbers_become_integers(text: bytes, number: int) -> None:
+    """No Go plugin reads `1500.0` as an MTU, and libcni would pass it on as 1500; every digit is kept."""
     found = parse_json(text)
     assert (found, type(found)) == (number, int)
     assert render_json(found) == b"%d" % number
 
 
 @pytest.mark.parametrize("text", [b"1e-999999999", b"1" * 100 + b"." + b"0" * 100_000, b"0." + b"0" * 100_000 + b"1"])
-def test_numbers_of_many_digits_take_no_time(text: bytes) -> None:
-    """Whether they are whole is seen without writing out all of their digits."""
+def test_numbers_of_many_digits_are_not_expanded(text: bytes) -> None:
+    """Whether a number is whole is decided without writing out its digits."""
     assert render_json(parse_json(text)) == text
 
 
 @given(VALUES)
-def test_an_indented_text(value: JsonValue) -> None:
-    """For readers there is a line for each value, as Python's encoder has it, whether numbers were written or not."""
+def test_indented_output_is_that_of_python(value: JsonValue) -> None:
+    """With `indent`, each value has a line, as from `json.dumps`; numbers are rendered as written."""
     assert render_json(value, indent=4).decode() == json.dumps(value, indent=4)
     written = render_json([JsonNumber("1.10"), value, [], {}], indent=4).decode()
     assert written == json.dumps([123456789.5, value, [], {}], indent=4).replace("123456789.5", "1.10", 1)
 
 
 @pytest.mark.parametrize("value", [{"a": {1, 2}}, [JsonNumber("1.0e0"), {1, 2}]])
-def test_what_is_no_json_is_not_rendered(value: JsonValue) -> None:
-    """An object of Python's is refused by name."""
+def test_other_objects_are_not_rendered(value: JsonValue) -> None:
+    """An object that is not JSON is a TypeError that names its type."""
     with pytest.raises(TypeError, match="set is not JSON"):
         render_json(value)
 
 
-def test_a_written_number_is_a_number_to_a_reader_of_errors() -> None:
-    """An error shows a number as it was written."""
+def test_a_number_kept_as_written_is_a_number_in_errors() -> None:
+    """An error calls it a number, and its text is what was written."""
     document = as_object(parse_json(b'{"mtu": 1.50}'), "document")
     with pytest.raises(JsonError, match="mtu must be a string, not a number"):
         get_str(document, "mtu")
     assert str(document["mtu"]) == "1.50"
 
 
-def test_a_number_with_a_fraction_where_a_whole_one_is_needed() -> None:
-    """The error says what is missing."""
+def test_a_fraction_is_no_integer() -> None:
+    """The error shows the key and the number."""
     document = as_object(parse_json(b'{"mtu": 1500.5, "exact": 1500.50}'), "document")
     for key in ("mtu", "exact"):
         with pytest.raises(JsonError, match=rf"{key} must be a whole number, not 1500\.5"):
@@ -166,7 +166,7 @@ def test_a_number_with_a_fraction_where_a_whole_one_is_needed() -> None:
 
 
 def test_nan_is_not_rendered() -> None:
-    """A value that JSON cannot hold is not written."""
+    """JSON has no NaN, so rendering it is an error."""
     with pytest.raises(ValueError, match="JSON"):
         render_json(float("nan"))
 
@@ -177,7 +177,7 @@ DOCUMENT = as_object(
 )
 
 
-def test_getters_return_what_is_there() -> None:
+def test_getters_return_values_of_their_type() -> None:
     """Each getter returns a value of its own type."""
     assert get_str(DOCUMENT, "s") == find_str(DOCUMENT, "s") == "x"
     assert get_int(DOCUMENT, "i") == find_int(DOCUMENT, "i") == 3
@@ -190,8 +190,8 @@ def test_getters_return_what_is_there() -> None:
 
 
 @pytest.mark.parametrize("key", ["null", "absent"])
-def test_null_is_absent(key: str) -> None:
-    """Go writes null for what was never set; both mean "not there"."""
+def test_null_is_treated_as_missing(key: str) -> None:
+    """Go writes null for unset fields."""
     assert find_str(DOCUMENT, key) is None
     assert find_int(DOCUMENT, key) is None
     assert find_object(DOCUMENT, key) is None
@@ -205,8 +205,8 @@ def test_null_is_absent(key: str) -> None:
         get_str(DOCUMENT, key)
 
 
-def test_a_wrong_type_is_named() -> None:
-    """A getter says which key has which type instead."""
+def test_a_value_of_another_type_is_an_error() -> None:
+    """The error names the key, the expected type and the actual type."""
     with pytest.raises(JsonError, match="i must be a string, not a number"):
         get_str(DOCUMENT, "i")
     with pytest.raises(JsonError, match="b must be a number, not a boolean"):

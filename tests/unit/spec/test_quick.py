@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The quick check says what jsonschema says."""
+"""The quick check agrees with jsonschema."""
 
 import pytest
 from hypothesis import given
@@ -49,28 +49,28 @@ VALUES = st.one_of(
 
 @pytest.mark.parametrize("schema", [PORT, OPTIONS, CLOSED])
 @given(value=VALUES)
-def test_it_agrees_with_jsonschema(schema: JsonObject, value: JsonValue) -> None:
-    """Whatever the value."""
+def test_the_quick_check_agrees_with_jsonschema(schema: JsonObject, value: JsonValue) -> None:
+    """For any value both accept it, or both reject it."""
     check = compile_check(schema)
     assert check is not None
     assert check(value) is Draft202012Validator(schema).is_valid(value)
 
 
 @pytest.mark.parametrize("name", sorted({*schema_names()} - {"cnm/_defs", "state/endpoint", "state/snapshot"}))
-def test_every_schema_of_calls_and_plugins_has_one(name: str) -> None:
-    """The daemon answers Docker without jsonschema, as long as nothing is wrong."""
+def test_every_schema_of_calls_and_plugins_has_a_quick_check(name: str) -> None:
+    """The daemon needs jsonschema only to explain an error."""
     assert compile_check(load_schema(name)) is not None
 
 
 @pytest.mark.parametrize("keyword", ["enum", "prefixItems", "anyOf", "patternProperties", "exclusiveMinimum"])
-def test_a_keyword_that_it_does_not_know(keyword: str) -> None:
-    """Then there is no quick check, at whatever depth the keyword is."""
+def test_an_unknown_keyword_disables_the_quick_check(keyword: str) -> None:
+    """It does so at any depth."""
     assert compile_check({"type": "object", keyword: []}) is None
     assert compile_check({"properties": {"a": {keyword: []}}}) is None
 
 
-def test_what_is_wrong_is_said_all_the_same() -> None:
-    """With the place in the array."""
+def test_an_invalid_value_is_explained() -> None:
+    """The error has the path of the value, with its index in an array."""
     ports = [{"Proto": 6, "Port": 80}, {"Proto": 6, "Port": 70000}]
     document: JsonObject = {
         "NetworkID": "6f" * 32,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Records to store, and a store to put them in."""
+"""Records, and a store for them."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface, IPv6Network
@@ -26,7 +26,7 @@ from tests.unit.state.history import History, make_history
 
 @pytest.fixture
 def network() -> NetworkRecord:
-    """A network bound by `-o cni.network`."""
+    """A network whose list is set by `-o cni.network`."""
     return NetworkRecord(
         id=NetworkId("a" * 64),
         configuration="blue",
@@ -42,7 +42,7 @@ def network() -> NetworkRecord:
 
 @pytest.fixture
 def endpoint() -> EndpointRecord:
-    """An endpoint with something in every field that is no document."""
+    """An endpoint with a value in every field that is not a document."""
     return EndpointRecord(
         id=EndpointId("e" * 64),
         network_id=NetworkId("a" * 64),
@@ -77,5 +77,5 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 async def history(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRecord) -> History:
-    """A state directory with a past."""
+    """A state directory with a known history."""
     return await make_history(tmp_path / "original", network, endpoint)

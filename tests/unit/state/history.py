@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A state directory of which everything is known that was ever in it, to be damaged."""
+"""A state directory whose complete history is known, for tests that damage it."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -18,12 +18,12 @@ Damage = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A state directory, and everything that was ever in it.
+    """A state directory, and everything that it ever contained.
 
     Attributes:
         directory: The state directory.
-        moments: What it held after each write, oldest first.
-        ends: The sizes of the log between two writes of the last life.
+        moments: Its content after each write, oldest first.
+        ends: The sizes of the log after each write since the store was last opened.
     """
 
     directory: Path
@@ -32,21 +32,21 @@ class History:
 
     @property
     def last(self) -> Content:
-        """What it holds."""
+        """Return its final content."""
         return self.moments[-1]
 
     @property
     def written(self) -> set[tuple[str, bytes]]:
-        """Every record in every version that was ever stored."""
+        """Return every version of every record that was ever stored."""
         return {entry for moment in self.moments for entry in moment.items()}
 
     def files(self) -> dict[str, bytes]:
-        """The database's files that count."""
+        """Return the database's files that hold data."""
         found = {path.name: path.read_bytes() for path in sorted((self.directory / "leveldb").iterdir())}
         return {name: content for name, content in found.items() if not name.startswith("LO")}
 
     def damaged(self, where: Path, name: str, damage: Damage) -> Path:
-        """Copy the state directory and damage a file of the copy."""
+        """Copy the state directory, and damage one file of the copy."""
         shutil.rmtree(where, ignore_errors=True)
         shutil.copytree(self.directory, where)
         path = where / "leveldb" / name
@@ -55,13 +55,13 @@ class History:
 
 
 def content(store: Store) -> Content:
-    """What a store holds, as stored."""
+    """Return the content of a store, as stored."""
     networks = {f"network/{record.id}": render_network(record) for record in store.networks()}
     return networks | {f"endpoint/{record.id}": render_endpoint(record) for record in store.endpoints()}
 
 
 async def make_history(directory: Path, network: NetworkRecord, endpoint: EndpointRecord) -> History:
-    """Make a store that was opened three times: a part is in tables, a part in the log, a part removed again."""
+    """Make a store that was opened three times: some records are in tables, some in the log, some are removed."""
     moments: list[Content] = []
     ends: set[int] = set()
     steps: list[list[NetworkRecord | EndpointRecord | str]] = [
@@ -79,10 +79,10 @@ async def make_history(directory: Path, network: NetworkRecord, endpoint: Endpoi
             replace(endpoint, id=EndpointId(f"{19:064x}")),
         ],
     ]
-    for life in steps:
+    for session in steps:
         store = Store.open(directory)
         ends = {0}
-        for step in life:
+        for step in session:
             match step:
                 case NetworkRecord():
                     await store.put_network(step)

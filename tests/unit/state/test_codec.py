@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Records survive their stored form; anything else is damage."""
+"""Records are unchanged by storing and reading them; any other value is damaged."""
 
 from dataclasses import replace
 from typing import Final, cast
@@ -27,7 +27,7 @@ ENDPOINT: Final = f"endpoint/{'e' * 64}"
 
 
 def with_documents(endpoint: EndpointRecord) -> EndpointRecord:
-    """Give the record of an endpoint whose plugins have run."""
+    """Return the record of an endpoint whose plugins have completed ADD."""
     snapshot: JsonObject = {
         "link": {"name": "eth0", "kind": "veth", "mac": "02:00:00:00:00:01", "mtu": 1500, "noarp": False},
         "addresses": [],
@@ -48,24 +48,24 @@ def with_documents(endpoint: EndpointRecord) -> EndpointRecord:
     )
 
 
-def test_network_survives(network: NetworkRecord) -> None:
-    """A network record comes back as it went."""
+def test_a_network_record_is_read_unchanged(network: NetworkRecord) -> None:
+    """A network record is equal to the one that was stored."""
     assert parse_network(NETWORK, render_network(network)) == network
 
 
-def test_unbound_network_survives(network: NetworkRecord) -> None:
-    """A network whose name is not known yet comes back so."""
+def test_a_network_without_a_known_name_is_read_unchanged(network: NetworkRecord) -> None:
+    """Its configuration is null until its name is known."""
     unbound = replace(network, configuration=None, options={})
     assert parse_network(NETWORK, render_network(unbound)) == unbound
 
 
-def test_endpoint_survives(endpoint: EndpointRecord) -> None:
-    """An endpoint record comes back as it went, empty CNI argument and numbers included."""
+def test_an_endpoint_record_is_read_unchanged(endpoint: EndpointRecord) -> None:
+    """An endpoint record is equal to the one stored, including an empty CNI argument and numbers."""
     assert parse_endpoint(ENDPOINT, render_endpoint(endpoint)) == endpoint
 
 
-def test_what_is_kept_of_a_record_that_is_stored(endpoint: EndpointRecord) -> None:
-    """It is what a reader of the stored value gets, documents included, and equal configurations are one object."""
+def test_the_record_in_memory_equals_the_stored_one(endpoint: EndpointRecord) -> None:
+    """It has the same documents as a record that is read, and equal configurations are one object."""
     full = with_documents(endpoint)
     value = render_endpoint(full)
     kept, read = as_stored(full, value), parse_endpoint(ENDPOINT, value)
@@ -74,8 +74,8 @@ def test_what_is_kept_of_a_record_that_is_stored(endpoint: EndpointRecord) -> No
     assert kept.attachment.configuration is read.attachment.configuration
 
 
-def test_endpoint_without_wishes_survives(endpoint: EndpointRecord) -> None:
-    """An endpoint for which Docker chose nothing comes back so."""
+def test_an_endpoint_without_requested_values_is_read_unchanged(endpoint: EndpointRecord) -> None:
+    """Docker may request no address and no MAC."""
     free = replace(endpoint, requested=RequestedInterface(), phase=Phase.DELETING, sandbox_key="/var/run/x")
     assert parse_endpoint(ENDPOINT, render_endpoint(free)) == free
 
@@ -83,8 +83,8 @@ def test_endpoint_without_wishes_survives(endpoint: EndpointRecord) -> None:
 _LATER = ("pools", "ifnamePrefix", "caller")
 
 
-def test_records_of_before(network: NetworkRecord, endpoint: EndpointRecord) -> None:
-    """Without pools Docker's IPAM has none, without a prefix the link is called as ever, the caller is not known."""
+def test_records_without_later_fields_are_read(network: NetworkRecord, endpoint: EndpointRecord) -> None:
+    """Missing fields have defaults: no pools, the prefix `eth`, an unknown caller."""
     old = {
         key: value_of(key, {name: document[name] for name in document if name not in _LATER})
         for key, value in {NETWORK: render_network(network), ENDPOINT: render_endpoint(endpoint)}.items()
@@ -105,53 +105,53 @@ def test_records_of_before(network: NetworkRecord, endpoint: EndpointRecord) -> 
         ({"id": "f" * 64}, "it is the record of f"),
     ],
 )
-def test_a_document_that_is_none_is_refused(endpoint: EndpointRecord, change: JsonObject, what: str) -> None:
-    """What does not fit the closed schema, or is of another endpoint, is named with its key and the fault."""
+def test_an_invalid_document_is_rejected(endpoint: EndpointRecord, change: JsonObject, what: str) -> None:
+    """The error names the key and the fault; the schema is closed, and the ID must be that of the key."""
     document = {**document_of(ENDPOINT, render_endpoint(endpoint)), **change}
     with pytest.raises(RecordDamaged, match=what) as caught:
         value_of(ENDPOINT, document)
     assert caught.value.key == ENDPOINT
 
 
-@given(place=st.integers(min_value=0), bits=st.integers(min_value=1, max_value=255))
+@given(position=st.integers(min_value=0), bits=st.integers(min_value=1, max_value=255))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_value_that_was_changed_is_damage(endpoint: EndpointRecord, place: int, bits: int) -> None:
-    """Whatever byte of a value is another one, be it in a document that the start does not parse, is noticed."""
+def test_any_changed_byte_is_damage(endpoint: EndpointRecord, position: int, bits: int) -> None:
+    """The checksum also covers documents that are not parsed when the daemon starts."""
     value = bytearray(render_endpoint(with_documents(endpoint)))
-    value[place % len(value)] ^= bits
+    value[position % len(value)] ^= bits
     with pytest.raises(RecordDamaged):
         parse_endpoint(ENDPOINT, bytes(value))
 
 
-def test_half_a_record_is_damage(network: NetworkRecord) -> None:
-    """A value cut short is refused."""
+def test_a_truncated_record_is_damage(network: NetworkRecord) -> None:
+    """A value that is cut short is rejected."""
     with pytest.raises(RecordDamaged):
         parse_network(NETWORK, render_network(network)[:-5])
 
 
-def test_what_is_written_fits_the_schema(endpoint: EndpointRecord) -> None:
-    """Records are written in the form that an import demands, and come out of it as they were."""
+def test_a_stored_endpoint_can_be_exported_and_imported(endpoint: EndpointRecord) -> None:
+    """The document of a stored record passes the schema for imports, and gives the same value."""
     for record in (endpoint, with_documents(endpoint)):
         value = render_endpoint(record)
         assert value_of(ENDPOINT, document_of(ENDPOINT, value)) == value
 
 
-def test_networks_are_written_in_the_form_that_an_import_demands(network: NetworkRecord) -> None:
-    """Network records too."""
+def test_a_stored_network_can_be_exported_and_imported(network: NetworkRecord) -> None:
+    """The same holds for networks."""
     value = render_network(network)
     assert value_of(NETWORK, document_of(NETWORK, value)) == value
 
 
-def test_a_stored_document_is_another_for_each_reader(endpoint: EndpointRecord) -> None:
-    """Who changes what was read changes nothing of the record."""
+def test_each_reader_gets_a_new_document(endpoint: EndpointRecord) -> None:
+    """Changing a document that was read does not change the record."""
     record = parse_endpoint(ENDPOINT, render_endpoint(with_documents(endpoint)))
     cast("dict[str, object]", record.snapshot).clear()
     cast("dict[str, object]", record.result).clear()
     assert record == with_documents(endpoint)
 
 
-def test_what_a_start_needs_is_known_without_parsing_the_attachment(endpoint: EndpointRecord) -> None:
-    """That takes half of the time of ten thousand records; once parsed it is kept."""
+def test_the_attachment_is_parsed_on_first_use(endpoint: EndpointRecord) -> None:
+    """Without it, reading ten thousand records at start takes half the time; the parsed attachment is kept."""
     record = parse_endpoint(ENDPOINT, render_endpoint(endpoint))
     assert (record.attachment_id, record.has_capability_args) == (endpoint.attachment.id, True)
     assert (record.cni_network, record.configuration) == ("blue", endpoint.attachment.configuration)
@@ -161,31 +161,31 @@ def test_what_a_start_needs_is_known_without_parsing_the_attachment(endpoint: En
 
 
 @pytest.mark.parametrize("args", [{}, {"portMappings": []}])
-def test_whether_there_are_capability_args(endpoint: EndpointRecord, args: JsonObject) -> None:
-    """A record that is written and one that is read give the same answer."""
+def test_has_capability_args(endpoint: EndpointRecord, args: JsonObject) -> None:
+    """A record before it is stored, and one that is read, agree."""
     changed = replace(endpoint, attachment=replace(endpoint.attachment, capability_args=args))
     read = parse_endpoint(ENDPOINT, render_endpoint(changed))
     assert read.has_capability_args is changed.has_capability_args is bool(args)
 
 
-def test_a_list_without_a_name(endpoint: EndpointRecord) -> None:
-    """The CNI network's name is empty, in a record that is written and in one that is read."""
+def test_the_network_name_of_a_list_without_one_is_empty(endpoint: EndpointRecord) -> None:
+    """It is empty in a record before it is stored, and in one that is read."""
     changed = replace(endpoint, attachment=replace(endpoint.attachment, configuration={"plugins": []}))
     value = render_endpoint(changed)
     assert parse_endpoint(ENDPOINT, value).cni_network == changed.cni_network == ""
     assert value_of(ENDPOINT, document_of(ENDPOINT, value)) == value
 
 
-def test_an_attachment_of_an_earlier_version_that_is_none(endpoint: EndpointRecord) -> None:
-    """It is damage when the record is migrated, not when the attachment is needed."""
+def test_an_invalid_attachment_of_an_earlier_version(endpoint: EndpointRecord) -> None:
+    """It is damage when the record is migrated, not when the attachment is first used."""
     document = document_of(ENDPOINT, render_endpoint(endpoint))
     attachment = {name: value for name, value in get_object(document, "attachment").items() if name != "netns"}
     with pytest.raises(RecordDamaged, match="netns"):
         value_of_stored(ENDPOINT, {**document, "attachment": attachment})
 
 
-def test_equal_configurations_are_held_once(endpoint: EndpointRecord) -> None:
-    """Ten thousand endpoints of one list hold it once; one that is only written differently stays as it is."""
+def test_equal_configurations_are_one_object(endpoint: EndpointRecord) -> None:
+    """Ten thousand endpoints of one list share its configuration; 1 and true are different."""
     one, two = (parse_endpoint(ENDPOINT, render_endpoint(endpoint)) for _ in range(2))
     assert one.attachment.configuration is two.attachment.configuration
     plain: JsonObject = {"name": "blue", "x": 1}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A record that does not fit is set aside and said; all others stay."""
+"""A damaged record is set aside and reported; all others are kept."""
 
 import json
 from pathlib import Path
@@ -14,14 +14,14 @@ from state.stored_value import join_lines
 
 
 def put(directory: Path, key: str, value: bytes) -> None:
-    """Store bytes past the store."""
+    """Write a value into the database without the store."""
     with plyvel.DB(str(directory / "leveldb"), create_if_missing=True) as db:
         db.put(key.encode(), value)
 
 
 @pytest.fixture
 async def directory(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRecord) -> Path:
-    """A state directory with two good records."""
+    """A state directory with two valid records."""
     store = Store.open(tmp_path)
     await store.put_network(network)
     await store.put_endpoint(endpoint)
@@ -43,7 +43,7 @@ async def directory(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRe
     ],
 )
 def test_a_damaged_record_is_set_aside(directory: Path, key: str, value: bytes, reason: str) -> None:
-    """It is in a file that only root can read, it is named, it is gone from the store, and that is said once."""
+    """A copy is in a file that only root can read; the record is removed, and reported once."""
     put(directory, key, value)
     store = Store.open(directory)
     (finding,) = store.findings
@@ -63,7 +63,7 @@ def test_a_damaged_record_is_set_aside(directory: Path, key: str, value: bytes, 
 
 
 def test_a_record_under_another_key(directory: Path, network: NetworkRecord, endpoint: EndpointRecord) -> None:
-    """A record that belongs to another network or endpoint is no record of this one."""
+    """The ID in a record must be that of its key; otherwise it is set aside."""
     put(directory, "network/" + "b" * 64, render_network(network))
     put(directory, "endpoint/" + "f" * 64, render_endpoint(endpoint))
     store = Store.open(directory)
@@ -74,7 +74,7 @@ def test_a_record_under_another_key(directory: Path, network: NetworkRecord, end
 
 
 def test_only_the_newest_copies_are_kept(directory: Path) -> None:
-    """Damage that comes again and again does not fill the disk."""
+    """Repeated damage does not fill the disk."""
     copies = []
     for number in range(8):
         put(directory, f"network/n{number}", b"{}")

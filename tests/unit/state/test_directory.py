@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The database's files as a whole: missing ones, beginnings and replacements that were cut off, copies of damage."""
+"""The database's files as a whole: missing files, interrupted creation and replacement, copies of damaged ones."""
 
 import shutil
 from pathlib import Path
@@ -13,8 +13,8 @@ from tests.unit.state.history import History, content
 
 
 @pytest.mark.parametrize("gone", ["CURRENT", "MANIFEST-*", "*.log", "*.ldb"])
-def test_a_missing_file_is_no_new_beginning(history: History, gone: str) -> None:
-    """LevelDB takes a directory without CURRENT for a new database; we do not."""
+def test_a_missing_file_is_damage(history: History, gone: str) -> None:
+    """LevelDB treats a directory without CURRENT as a new database; the store reports damage, and keeps the records."""
     for path in (history.directory / "leveldb").glob(gone):
         path.unlink()
     store = Store.open(history.directory)
@@ -27,8 +27,8 @@ def test_a_missing_file_is_no_new_beginning(history: History, gone: str) -> None
     store.close()
 
 
-def test_a_beginning_that_was_cut_off_is_one(tmp_path: Path) -> None:
-    """Killed while the very first database was made: there is nothing to tell of."""
+def test_an_interrupted_creation_is_repeated(tmp_path: Path) -> None:
+    """If the first database was not complete when the daemon was killed, nothing is reported."""
     files = tmp_path / "leveldb"
     files.mkdir()
     Store.open(tmp_path).close()
@@ -40,8 +40,8 @@ def test_a_beginning_that_was_cut_off_is_one(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_newer_schema_is_not_even_repaired(history: History) -> None:
-    """Damaged files of a newer version are left as they are, for it to repair them."""
+def test_damaged_files_of_a_newer_version_are_not_changed(history: History) -> None:
+    """The newer version must repair them."""
     with plyvel.DB(str(history.directory / "leveldb")) as db:
         db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
     (history.directory / "leveldb" / "CURRENT").unlink()
@@ -52,8 +52,8 @@ def test_a_newer_schema_is_not_even_repaired(history: History) -> None:
 
 
 @pytest.mark.parametrize("leftover", ["leveldb.unfinished", "leveldb.next"])
-def test_a_replacement_that_was_cut_off(history: History, leftover: str) -> None:
-    """Killed while new files were made: the old ones count as long as they are there."""
+def test_an_interrupted_replacement_is_discarded(history: History, leftover: str) -> None:
+    """If the daemon was killed before the old files were moved away, they are used."""
     (history.directory / leftover).mkdir()
     store = Store.open(history.directory)
     assert content(store) == history.last
@@ -61,8 +61,8 @@ def test_a_replacement_that_was_cut_off(history: History, leftover: str) -> None
     assert not (history.directory / leftover).exists()
 
 
-def test_a_replacement_is_finished(history: History) -> None:
-    """Killed when the old files had gone aside: the new ones take their place."""
+def test_an_interrupted_replacement_is_completed(history: History) -> None:
+    """If the daemon was killed after the old files were moved away, the new ones take their place."""
     (history.directory / "leveldb").rename(history.directory / "leveldb.next")
     store = Store.open(history.directory)
     assert content(store) == history.last
@@ -70,7 +70,7 @@ def test_a_replacement_is_finished(history: History) -> None:
 
 
 def test_only_the_newest_copies_are_kept(history: History) -> None:
-    """Damage that comes again and again does not fill the disk."""
+    """Repeated damage does not fill the disk."""
     copies = []
     for _ in range(7):
         (history.directory / "leveldb" / "CURRENT").unlink()

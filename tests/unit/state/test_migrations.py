@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What an earlier version stored is read by this one, all that is good of it."""
+"""State of earlier versions is migrated, except for damaged records."""
 
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,7 @@ from state.codec import document_of
 from state.migrations import MIGRATIONS, migrate
 
 FIXTURES: Final = Path(__file__).with_name("version_1")
-"""One file for each record, as version 1 stored it."""
+"""The records as version 1 stored them, one file for each."""
 
 KEYS: Final = {
     f"network/{'a' * 64}": "network.json",
@@ -35,7 +35,7 @@ def version_1(tmp_path: Path) -> Path:
 
 
 VERSION_2: Final = Path(__file__).with_name("version_2")
-"""The same of version 2."""
+"""The same for version 2."""
 
 
 @pytest.fixture
@@ -50,13 +50,13 @@ def version_2(tmp_path: Path) -> Path:
 
 
 def stored(directory: Path) -> dict[bytes, bytes]:
-    """Give all that a state directory holds."""
+    """Return all entries of a state directory."""
     with plyvel.DB(str(directory / "leveldb")) as db:
         return dict(db)
 
 
-def test_version_1(version_1: Path) -> None:
-    """Networks and endpoints are there, and what version 1 did not know is empty."""
+def test_version_1_is_migrated(version_1: Path) -> None:
+    """Fields that version 1 did not have are empty, and addresses come from result and snapshot."""
     store = Store.open(version_1)
     (network,) = store.networks()
     joined, pending = store.endpoints()
@@ -75,7 +75,7 @@ def test_version_1(version_1: Path) -> None:
 
 
 def test_migrated_records_fit_their_schemas(version_1: Path) -> None:
-    """Read a second time they are this version's own."""
+    """The migrated records are valid, and a second start changes nothing."""
     Store.open(version_1).close()
     for key, value in stored(version_1).items():
         kind = key.decode().partition("/")[0]
@@ -84,8 +84,8 @@ def test_migrated_records_fit_their_schemas(version_1: Path) -> None:
     Store.open(version_1).close()
 
 
-def test_version_2(version_2: Path) -> None:
-    """An unfinished tear down is there, and none of its plugins is known to have completed its DEL."""
+def test_version_2_is_migrated(version_2: Path) -> None:
+    """A pending teardown is kept, and none of its plugins is known to have completed DEL."""
     store = Store.open(version_2)
     (network,) = store.networks()
     (deleting,) = store.endpoints()
@@ -101,7 +101,7 @@ def test_version_2(version_2: Path) -> None:
 
 @pytest.mark.parametrize("damage", [b"no JSON", b"[]", b'{"snapshot": 7}'])
 def test_a_damaged_record_does_not_stop_the_migration(version_1: Path, damage: bytes) -> None:
-    """It is set aside, like one of this version; the others are migrated."""
+    """It is set aside like a damaged record of this version; the others are migrated."""
     key = f"endpoint/{'f' * 64}"
     with plyvel.DB(str(version_1 / "leveldb")) as db:
         db.put(key.encode(), damage)
@@ -112,7 +112,7 @@ def test_a_damaged_record_does_not_stop_the_migration(version_1: Path, damage: b
 
 
 def exported_by_version_1() -> JsonObject:
-    """Give what version 1 exported."""
+    """Return the export of a version 1 state."""
     records = {key: parse_json((FIXTURES / file).read_bytes()) for key, file in KEYS.items()}
     return {
         "schema": 1,
@@ -123,7 +123,7 @@ def exported_by_version_1() -> JsonObject:
 
 
 def test_an_export_of_version_1_is_imported(version_1: Path, tmp_path: Path) -> None:
-    """It gives what opening the state of version 1 gives."""
+    """The import gives the same records as opening the state of version 1."""
     migrated = Store.open(version_1)
     imported = Store.open(tmp_path / "other")
     imported.import_document(exported_by_version_1())
@@ -134,8 +134,8 @@ def test_an_export_of_version_1_is_imported(version_1: Path, tmp_path: Path) -> 
     imported.close()
 
 
-def test_a_damaged_export_of_version_1(tmp_path: Path) -> None:
-    """It is refused whole, with the record that is damaged."""
+def test_a_damaged_export_is_rejected_as_a_whole(tmp_path: Path) -> None:
+    """The error names the damaged record, and nothing is imported."""
     store = Store.open(tmp_path)
     key = f"endpoint/{'f' * 64}"
     document: JsonObject = {**exported_by_version_1(), "endpoints": [{"id": "f" * 64, "snapshot": 7}]}
@@ -145,18 +145,18 @@ def test_a_damaged_export_of_version_1(tmp_path: Path) -> None:
     store.close()
 
 
-def test_every_version_has_a_step() -> None:
-    """From each released version there is a way to this one."""
+def test_every_version_has_a_migration() -> None:
+    """Each earlier schema version has a step to the next."""
     assert set(MIGRATIONS) == set(range(1, SCHEMA_VERSION))
 
 
-def test_this_version_stays_as_it_is() -> None:
-    """Nothing is done to what is of this version."""
+def test_the_current_version_is_not_migrated() -> None:
+    """A document of the current version is returned unchanged."""
     assert migrate("endpoint/e", {"snapshot": None}, SCHEMA_VERSION) == {"snapshot": None}
 
 
 def test_an_export_of_version_2_is_imported(tmp_path: Path) -> None:
-    """A file that version 2 has written: a network, endpoints in all phases, and which engine they are of."""
+    """The file, written by version 2, has a network, endpoints in all phases, and the engine's identity."""
     store = Store.open(tmp_path)
     store.import_document(parse_json((VERSION_2 / "export.json").read_bytes()))
     (network,), endpoints = store.networks(), {record.phase: record for record in store.endpoints()}
@@ -177,8 +177,8 @@ def test_an_export_of_version_2_is_imported(tmp_path: Path) -> None:
     assert endpoints[Phase.PENDING].addresses == ()
 
 
-def test_addresses_that_version_2_did_not_store() -> None:
-    """Those that a plugin reported and those that the link has, each once; link-local ones are the kernel's."""
+def test_addresses_are_added_to_endpoints_of_version_2() -> None:
+    """They are those of the result and those of the link, each once, without link-local ones."""
     exported = parse_json((VERSION_2 / "export.json").read_bytes())
     (joined,) = (one for one in get_objects(as_object(exported, "export"), "endpoints") if one["phase"] == "joined")
     result, snapshot = get_object(joined, "result"), get_object(joined, "snapshot")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The store keeps records over restarts, allows only legal steps, and belongs to one process."""
+"""The store keeps records across restarts, allows only legal phase changes, and belongs to one process."""
 
 import asyncio
 import os
@@ -39,29 +39,31 @@ T = TypeVar("T")
 PHASES: tuple[Phase | None, ...] = (None, *Phase)
 
 
-class AtOnce(ThreadPoolExecutor):
-    """A writer that is done before anybody can look."""
+class ImmediateExecutor(ThreadPoolExecutor):
+    """An executor whose `submit` returns when the work is done."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Wait for the end of what is begun."""
+        """Run the work to completion."""
         future = super().submit(fn, *args, **kwargs)
         wait([future])
         return future
 
 
-async def test_a_disk_that_is_faster_than_the_event_loop(tmp_path: Path, endpoint: EndpointRecord) -> None:
-    """A record that has been stored is there at once; Python 3.14 does not turn to other tasks before that."""
+async def test_a_write_faster_than_the_event_loop_is_visible(tmp_path: Path, endpoint: EndpointRecord) -> None:
+    """A stored record is visible as soon as `put_endpoint` returns; Python 3.14 runs no other task before that."""
     store = Store.open(tmp_path)
     store._db._writer.shutdown()
-    store._db._writer = AtOnce(max_workers=1)
+    store._db._writer = ImmediateExecutor(max_workers=1)
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED):
         await store.put_endpoint(replace(endpoint, phase=phase))
         assert store.get_endpoint(endpoint.id).phase is phase
     store.close()
 
 
-async def test_records_outlive_the_store(tmp_path: Path, network: NetworkRecord, endpoint: EndpointRecord) -> None:
-    """What was stored is there when the store is opened again."""
+async def test_records_are_found_after_reopening(
+    tmp_path: Path, network: NetworkRecord, endpoint: EndpointRecord
+) -> None:
+    """Networks and endpoints are equal to the stored ones."""
     store = Store.open(tmp_path)
     await store.put_network(network)
     await store.put_endpoint(endpoint)
@@ -75,7 +77,7 @@ async def test_records_outlive_the_store(tmp_path: Path, network: NetworkRecord,
 
 
 async def test_records_are_parsed_once(store: Store, network: NetworkRecord, endpoint: EndpointRecord) -> None:
-    """Reading again gives the same object, until the record changes."""
+    """Reading a record twice returns the same object until it changes."""
     await store.put_network(network)
     await store.put_endpoint(endpoint)
     assert store.find_network(network.id) is store.networks()[0]
@@ -86,8 +88,8 @@ async def test_records_are_parsed_once(store: Store, network: NetworkRecord, end
     assert [record.phase for record in store.endpoints()] == [Phase.READY]
 
 
-async def test_a_record_that_fails_to_be_written_stays(store: Store, endpoint: EndpointRecord) -> None:
-    """Memory has what the disk has."""
+async def test_a_failed_write_keeps_the_record(store: Store, endpoint: EndpointRecord) -> None:
+    """The record in memory stays the one on disk."""
     await store.put_endpoint(endpoint)
     stored = store.find_endpoint(endpoint.id)
     with pytest.raises(ValueError, match="Out of range float"):
@@ -95,21 +97,21 @@ async def test_a_record_that_fails_to_be_written_stays(store: Store, endpoint: E
     assert store.find_endpoint(endpoint.id) is stored
 
 
-async def test_a_write_whose_caller_goes_away(tmp_path: Path, endpoint: EndpointRecord) -> None:
-    """It is done all the same, on the disk and in memory."""
+async def test_a_write_whose_caller_is_cancelled_completes(tmp_path: Path, endpoint: EndpointRecord) -> None:
+    """The record is written on disk and in memory."""
     store = Store.open(tmp_path)
     async with asyncio.TaskGroup() as tasks:
         writing = tasks.create_task(store.put_endpoint(endpoint))
-        await asyncio.sleep(0)  # it has begun
+        await asyncio.sleep(0)  # the write has begun
         writing.cancel()
-    await store.put_endpoint(replace(endpoint, id=EndpointId("f" * 64)))  # one at a time: the first is done then
+    await store.put_endpoint(replace(endpoint, id=EndpointId("f" * 64)))  # after the first, which has completed
     assert writing.cancelled()
     assert [record.id for record in store.endpoints()] == ["e" * 64, "f" * 64]
     store.close()
 
 
-async def test_endpoints_are_found_by_what_they_hold(store: Store, endpoint: EndpointRecord) -> None:
-    """By any of their addresses and by their sandbox, until they change or go."""
+async def test_endpoints_are_found_by_address_and_sandbox(store: Store, endpoint: EndpointRecord) -> None:
+    """The indexes follow changes and removals."""
     other = replace(endpoint, id=EndpointId("f" * 64), addresses=("10.0.0.2", "fd00::2"))
     await store.put_endpoint(replace(endpoint, addresses=("10.0.0.1", "10.0.0.2"), sandbox_key="/run/x"))
     await store.put_endpoint(other)
@@ -126,8 +128,8 @@ async def test_endpoints_are_found_by_what_they_hold(store: Store, endpoint: End
     assert found("10.0.0.1") == ["e"]
 
 
-async def test_an_attachment_has_an_id_of_its_own(store: Store, endpoint: EndpointRecord) -> None:
-    """An endpoint is found by the ID that CNI knows, which need not be Docker's, until its record is removed."""
+async def test_an_endpoint_is_found_by_its_attachment_id(store: Store, endpoint: EndpointRecord) -> None:
+    """That ID, which CNI knows, may differ from Docker's endpoint ID; the index follows the removal."""
     other = AttachmentId("abcdef012345")
     endpoint = replace(endpoint, attachment=replace(endpoint.attachment, id=other))
     await store.put_endpoint(endpoint)
@@ -138,8 +140,8 @@ async def test_an_attachment_has_an_id_of_its_own(store: Store, endpoint: Endpoi
     assert store.find_attachment(other) is None
 
 
-async def test_removed_network_is_gone(store: Store, network: NetworkRecord) -> None:
-    """A network can be removed, and removed again."""
+async def test_a_network_can_be_removed_twice(store: Store, network: NetworkRecord) -> None:
+    """The second removal is no error."""
     await store.put_network(network)
     await store.remove_network(network.id)
     await store.remove_network(network.id)
@@ -147,30 +149,32 @@ async def test_removed_network_is_gone(store: Store, network: NetworkRecord) -> 
     assert store.networks() == ()
 
 
-def test_unknown_endpoint_is_named(store: Store, endpoint: EndpointRecord) -> None:
-    """Asking for what is not there says what was asked for."""
+def test_an_unknown_endpoint_is_an_error(store: Store, endpoint: EndpointRecord) -> None:
+    """`find_endpoint` returns None; the error of `get_endpoint` names the ID."""
     assert store.find_endpoint(endpoint.id) is None
     with pytest.raises(RecordNotFound, match=endpoint.id):
         store.get_endpoint(endpoint.id)
 
 
-async def _bring_to(store: Store, endpoint: EndpointRecord, phase: Phase | None) -> None:
-    """Lead a new endpoint along legal steps."""
-    ways: dict[Phase | None, tuple[Phase, ...]] = {
+async def _advance_to(store: Store, endpoint: EndpointRecord, phase: Phase | None) -> None:
+    """Take a new endpoint to a phase by legal steps."""
+    steps: dict[Phase | None, tuple[Phase, ...]] = {
         None: (),
         Phase.PENDING: (Phase.PENDING,),
         Phase.READY: (Phase.PENDING, Phase.READY),
         Phase.JOINED: (Phase.PENDING, Phase.READY, Phase.JOINED),
         Phase.DELETING: (Phase.PENDING, Phase.DELETING),
     }
-    for step in ways[phase]:
+    for step in steps[phase]:
         await store.put_endpoint(replace(endpoint, phase=step))
 
 
 @pytest.mark.parametrize(("start", "end"), [(s, e) for s, e in product(PHASES, PHASES) if s or e])
-async def test_only_legal_steps(store: Store, endpoint: EndpointRecord, start: Phase | None, end: Phase | None) -> None:
-    """From each phase the table's steps succeed, and any other leaves the record untouched."""
-    await _bring_to(store, endpoint, start)
+async def test_only_legal_phase_changes_succeed(
+    store: Store, endpoint: EndpointRecord, start: Phase | None, end: Phase | None
+) -> None:
+    """Every other change raises WrongPhase, and keeps the record."""
+    await _advance_to(store, endpoint, start)
     before = store.find_endpoint(endpoint.id)
 
     async def step() -> None:
@@ -189,11 +193,11 @@ async def test_only_legal_steps(store: Store, endpoint: EndpointRecord, start: P
         assert store.find_endpoint(endpoint.id) == before
 
 
-async def test_a_removal_is_announced(store: Store, endpoint: EndpointRecord) -> None:
-    """Whoever keeps something of an endpoint in memory learns that its record is gone, and not before."""
+async def test_removal_callbacks(store: Store, endpoint: EndpointRecord) -> None:
+    """Callbacks of `when_removed` receive the endpoint's ID when its record is removed, and not before."""
     removed: list[str] = []
     store.when_removed(removed.append)
-    await _bring_to(store, endpoint, Phase.READY)
+    await _advance_to(store, endpoint, Phase.READY)
     with pytest.raises(WrongPhase):
         await store.remove_endpoint(endpoint.id)
     assert removed == []
@@ -202,13 +206,13 @@ async def test_a_removal_is_announced(store: Store, endpoint: EndpointRecord) ->
     assert removed == [endpoint.id]
 
 
-def test_no_endpoint_is_removed_before_its_del() -> None:
-    """The only way to "no record" leads through DELETING."""
+def test_a_record_is_only_removed_from_deleting() -> None:
+    """Every other phase must pass through DELETING, which means that DEL has completed."""
     assert {phase for phase, ends in TRANSITIONS.items() if None in ends} == {Phase.DELETING}
 
 
-def test_second_process_is_told_who_has_it(tmp_path: Path) -> None:
-    """A state directory in use is refused, naming its holder, and is free afterwards."""
+def test_a_state_directory_in_use_is_rejected(tmp_path: Path) -> None:
+    """The error names the process that holds the lock; closing the store releases it."""
     store = Store.open(tmp_path)
     with pytest.raises(StateLocked, match=f"process {os.getpid()}"):
         Store.open(tmp_path)
@@ -216,8 +220,8 @@ def test_second_process_is_told_who_has_it(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
 
 
-def test_newer_schema_is_left_alone(tmp_path: Path) -> None:
-    """State of a newer version is refused and not changed."""
+def test_a_newer_schema_is_not_changed(tmp_path: Path) -> None:
+    """State of a newer version is rejected, and stays as it is."""
     Store.open(tmp_path).close()
     with plyvel.DB(str(tmp_path / "leveldb")) as db:
         db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
@@ -228,8 +232,8 @@ def test_newer_schema_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [b"one", b'"1"', b"true", b""])
-def test_unreadable_schema_version_is_damage(tmp_path: Path, value: bytes) -> None:
-    """A schema version that is no number is refused."""
+def test_an_invalid_schema_version_is_damage(tmp_path: Path, value: bytes) -> None:
+    """A schema version that is no number is rejected."""
     Store.open(tmp_path).close()
     with plyvel.DB(str(tmp_path / "leveldb")) as db:
         db.put(b"meta/schema", value)
@@ -237,8 +241,8 @@ def test_unreadable_schema_version_is_damage(tmp_path: Path, value: bytes) -> No
         Store.open(tmp_path)
 
 
-def test_files_that_are_no_database(tmp_path: Path) -> None:
-    """A directory that LevelDB cannot open is an error that names it, and gives the lock back."""
+def test_a_path_that_is_no_database_is_an_error(tmp_path: Path) -> None:
+    """The error names the path, and the lock is released."""
     (tmp_path / "leveldb").write_text("not a directory")
     with pytest.raises(StateUnusable, match=str(tmp_path)):
         Store.open(tmp_path)
@@ -246,15 +250,15 @@ def test_files_that_are_no_database(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
 
 
-def test_state_is_private(tmp_path: Path) -> None:
-    """Configurations may hold credentials: only the owner can look, also where the directory was there before."""
+def test_the_state_directory_is_private(tmp_path: Path) -> None:
+    """Configurations may contain credentials: only the owner has access, also to an existing directory."""
     (tmp_path / "state").mkdir(mode=0o755)
     Store.open(tmp_path / "state").close()
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
 
 
-def test_what_is_written_after_a_failure_is_kept(tmp_path: Path) -> None:
-    """A write that failed half-way, as on a full disk, takes nothing with it that is acknowledged later."""
+def test_writes_after_a_failed_write_are_kept(tmp_path: Path) -> None:
+    """A write that failed halfway, as on a full disk, does not damage records that are stored later."""
     directory = tmp_path / "state"
     done = subprocess.run([sys.executable, "-c", FULL_DISK, directory], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["StateUnusable", "stored"], done.stderr
@@ -276,7 +280,7 @@ async def main():
     await store.put_network(network("1" * 64, {}))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, unlimited[1]))  # a write ends in the middle, as without space
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, unlimited[1]))  # a write ends halfway, as on a full disk
     try:
         await store.put_network(network("2" * 64, {"x": "y" * 100_000}))
     except StateUnusable:

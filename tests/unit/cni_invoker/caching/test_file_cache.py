@@ -127,7 +127,7 @@ async def test_an_unusable_cache_directory_is_an_error(files: FileCache, tmp_pat
 
 
 async def test_put_and_remove_are_synced_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The content is synced before the rename, the directory before `put` returns, and so are new parent directories."""
+    """The content is synced before the rename, the directory before `put` returns, new parent directories too."""
     steps: list[str] = []
     fsync, rename = os.fsync, os.rename
 

@@ -11,8 +11,8 @@ import pytest
 from cni_invoker.execution.exec_failure import find_obstacle
 
 
-def test_what_runs_here_has_no_obstacle(tmp_path: Path) -> None:
-    """This interpreter, and a script that it runs, are fine."""
+def test_an_executable_file_has_no_obstacle(tmp_path: Path) -> None:
+    """A program of this host, and a script with an existing interpreter, have none."""
     script = tmp_path / "script"
     script.write_text(f"#!{sys.executable} -I\n")
     assert find_obstacle(Path(sys.executable)) is None
@@ -25,8 +25,8 @@ def test_what_runs_here_has_no_obstacle(tmp_path: Path) -> None:
     ("machine", "order", "name"),
     [(183, "little", "aarch64"), (62, "little", "x86_64"), (22, "big", "s390x"), (9999, "little", "ELF machine 9999")],
 )
-def test_another_architecture(tmp_path: Path, machine: int, order: str, name: str) -> None:
-    """Both architectures are named, that of the program and that of the host."""
+def test_a_program_for_another_architecture(tmp_path: Path, machine: int, order: str, name: str) -> None:
+    """The obstacle names the architecture of the program and that of the host."""
     program = tmp_path / "program"
     program.write_bytes(
         b"\x7fELF\x02"
@@ -50,13 +50,13 @@ def test_another_architecture(tmp_path: Path, machine: int, order: str, name: st
         ("\x7fELF", "neither a program (ELF) nor a script that names its interpreter ('#!…')"),
     ],
 )
-def test_what_cannot_run(tmp_path: Path, content: str, obstacle: str) -> None:
-    """A script says what it needs, and everything else what it is not."""
+def test_a_file_that_is_not_executable_by_the_kernel(tmp_path: Path, content: str, obstacle: str) -> None:
+    """The obstacle of a script is its interpreter; any other file is no program."""
     file = tmp_path / "file"
     file.write_text(content)
     assert find_obstacle(file) == obstacle
 
 
-def test_what_cannot_be_read(tmp_path: Path) -> None:
-    """Nothing is said about a file that is gone, or may not be read."""
+def test_an_unreadable_file_has_no_known_obstacle(tmp_path: Path) -> None:
+    """`find_obstacle` returns None for a file that does not exist."""
     assert find_obstacle(tmp_path / "gone") is None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""One request to one plugin: its output, or an error that tells what happened."""
+"""One request to one plugin returns its output, or raises an error that describes what happened."""
 
 import asyncio
 import json
@@ -28,16 +28,18 @@ from spec import JsonValue
 from tests.plugins import FakePlugins
 
 LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, text_busy_s=5.0, stdout_bytes=1000, stderr_lines=3)
+HANG_LIMIT_S = 30.0
+"""Ends a test that hangs. It measures nothing."""
 
 
 @pytest.fixture(name="plugins")
 def make_plugins(tmp_path: Path) -> FakePlugins:
-    """A directory for fake plugins."""
+    """A directory of fake plugins."""
     return FakePlugins(tmp_path / "bin")
 
 
 async def run(path: Path, *, limits: Limits = LIMITS, verb: Verb = Verb.ADD) -> Output:
-    """Ask the plugin at `path` to attach something."""
+    """Send the plugin at `path` a request for an attachment."""
     network = NetworkConfigurationList.from_document(
         {"name": "net", "cniVersion": "1.0.0", "plugins": [{"type": path.name}]}
     )
@@ -49,14 +51,16 @@ async def run(path: Path, *, limits: Limits = LIMITS, verb: Verb = Verb.ADD) -> 
 
 
 async def failure(plugins: FakePlugins, **behaviour: JsonValue) -> PluginFailed:
-    """Return the error of a plugin that behaves like this."""
+    """Return the error of a plugin that behaves as given."""
     with pytest.raises(PluginFailed) as caught:
         await run(plugins.install("noop", ADD=behaviour))
     return caught.value
 
 
-async def test_success(plugins: FakePlugins, caplog: pytest.LogCaptureFixture) -> None:
-    """What a plugin prints is returned; its standard error is kept, and goes to the log line by line."""
+async def test_a_plugin_that_succeeds_returns_its_output(
+    plugins: FakePlugins, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Standard output is returned; standard error is kept, and logged line by line."""
     caplog.set_level(logging.DEBUG)
     path = plugins.install("noop", ADD={"stdout": '{"some": "result"}', "stderr": "one\ntwo\n"})
     output = await run(path)
@@ -76,8 +80,8 @@ async def test_success(plugins: FakePlugins, caplog: pytest.LogCaptureFixture) -
     assert command.stdin == {"type": "noop", "cniVersion": "1.0.0", "name": "net"}
 
 
-async def test_the_plugins_own_error(plugins: FakePlugins) -> None:
-    """Code, message and details are the plugin's; the last lines of its standard error are there too."""
+async def test_the_error_of_a_plugin_is_raised(plugins: FakePlugins) -> None:
+    """Code, message and details are the plugin's; the last lines of standard error are included."""
     error = await failure(
         plugins, error={"code": 100, "msg": "banana", "details": "peel"}, stderr="one\ntwo\nthree\nfour\n"
     )
@@ -88,8 +92,8 @@ async def test_the_plugins_own_error(plugins: FakePlugins) -> None:
     assert str(error).endswith(f"s, {plugins.directory}/noop); its last words on standard error: two | three | four")
 
 
-async def test_an_error_after_a_result(plugins: FakePlugins) -> None:
-    """The last error counts where a plugin printed a result, or lines of a log, before it."""
+async def test_the_last_error_printed_counts(plugins: FakePlugins) -> None:
+    """A result or log lines before it are ignored."""
     error = await failure(
         plugins, stdout='log {x\n{"ips": []}{"code": 7, "msg": "first"} {"code": 5, "msg": "second"}\n', exit=2
     )
@@ -105,35 +109,35 @@ async def test_an_error_after_a_result(plugins: FakePlugins) -> None:
         '{"level":"info","msg":"a"}\n{"time":"now","msg":"b"}',
     ],
 )
-async def test_a_log_around_the_error(plugins: FakePlugins, line: str) -> None:
-    """A line of a log in JSON has a message too; it hides no error, whether it comes before or after."""
-    error = '{"code": 7, "msg": "banana", "details": "peel"}'
-    for printed in (f"{line}\n{error}\n", f"{error}\n{line}\n", f"{line}\n{error}\n{line}\n"):
-        told = await failure(plugins, stdout=printed, exit=1)
-        assert (told.code, told.msg, told.details) == (7, "banana", "peel")
+async def test_json_log_lines_do_not_hide_the_error(plugins: FakePlugins, line: str) -> None:
+    """A JSON log line has a message too, but is ignored before and after the error."""
+    document = '{"code": 7, "msg": "banana", "details": "peel"}'
+    for printed in (f"{line}\n{document}\n", f"{document}\n{line}\n", f"{line}\n{document}\n{line}\n"):
+        error = await failure(plugins, stdout=printed, exit=1)
+        assert (error.code, error.msg, error.details) == (7, "banana", "peel")
     alone = await failure(plugins, stdout=f"{line}\n", exit=1)
     assert alone.msg in {"closing", "b"}
 
 
-async def test_an_error_among_many_braces(plugins: FakePlugins) -> None:
-    """Braces in its own words, or in the log before it, hide no error."""
-    told = await failure(plugins, error={"code": 7, "msg": "banana", "details": "{" * 300})
-    assert told.details == "{" * 300
-    said = await failure(plugins, stdout="x{" * 300 + '{"code": 5, "msg": "second"}', exit=1)
-    assert (said.code, said.msg) == (5, "second")
+async def test_braces_do_not_hide_the_error(plugins: FakePlugins) -> None:
+    """Braces in the details, or in log lines before the error, are not taken for errors."""
+    error = await failure(plugins, error={"code": 7, "msg": "banana", "details": "{" * 300})
+    assert error.details == "{" * 300
+    last = await failure(plugins, stdout="x{" * 300 + '{"code": 5, "msg": "second"}', exit=1)
+    assert (last.code, last.msg) == (5, "second")
 
 
 @pytest.mark.parametrize("noise", ["{", "{}", '{"a":', '{"msg":"m"}'])
-async def test_the_search_for_an_error_is_short(
+async def test_the_search_for_an_error_is_bounded(
     plugins: FakePlugins, monkeypatch: pytest.MonkeyPatch, noise: str
 ) -> None:
-    """Whatever a plugin prints, the event loop tries to read no more than a hundred errors in it."""
+    """At most a hundred positions of the output are parsed, so that the event loop is not blocked."""
     printed = noise * (65_536 // len(noise))
     tries = []
 
     class CountingDecoder(json.JSONDecoder):
         def raw_decode(self, s: str, idx: int = 0) -> tuple[JsonValue, int]:
-            tries.extend([idx] if s == printed else [])  # not those in schemas
+            tries.extend([idx] if s == printed else [])  # ignores the schemas
             return super().raw_decode(s, idx)
 
     path = plugins.install("noop", ADD={"stdout": printed, "exit": 1})
@@ -143,53 +147,53 @@ async def test_the_search_for_an_error_is_short(
     assert 0 < len(tries) <= 100
 
 
-async def test_an_error_without_words(plugins: FakePlugins) -> None:
-    """A plugin that ends with an error and says nothing is an error that says so."""
+async def test_a_failed_plugin_without_output(plugins: FakePlugins) -> None:
+    """A plugin that exits with an error and prints nothing is an error with code 999."""
     error = await failure(plugins, stdout="", exit=1)
     assert (error.code, error.msg, error.details) == (999, "no error message", "")
 
 
-async def test_an_error_in_other_words(plugins: FakePlugins) -> None:
-    """What is printed instead of a CNI error is shown."""
+async def test_a_failed_plugin_without_a_cni_error(plugins: FakePlugins) -> None:
+    """The message of the error shows what the plugin printed instead."""
     error = await failure(plugins, stdout="panic: runtime error\n", exit=2)
     assert error.msg == "it printed no CNI error, but: panic: runtime error"
 
 
 @pytest.mark.parametrize("code", [None, 0, 7.0])
-async def test_an_error_without_a_proper_code(plugins: FakePlugins, code: JsonValue) -> None:
-    """An error that tells no code gets the one for internal errors."""
+async def test_an_error_without_a_valid_code_is_an_internal_error(plugins: FakePlugins, code: JsonValue) -> None:
+    """A missing, zero or fractional code becomes 999."""
     error = await failure(plugins, error={"code": code, "msg": "m"})
     assert (error.code, error.msg) == (999, "m")
 
 
-async def test_the_end_by_a_signal(plugins: FakePlugins) -> None:
-    """A plugin that a signal ended is told by the signal's name."""
+async def test_a_plugin_killed_by_a_signal(plugins: FakePlugins) -> None:
+    """The error names the signal, and shows standard error."""
     error = await failure(plugins, stdout="", stderr="fatal error: out of memory\n", signal=signal.SIGSEGV)
     assert (error.signal, error.exit_status) == ("SIGSEGV", None)
     assert "killed by SIGSEGV" in str(error)
     assert "fatal error: out of memory" in str(error)
 
 
-async def test_the_end_by_a_signal_without_a_name(plugins: FakePlugins) -> None:
-    """Real-time signals have numbers only."""
+async def test_a_plugin_killed_by_a_real_time_signal(plugins: FakePlugins) -> None:
+    """Real-time signals have no names, so the error has the number."""
     error = await failure(plugins, stdout="", signal=signal.SIGRTMIN + 1)
     assert error.signal == f"signal {signal.SIGRTMIN + 1}"
 
 
-async def test_a_status_that_is_lost(plugins: FakePlugins) -> None:
-    """Where SIGCHLD is ignored nobody learns how a plugin ended: nothing can be taken for a success."""
+async def test_a_lost_exit_status_is_a_failure(plugins: FakePlugins) -> None:
+    """If SIGCHLD is ignored, the kernel discards the exit status, so that success is unknown."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
         error = await failure(plugins)
-        told = await failure(plugins, error={"code": 100, "msg": "banana"})
+        reported = await failure(plugins, error={"code": 100, "msg": "banana"})
     finally:
         signal.signal(signal.SIGCHLD, before)
-    assert (error.exit_status, error.signal, told.msg) == (None, None, "banana")
+    assert (error.exit_status, error.signal, reported.msg) == (None, None, "banana")
     assert "is not known (code 999, exit status lost, as where SIGCHLD is ignored, after" in str(error)
 
 
-async def test_too_much_output(plugins: FakePlugins) -> None:
-    """A plugin that floods its standard output has printed no result, but its standard error is shown."""
+async def test_too_much_output_is_no_result(plugins: FakePlugins) -> None:
+    """A plugin that exceeds the limit of standard output has no result; the end of its standard error is shown."""
     output = await run(plugins.install("noop", ADD={"stdout_bytes": 5_000_000, "stderr_bytes": 5_000_000}))
     with pytest.raises(BadResult, match="more than 1000 bytes on standard output") as caught:
         output.parse(lambda stdout: stdout)
@@ -197,8 +201,8 @@ async def test_too_much_output(plugins: FakePlugins) -> None:
     assert caught.value.stderr_tail == ("x" * 99,) * 3
 
 
-async def test_a_very_long_line(plugins: FakePlugins) -> None:
-    """An error is for reading: of a flood without an end of line it shows the end, and keeps the rest."""
+async def test_a_long_line_is_shortened_in_the_message(plugins: FakePlugins) -> None:
+    """The message of the error shows the end of the line; `stderr_tail` has more of it."""
     path = plugins.install("noop", ADD={"stderr": "x" * 60_000 + "last words", "exit": 1})
     with pytest.raises(PluginFailed, match=r"…x+last words$") as caught:
         await run(path, limits=Limits())
@@ -206,15 +210,15 @@ async def test_a_very_long_line(plugins: FakePlugins) -> None:
     assert len(caught.value.stderr_tail[0]) > 50_000
 
 
-async def test_an_error_after_too_much_output(plugins: FakePlugins) -> None:
-    """A plugin that fails has failed, however much it printed."""
+async def test_a_failed_plugin_with_too_much_output(plugins: FakePlugins) -> None:
+    """A plugin that exits with an error has failed, however much it printed."""
     error = await failure(plugins, stdout_bytes=5_000_000, exit=1)
     assert error.exit_status == 1
 
 
 @pytest.mark.parametrize("ignore_sigterm", [False, True])
-async def test_a_plugin_that_hangs(plugins: FakePlugins, ignore_sigterm: bool) -> None:
-    """A plugin that does not end in time is killed; the error has the time, and what it said before."""
+async def test_a_plugin_that_hangs_is_killed(plugins: FakePlugins, ignore_sigterm: bool) -> None:
+    """The error has the time limit and the plugin's standard error; the process is reaped."""
     path = plugins.install("noop", ADD={"sleep_s": 60, "stderr": "waiting\n", "ignore_sigterm": ignore_sigterm})
     with pytest.raises(PluginTimeout) as caught:
         await run(path, limits=Limits(add_s=1.0, grace_s=0.3))
@@ -228,8 +232,8 @@ async def test_a_plugin_that_hangs(plugins: FakePlugins, ignore_sigterm: bool) -
         os.kill(plugins.commands[0].pid, 0)
 
 
-async def test_what_a_plugin_leaves_behind(plugins: FakePlugins) -> None:
-    """A plugin that leaves a process behind has ended, and its result counts."""
+async def test_a_plugin_that_leaves_a_child_succeeds(plugins: FakePlugins) -> None:
+    """The result counts although a child of the plugin still runs."""
     path = plugins.install("noop", ADD={"leave_behind_s": 60, "result": {"cniVersion": "1.0.0"}})
     output = await run(path)
     assert output.stdout == b'{"cniVersion": "1.0.0"}\n'
@@ -243,19 +247,21 @@ async def test_what_a_plugin_leaves_behind(plugins: FakePlugins) -> None:
         (b"\x7fELF\x02\x01\x01" + bytes(100), "Exec format error"),
     ],
 )
-async def test_a_plugin_the_kernel_refuses(plugins: FakePlugins, content: bytes, reason: str) -> None:
-    """What is no program for this machine is told at once, with its path."""
+async def test_a_plugin_that_cannot_be_executed_fails_at_once(
+    plugins: FakePlugins, content: bytes, reason: str
+) -> None:
+    """The error names the path and the reason; the plugin is not retried as if its file were busy."""
     path = plugins.install("noop")
     path.write_bytes(content)
     with pytest.raises(PluginNotStarted, match=reason) as caught:
-        async with asyncio.timeout(LIMITS.text_busy_s / 2):
-            await run(path, verb=Verb.DEL)
+        async with asyncio.timeout(HANG_LIMIT_S):
+            await run(path, limits=replace(LIMITS, text_busy_s=2 * HANG_LIMIT_S), verb=Verb.DEL)
     assert str(caught.value).startswith(f'plugin type="noop" failed (delete): cannot execute {path}: ')
     assert caught.value.code == 5
 
 
-async def test_a_plugin_that_is_just_being_copied(plugins: FakePlugins) -> None:
-    """A file that is open for writing is tried again until it is closed."""
+async def test_a_busy_file_is_retried(plugins: FakePlugins) -> None:
+    """A file that is open for writing is executed as soon as it is closed."""
     path = plugins.install("noop")
     with path.open("ab") as copying:
         async with asyncio.TaskGroup() as tasks:
@@ -267,8 +273,8 @@ async def test_a_plugin_that_is_just_being_copied(plugins: FakePlugins) -> None:
     assert running.result().stdout == b'{"cniVersion": "1.0.0"}\n'
 
 
-async def test_a_plugin_that_is_being_copied_for_too_long(plugins: FakePlugins) -> None:
-    """After some time a file that stays open for writing is an error, not a success without a result."""
+async def test_a_file_that_stays_busy_is_an_error(plugins: FakePlugins) -> None:
+    """After `text_busy_s` PluginNotStarted is raised, instead of a success without a result."""
     path = plugins.install("noop")
     with path.open("ab"), pytest.raises(PluginNotStarted, match="Text file busy"):
         await run(path, limits=Limits(text_busy_s=0.2))

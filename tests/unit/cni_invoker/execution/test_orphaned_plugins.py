@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins that outlived their runtime are ended, and nobody else is."""
+"""Orphaned plugins, which outlived their runtime, are killed, and no other process is."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from cni_invoker import kill_orphaned_plugins
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins
 from tests.unit.cni_invoker.processes import is_alive, wait_until
 
-CONTAINER_ID = f"stray-{os.getpid()}"
+CONTAINER_ID = f"orphan-{os.getpid()}"
 LIMIT_S = 30.0
 
 PROLOGUE = """#!/bin/sh
@@ -27,16 +27,16 @@ note() { echo "$1 $2" >> "$LOG"; }
 answer() { echo '{"cniVersion": "1.1.0"}'; exit; }
 """
 PLUGINS = {
-    # What `dnsmasq` does: it forks, leads a session, and forks again.
+    # What `dnsmasq` does: it forks, starts a session, and forks again.
     "twice": 'setsid sh -c \'sleep 600 >/dev/null 2>&1 & echo "forked-twice $!" >> "$LOG"\'; answer',
-    # What a plugin in Go does with SysProcAttr.Setsid; the standard error stays.
+    # What a plugin in Go does with SysProcAttr.Setsid; standard error stays open.
     "leader": "setsid sleep 600 >/dev/null & note leads-a-session $!; answer",
-    # So does one that holds what its plugin was to write its result to, and another pipe.
+    # The same with the pipe of the plugin's result and another pipe kept open.
     "holding": 'setsid sh -c \'note() { echo "$1 $2" >> "$LOG"; }; note holds-a-pipe $$; exec sleep 99\' 3>&1 & answer',
     "plain": "sleep 600 >/dev/null 2>&1 & note without-a-session $!; answer",
     "ipam": "note ipam $$; exec sleep 600",
     "hangs": '"${0%/*}/ipam" & sleep 600 >/dev/null 2>&1 & note child $!; note plugin $$; wait',
-    # So do plugins in the shell that write a log.
+    # What shell plugins do that write a log.
     "logging": 'exec 3>&1 >"$LOG.out" 2>&1; note plugin $$; while :; do sleep 1; done',
 }
 PROGRAM = """
@@ -54,7 +54,7 @@ asyncio.run(runtime.gc(network, []) if verb == "GC" else runtime.add(network, at
 
 
 class Scene:
-    """A directory of plugins, and a runtime in a process of its own that adds a container with them."""
+    """A directory of plugins, and a runtime in its own process that adds a container with them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -67,7 +67,7 @@ class Scene:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The processes that have been started, by what they are."""
+        """The process IDs of the started processes, by name."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
         return {name: int(pid) for name, pid in (line.split() for line in lines if line.count(" ") == 1)}
 
@@ -80,22 +80,22 @@ class Scene:
         wait_until(lambda: self.pids.keys() >= expect and self._is_recorded())
 
     def _is_recorded(self) -> bool:
-        """Return whether the runtime wrote the process ID, which it does while the plugin already runs."""
+        """Return whether the runtime has recorded the process ID, which happens after the plugin starts."""
         return all(len(file.read_text().splitlines()) > 1 for file in self.running.iterdir())
 
     @property
     def running(self) -> Path:
-        """Where the runtime keeps which plugins it runs."""
+        """The directory in which the runtime records running plugins."""
         return self.directory / "running"
 
     def kill_runtime(self) -> None:
-        """Kill it, as nobody can prevent."""
+        """Kill the runtime with SIGKILL."""
         assert self._runtime is not None
         self._runtime.kill()
         self._runtime.wait()
 
     def close(self) -> None:
-        """End all there is."""
+        """Kill the runtime and all processes of the plugins."""
         if self._runtime is not None:
             self.kill_runtime()
         for pid in self.pids.values():
@@ -105,71 +105,71 @@ class Scene:
 
 @pytest.fixture(name="scene")
 def make_scene(tmp_path: Path) -> Iterator[Scene]:
-    """Plugins; all that they start ends with the test."""
+    """Plugins whose processes are killed at the kill of the test."""
     scene = Scene(tmp_path)
     yield scene
     scene.close()
 
 
-def end(scene: Scene) -> set[int]:
-    """End the strays of the container."""
+def kill(scene: Scene) -> set[int]:
+    """Kill the orphaned plugins of the container."""
     return set(kill_orphaned_plugins(scene.running, [CONTAINER_ID, "unknown"], limit_s=LIMIT_S))
 
 
-def test_a_plugin_is_ended_with_all_that_works_for_it(scene: Scene) -> None:
-    """Its IPAM plugin and whatever else it runs are in its session."""
+def test_an_orphaned_plugin_is_killed_with_its_children(scene: Scene) -> None:
+    """The IPAM plugin and other children are in the plugin's session."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
-    assert {stray.pid for stray in find_orphaned_plugins(scene.running, [CONTAINER_ID])} == set(scene.pids.values())
-    assert end(scene) == set(scene.pids.values())
+    assert {orphan.pid for orphan in find_orphaned_plugins(scene.running, [CONTAINER_ID])} == set(scene.pids.values())
+    assert kill(scene) == set(scene.pids.values())
     assert not any(map(is_alive, scene.pids.values()))
     assert find_orphaned_plugins(scene.running, [CONTAINER_ID]) == ()
 
 
-def test_what_a_killed_plugin_has_run_is_ended(scene: Scene) -> None:
-    """Its IPAM plugin would reserve an address after the DEL; the session is the killed plugin's still."""
+def test_children_of_a_killed_plugin_are_killed(scene: Scene) -> None:
+    """The IPAM plugin could reserve an address after DEL; it is still in the killed plugin's session."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
     os.kill(scene.pids["plugin"], signal.SIGKILL)
     wait_until(lambda: not is_alive(scene.pids["plugin"]))
-    assert {stray.pid for stray in find_orphaned_plugins(scene.running, [CONTAINER_ID])} == {
+    assert {orphan.pid for orphan in find_orphaned_plugins(scene.running, [CONTAINER_ID])} == {
         scene.pids["ipam"],
         scene.pids["child"],
     }
-    assert end(scene) == {scene.pids["ipam"], scene.pids["child"]}
+    assert kill(scene) == {scene.pids["ipam"], scene.pids["child"]}
     assert not list(scene.running.iterdir())
 
 
-def test_a_plugin_whose_runtime_was_killed_while_it_started_it(scene: Scene) -> None:
-    """Its process ID was not kept, but the time before its start was."""
+def test_a_plugin_whose_process_id_was_not_recorded_is_killed(scene: Scene) -> None:
+    """If the runtime was killed too early, the recorded time before the start identifies the plugin's sessions."""
     scene.start("leader", "hangs", expect={"leads-a-session", "plugin", "ipam", "child"})
     scene.kill_runtime()
     (file,) = scene.running.iterdir()
     file.write_text(f"{file.read_text().splitlines()[0]}\n")
-    assert end(scene) == {scene.pids[name] for name in ("plugin", "ipam", "child")}
+    assert kill(scene) == {scene.pids[name] for name in ("plugin", "ipam", "child")}
 
 
-def test_the_session_of_others_with_the_same_number_is_left_alone(scene: Scene) -> None:
-    """Process IDs are given again; the start of a process tells it from an earlier one."""
+def test_a_reused_process_id_is_not_killed(scene: Scene) -> None:
+    """A process is identified by its process ID and its start time."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
     (file,) = scene.running.iterdir()
     first, _ = file.read_text().splitlines()
     file.write_text(f"{first}\n{scene.pids['plugin']} 1\n")
-    assert end(scene) == set()
+    assert kill(scene) == set()
     assert all(map(is_alive, scene.pids.values()))
 
 
-def test_all_are_ended_though_there_is_no_time_to_wait(scene: Scene) -> None:
-    """One that hangs in the kernel uses up the time, and the others must not run on."""
+def test_all_are_killed_although_the_time_limit_has_passed(scene: Scene) -> None:
+    """A process that hangs in the kernel may use up the time limit; the others must still be killed."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
     assert set(kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.0)) == set(scene.pids.values())
     wait_until(lambda: not any(map(is_alive, scene.pids.values())))
 
 
-def test_a_process_that_cannot_be_signalled(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is tried, and the attempt ends with its time limit."""
+def test_processes_that_cannot_be_signalled_are_not_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without descriptors no process can be killed; the next attempt kills all of them."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
 
@@ -179,23 +179,23 @@ def test_a_process_that_cannot_be_signalled(scene: Scene, monkeypatch: pytest.Mo
     with monkeypatch.context() as kernel:
         kernel.setattr(os, "pidfd_open", without_descriptors)
         assert kill_orphaned_plugins(scene.running, [CONTAINER_ID], limit_s=0.1) == ()
-    assert end(scene) == set(scene.pids.values())
+    assert kill(scene) == set(scene.pids.values())
 
 
-def test_a_stray_tells_its_container(scene: Scene) -> None:
-    """So do the processes in its session."""
+def test_an_orphan_has_the_container_id_of_its_plugin(scene: Scene) -> None:
+    """So do all processes of its session."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
-    assert {stray.container_id for stray in find_orphaned_plugins(scene.running, ["unknown", CONTAINER_ID])} == {
+    assert {orphan.container_id for orphan in find_orphaned_plugins(scene.running, ["unknown", CONTAINER_ID])} == {
         CONTAINER_ID
     }
 
 
-def test_a_plugin_that_has_moved_its_standard_output(scene: Scene) -> None:
-    """It still has what its result goes to."""
+def test_a_plugin_that_redirected_its_standard_output_is_killed(scene: Scene) -> None:
+    """It still has the pipe of its result open."""
     scene.start("logging", expect={"plugin"})
     scene.kill_runtime()
-    assert scene.pids["plugin"] in end(scene)
+    assert scene.pids["plugin"] in kill(scene)
     assert not is_alive(scene.pids["plugin"])
 
 
@@ -208,24 +208,24 @@ def test_a_plugin_that_has_moved_its_standard_output(scene: Scene) -> None:
         ("plain", "without-a-session"),
     ],
 )
-def test_a_daemon_that_a_plugin_has_started_lives(scene: Scene, plugin: str, daemon: str) -> None:
-    """The container's ID is in its environment too, but its plugin has ended, and was not left behind."""
+def test_a_daemon_of_a_completed_plugin_is_not_killed(scene: Scene, plugin: str, daemon: str) -> None:
+    """The container ID is in its environment too, but its plugin has exited."""
     scene.start(plugin, "hangs", expect={daemon, "plugin", "ipam", "child"})
     scene.kill_runtime()
-    assert end(scene) == {scene.pids[name] for name in ("plugin", "ipam", "child")}
+    assert kill(scene) == {scene.pids[name] for name in ("plugin", "ipam", "child")}
     assert is_alive(scene.pids[daemon])
-    assert end(scene) == set()
+    assert kill(scene) == set()
 
 
-def test_a_plugin_whose_runtime_lives_is_left_alone(scene: Scene) -> None:
-    """Whoever waits for it reads what it prints."""
+def test_a_plugin_whose_runtime_runs_is_not_killed(scene: Scene) -> None:
+    """The runtime still waits for its result."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
-    assert end(scene) == set()
+    assert kill(scene) == set()
     assert all(map(is_alive, scene.pids.values()))
 
 
-def test_a_plugin_of_another_container_is_left_alone(scene: Scene) -> None:
-    """A container is known by its whole ID."""
+def test_a_plugin_of_another_container_is_not_killed(scene: Scene) -> None:
+    """Container IDs are compared as a whole."""
     scene.start("hangs", expect={"plugin", "ipam", "child"})
     scene.kill_runtime()
     assert kill_orphaned_plugins(scene.running, [CONTAINER_ID[:-1], f"{CONTAINER_ID}0"], limit_s=LIMIT_S) == ()
@@ -233,21 +233,21 @@ def test_a_plugin_of_another_container_is_left_alone(scene: Scene) -> None:
     assert all(map(is_alive, scene.pids.values()))
 
 
-@pytest.mark.parametrize("leader_lives", [True, False])
-def test_an_orphaned_gc_is_killed_before_any_operation(scene: Scene, leader_lives: bool) -> None:
+@pytest.mark.parametrize("leader_runs", [True, False])
+def test_an_orphaned_gc_is_killed_before_any_operation(scene: Scene, leader_runs: bool) -> None:
     """A GC deletes whatever its runtime did not list as valid, such as attachments that were added later."""
     scene.start("hangs", expect={"plugin", "ipam", "child"}, verb="GC")
     scene.kill_runtime()
-    if not leader_lives:
+    if not leader_runs:
         os.kill(scene.pids["plugin"], signal.SIGKILL)
         wait_until(lambda: not is_alive(scene.pids["plugin"]))
-    expected = {pid for name, pid in scene.pids.items() if leader_lives or name != "plugin"}
+    expected = {pid for name, pid in scene.pids.items() if leader_runs or name != "plugin"}
     assert set(kill_orphaned_plugins(scene.running, ["another"], limit_s=LIMIT_S)) == expected
     assert not list(scene.running.iterdir())
 
 
-def test_a_plugin_that_is_a_runtime_itself(tmp_path: Path) -> None:
-    """Who asks is not ended, nor who has started it, though their runtime is gone; however many files are open."""
+def test_the_calling_process_and_its_parents_are_not_killed(tmp_path: Path) -> None:
+    """A plugin may be a runtime itself and call `kill_orphaned_plugins`, with more than 1024 files open."""
     (tmp_path / "1-0-0").write_text("a1 0\n")
     program = (
         "import os, pathlib, resource, subprocess, sys\n"
@@ -276,6 +276,6 @@ def test_a_plugin_that_is_a_runtime_itself(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nothing_to_end(tmp_path: Path) -> None:
-    """Where no plugin has ever run there is nothing to end."""
+def test_a_missing_directory_has_no_orphans(tmp_path: Path) -> None:
+    """Where no plugin has ever run, nothing is killed."""
     assert kill_orphaned_plugins(tmp_path / "running", None, limit_s=LIMIT_S) == ()

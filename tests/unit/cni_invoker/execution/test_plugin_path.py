@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Where plugins are found, and what is said if they are not."""
+"""Where plugins are found, and the error if they are not."""
 
 import os
 from pathlib import Path
@@ -20,64 +20,64 @@ def make_dirs(tmp_path: Path) -> tuple[Path, Path]:
     return dirs
 
 
-def put(path: Path, mode: int = 0o755) -> Path:
-    """Put a file there."""
+def create(path: Path, mode: int = 0o755) -> Path:
+    """Create an empty file."""
     path.touch()
     path.chmod(mode)
     return path
 
 
-def test_the_first_directory_that_has_it_wins(dirs: tuple[Path, Path]) -> None:
-    """Directories are gone through in their order."""
-    second = put(dirs[1] / "bridge")
+def test_the_first_directory_wins(dirs: tuple[Path, Path]) -> None:
+    """Directories are searched in order."""
+    second = create(dirs[1] / "bridge")
     assert find_plugin("bridge", dirs) == second
-    first = put(dirs[0] / "bridge")
+    first = create(dirs[0] / "bridge")
     assert find_plugin("bridge", dirs) == first
 
 
-def test_only_files_count(dirs: tuple[Path, Path]) -> None:
-    """A directory or a FIFO of that name is passed over; a link to a file is a file."""
+def test_only_regular_files_are_found(dirs: tuple[Path, Path]) -> None:
+    """A directory or a FIFO is skipped; a symlink to a file is found."""
     (dirs[0] / "bridge").mkdir()
     os.mkfifo(dirs[0] / "ptp", 0o755)
-    (dirs[1] / "bridge").symlink_to(put(dirs[1] / "real"))
-    put(dirs[1] / "ptp")
+    (dirs[1] / "bridge").symlink_to(create(dirs[1] / "real"))
+    create(dirs[1] / "ptp")
     assert find_plugin("bridge", dirs) == dirs[1] / "bridge"
     assert find_plugin("ptp", dirs) == dirs[1] / "ptp"
 
 
-def test_a_missing_plugin_says_where_it_was_looked_for(dirs: tuple[Path, Path]) -> None:
-    """All directories are named."""
+def test_a_missing_plugin_is_an_error(dirs: tuple[Path, Path]) -> None:
+    """The error names all directories searched."""
     with pytest.raises(PluginNotFound) as caught:
         find_plugin("absent", dirs)
     assert str(caught.value) == f'failed to find plugin "absent" in path [{dirs[0]}, {dirs[1]}]'
     assert (caught.value.plugin, caught.value.directories) == ("absent", dirs)
 
 
-def test_a_file_that_is_not_executable_is_told(dirs: tuple[Path, Path]) -> None:
-    """It is passed over if there is a better one, and named if there is none."""
-    useless = put(dirs[0] / "bridge", 0o644)
+def test_a_file_that_is_not_executable_is_skipped(dirs: tuple[Path, Path]) -> None:
+    """It is named in the error if there is no executable one."""
+    useless = create(dirs[0] / "bridge", 0o644)
     with pytest.raises(PluginNotFound, match=f"found but not executable: {useless}") as caught:
         find_plugin("bridge", dirs)
     assert caught.value.not_executable == (useless,)
-    better = put(dirs[1] / "bridge")
+    better = create(dirs[1] / "bridge")
     assert find_plugin("bridge", dirs) == better
 
 
 @pytest.mark.parametrize("plugin_type", ["", "../one/bridge"])
-def test_a_path_is_not_looked_for(dirs: tuple[Path, Path], plugin_type: str) -> None:
-    """A type that leads out of the directories is refused."""
-    put(dirs[0] / "bridge")
+def test_a_plugin_type_that_is_a_path_is_rejected(dirs: tuple[Path, Path], plugin_type: str) -> None:
+    """An empty type, or one that leads out of the directories, is InvalidParameter."""
+    create(dirs[0] / "bridge")
     with pytest.raises(InvalidParameter):
         find_plugin(plugin_type, dirs)
 
 
-def test_no_directory_at_all() -> None:
-    """Without plugin directories there are no plugins."""
+def test_no_plugin_is_found_without_directories() -> None:
+    """An empty search path raises PluginNotFound."""
     with pytest.raises(PluginNotFound):
         find_plugin("bridge", ())
 
 
-def test_names_too_long_for_a_file_system_are_missing(dirs: tuple[Path, Path]) -> None:
-    """What cannot be there is not there."""
+def test_a_name_too_long_for_a_file_is_not_found(dirs: tuple[Path, Path]) -> None:
+    """The kernel's ENAMETOOLONG means that the plugin is missing."""
     with pytest.raises(PluginNotFound):
         find_plugin("a" * 300, dirs)

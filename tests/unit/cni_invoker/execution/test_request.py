@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a plugin is given: environment and standard input."""
+"""What a plugin receives: environment and standard input."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -50,18 +50,18 @@ def request(
     prev_result: Result | None = None,
     verb: Verb = Verb.ADD,
 ) -> Request:
-    """Make the request to a list's only plugin."""
+    """Make a request to the only plugin of a list."""
     network = make_list(plugin, version)
     return REQUESTS.attachment(verb, network, network.plugins[0], attachment, prev_result)
 
 
 def stdin(made: Request) -> JsonValue:
-    """Return what the plugin reads."""
+    """Return what the plugin reads from standard input."""
     return parse_json(made.stdin)
 
 
-def test_environment() -> None:
-    """CNI's variables are all there and win over inherited ones; everything else is inherited."""
+def test_cni_variables_replace_inherited_ones() -> None:
+    """All variables of CNI are set; all others are inherited."""
     attachment = Attachment(
         container_id="some-container-id",
         ifname="eth7",
@@ -79,8 +79,8 @@ def test_environment() -> None:
     }
 
 
-def test_name_and_version_are_the_lists() -> None:
-    """A plugin is told the list's name and version, whatever stands in its own configuration; the rest stays."""
+def test_name_and_version_come_from_the_list() -> None:
+    """The plugin's own keys for them are replaced; all other keys are kept."""
     plugin: JsonObject = {"type": "noop", "name": "mine", "cniVersion": "0.1.0", "some-key": {"ä": 9007199254740993}}
     assert stdin(request(plugin)) == {
         "type": "noop",
@@ -90,13 +90,13 @@ def test_name_and_version_are_the_lists() -> None:
     }
 
 
-def test_a_list_without_a_version_is_of_the_first() -> None:
-    """No version on disk is 0.1.0 on the wire."""
+def test_a_list_without_a_version_is_0_1_0() -> None:
+    """The plugin receives 0.1.0 if the list has no version."""
     assert stdin(request({"type": "noop"}, version="")) == {"type": "noop", "name": "net", "cniVersion": "0.1.0"}
 
 
-def test_runtime_config_has_what_the_plugin_declares() -> None:
-    """A plugin is given the capability args it declares, and no others."""
+def test_runtime_config_has_declared_capabilities_only() -> None:
+    """A plugin receives the capability args that it declares, and no others."""
     args: JsonObject = {"portMappings": [{"hostPort": 8080}], "mac": "c2:11:22:33:44:55", "ips": ["10.1.0.9"]}
     attachment = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args=args)
     plugin: JsonObject = {"type": "noop", "capabilities": {"portMappings": True, "mac": False, "bandwidth": True}}
@@ -108,8 +108,8 @@ def test_runtime_config_has_what_the_plugin_declares() -> None:
     }
 
 
-def test_how_many_ports() -> None:
-    """They are counted for the plugin that is given them, whatever stands there."""
+def test_published_ports_are_counted() -> None:
+    """They are counted for a plugin that declares portMappings; a value that is no list counts as none."""
     declares: JsonObject = {"type": "noop", "capabilities": {"portMappings": True}}
     two: JsonValue = [{"hostPort": 1}, {"hostPort": 2}]
     cases: tuple[tuple[JsonValue, int], ...] = ((two, 2), ([], 0), ("many", 0), (None, 0))
@@ -119,21 +119,21 @@ def test_how_many_ports() -> None:
         assert request({"type": "noop"}, attachment=attachment).ports == 0
 
 
-def test_runtime_config_is_absent_when_it_is_empty() -> None:
-    """There is no empty `runtimeConfig`."""
+def test_an_empty_runtime_config_is_omitted() -> None:
+    """The key `runtimeConfig` is absent if the plugin receives no capability args."""
     made = stdin(request({"type": "noop", "capabilities": {"portMappings": True}}))
     assert made == {"type": "noop", "name": "net", "cniVersion": "1.1.0"}
 
 
 @pytest.mark.parametrize(("version", "kept"), [("0.4.0", True), ("1.0.0", False), ("1.1.0", False)])
-def test_capabilities_are_dropped_from_1_0_0(version: str, kept: bool) -> None:
-    """The text of 1.0.0 has `capabilities` removed; plugins of before get what they always got."""
+def test_capabilities_are_removed_from_1_0_0_on(version: str, kept: bool) -> None:
+    """SPEC 1.0.0 has them removed; plugins of older versions still receive them."""
     made = request({"type": "noop", "capabilities": {"mac": True}}, version=version)
     assert (b'"capabilities"' in made.stdin) is kept
 
 
-def test_reserved_keys_are_the_runtimes() -> None:
-    """What only the runtime may say does not come from a file; `args` does."""
+def test_reserved_keys_of_the_configuration_are_removed() -> None:
+    """Only the runtime sets them; `args` is kept."""
     plugin: JsonObject = {
         "type": "noop",
         "prevResult": {"ips": []},
@@ -150,15 +150,15 @@ def test_reserved_keys_are_the_runtimes() -> None:
     }
 
 
-def test_prev_result_is_the_document_of_the_result() -> None:
-    """The result of before is told whole, with all keys that nobody here knows."""
+def test_prev_result_is_the_complete_document() -> None:
+    """Unknown keys of the result are passed on."""
     document: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.9/24", "x": 1}], "y": {"z": None}}
     made = stdin(request({"type": "noop"}, verb=Verb.DEL, prev_result=Result.from_document(document)))
     assert made == {"type": "noop", "name": "net", "cniVersion": "1.1.0", "prevResult": document}
 
 
-def test_the_configuration_arrives_as_it_was_written() -> None:
-    """Numbers, the order of keys, and unknown keys arrive as they stand in the file; a whole number is an integer."""
+def test_the_configuration_is_passed_on_as_written() -> None:
+    """Decimals, the order of keys and unknown keys are kept; a whole number is an integer."""
     data = (
         b'{"name": "net", "cniVersion": "1.0.0", "plugins": ['
         b'{"z": 1.10, "type": "noop", "a": 9007199254740993, "b": {"y": 1e3, "x": [1.0, -0.0]}}]}'
@@ -180,49 +180,49 @@ NO_ATTACHMENT = {
 }
 
 
-def test_gc_is_told_what_is_valid() -> None:
-    """GC has all valid attachments under both keys, and is about no attachment itself."""
+def test_gc_receives_the_valid_attachments() -> None:
+    """They are under both keys; the variables of an attachment are empty."""
     network = make_list(PLUGIN)
     valid = [AttachmentKey(container_id="c1", ifname="eth0"), AttachmentKey(container_id="c2", ifname="eth1")]
     made = REQUESTS.gc(network, network.plugins[0], valid)
-    told: JsonValue = [{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c2", "ifname": "eth1"}]
+    attachments: JsonValue = [{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c2", "ifname": "eth1"}]
     assert stdin(made) == {
         "type": "noop",
         "key": 1,
         "cniVersion": "1.1.0",
         "name": "net",
-        "cni.dev/valid-attachments": told,
-        "cni.dev/attachments": told,
+        "cni.dev/valid-attachments": attachments,
+        "cni.dev/attachments": attachments,
     }
     assert made.environment == {**INHERITED, **NO_ATTACHMENT, "CNI_COMMAND": "GC"}
 
 
-def test_gc_without_a_valid_attachment_says_so() -> None:
-    """An empty list is told; a missing one would mean something else."""
+def test_gc_receives_an_empty_list_of_valid_attachments() -> None:
+    """The keys are present; without them the request would have another meaning."""
     network = make_list(PLUGIN)
     made = as_object(stdin(REQUESTS.gc(network, network.plugins[0], [])), "stdin")
     assert (made["cni.dev/valid-attachments"], made["cni.dev/attachments"]) == ([], [])
 
 
-def test_status_is_told_the_configuration() -> None:
-    """STATUS has the plugin's configuration and nothing else."""
+def test_status_receives_the_configuration() -> None:
+    """STATUS has the plugin's configuration, and empty variables of an attachment."""
     network = make_list(PLUGIN)
     made = REQUESTS.status(network, network.plugins[0])
     assert stdin(made) == {"type": "noop", "key": 1, "cniVersion": "1.1.0", "name": "net"}
     assert made.environment == {**INHERITED, **NO_ATTACHMENT, "CNI_COMMAND": "STATUS"}
 
 
-def test_version_is_asked_in_our_newest() -> None:
-    """VERSION has no configuration; dummies stand for what plugins of old ask for all the same."""
+def test_version_is_sent_in_the_newest_version() -> None:
+    """VERSION has no configuration; old plugins require some variables, which have dummy values."""
     made = REQUESTS.version("noop")
     assert (made.plugin, made.verb, made.stdin) == ("noop", Verb.VERSION, b'{"cniVersion":"1.1.0"}')
     dummies = dict.fromkeys(("CNI_NETNS", "CNI_IFNAME", "CNI_PATH"), "dummy")
     assert made.environment == {**INHERITED, **NO_ATTACHMENT, **dummies, "CNI_COMMAND": "VERSION"}
 
 
-def test_a_trace_goes_on() -> None:
-    """A span replaces all that the environment says of another one."""
+def test_the_trace_context_replaces_an_inherited_one() -> None:
+    """All variables of an inherited trace context are removed."""
     trace = TraceContext(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", baggage="a=b")
     made = replace(REQUESTS, trace=trace).version("noop").environment
-    told = {key: value for key, value in made.items() if key.startswith(("TRACE", "BAGGAGE"))}
-    assert told == {"TRACEPARENT": trace.traceparent, "BAGGAGE": "a=b"}
+    trace_variables = {key: value for key, value in made.items() if key.startswith(("TRACE", "BAGGAGE"))}
+    assert trace_variables == {"TRACEPARENT": trace.traceparent, "BAGGAGE": "a=b"}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which plugins run is kept in files, and what a killed runtime has kept is found."""
+"""Running plugins are recorded in files, by which the plugins of a killed runtime are found."""
 
 import logging
 import os
@@ -31,8 +31,8 @@ def kill_a_runtime(directory: Path) -> int:
     return int(done.stdout)
 
 
-def test_a_file_lives_as_long_as_the_plugin(tmp_path: Path) -> None:
-    """While the runtime lives, its plugins are not abandoned."""
+def test_a_file_exists_while_its_plugin_runs(tmp_path: Path) -> None:
+    """While the runtime runs, its plugins are not abandoned."""
     with (
         RunningPlugins(tmp_path / "running").keep("a1") as on_started,
         subprocess.Popen(["cat"], stdin=subprocess.PIPE) as plugin,
@@ -46,8 +46,8 @@ def test_a_file_lives_as_long_as_the_plugin(tmp_path: Path) -> None:
     assert not list((tmp_path / "running").iterdir())
 
 
-def test_the_file_of_a_plugin_that_does_not_end_stays(tmp_path: Path) -> None:
-    """A plugin that hangs in the kernel outlives SIGKILL: the next runtime must know that it may still be running."""
+def test_the_file_of_a_plugin_that_cannot_be_killed_is_kept(tmp_path: Path) -> None:
+    """A plugin that hangs in the kernel survives SIGKILL: the next runtime must know that it may still run."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as plugin:
         with RunningPlugins(tmp_path).keep("a1") as on_started:
             on_started(plugin.pid)
@@ -55,8 +55,8 @@ def test_the_file_of_a_plugin_that_does_not_end_stays(tmp_path: Path) -> None:
         assert file.read_text().splitlines()[1].startswith(f"{plugin.pid} ")
 
 
-def test_a_plugin_of_a_killed_runtime(tmp_path: Path) -> None:
-    """Its container and its process are known."""
+def test_a_plugin_of_a_killed_runtime_is_abandoned(tmp_path: Path) -> None:
+    """Container ID, process ID and start time are found."""
     pid = kill_a_runtime(tmp_path)
     (found,) = find_abandoned(tmp_path, ["a1", "b2"])
     assert found.container_id == "a1"
@@ -67,22 +67,22 @@ def test_a_plugin_of_a_killed_runtime(tmp_path: Path) -> None:
     assert find_abandoned(tmp_path, None) == (found,)
 
 
-def test_what_works_for_no_container_is_not_kept(tmp_path: Path) -> None:
-    """VERSION, STATUS and GC leave nothing half done for a container."""
+def test_a_plugin_without_a_container_is_not_recorded(tmp_path: Path) -> None:
+    """VERSION, STATUS and GC have no container, and nothing is recorded without a directory."""
     with RunningPlugins(tmp_path).keep(""), RunningPlugins(None).keep("a1"):
         assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["1-0-0", "README", "1-0"])
-def test_other_files_are_left_alone(tmp_path: Path, name: str) -> None:
-    """So is one whose runtime was killed before it had written anything: it had started no plugin."""
+def test_files_without_a_record_are_ignored(tmp_path: Path, name: str) -> None:
+    """An empty file is of a runtime that was killed before it started a plugin."""
     (tmp_path / name).touch()
     assert find_abandoned(tmp_path, None) == ()
     assert (tmp_path / name).exists()
 
 
-def test_where_no_file_can_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The plugin runs all the same: a DEL must not fail because there is no free inode. It is logged once."""
+def test_a_plugin_runs_even_if_it_cannot_be_recorded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """DEL must not fail because no file can be created. The error is logged once."""
     (tmp_path / "running").write_text("no directory")
     running = RunningPlugins(tmp_path / "running")
     with caplog.at_level(logging.WARNING):

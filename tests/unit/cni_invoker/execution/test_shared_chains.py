@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Who goes alone when first, and who does not."""
+"""Which ADDs are serialized because they may create shared chains, and which are not."""
 
 import asyncio
 import subprocess
@@ -23,14 +23,14 @@ PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}
 
 
 def plugin(document: JsonObject) -> PluginConfiguration:
-    """Return a plugin's configuration."""
+    """Return the configuration of one plugin."""
     return NetworkConfigurationList.from_document({"name": "net", "plugins": [document]}).plugins[0]
 
 
 async def most_at_once(
     chains: SharedChains, document: JsonObject, attachment: Attachment = PORTS, prev_result: Result | None = IPV4
 ) -> int:
-    """Return how many of three ADDs run at the same time."""
+    """Return how many of three ADDs run at the same time: two if the first one runs alone."""
     running, most = 0, 0
 
     async def add() -> None:
@@ -49,21 +49,16 @@ async def most_at_once(
 
 
 async def are_free(chains: SharedChains, document: JsonObject) -> bool:
-    """Return whether two ADDs may run at the same time."""
-    async with chains.serialize_first_add(plugin(document), NO_PORTS, None):
-        try:
-            async with asyncio.timeout(0.05), chains.serialize_first_add(plugin(document), NO_PORTS, None):
-                return True
-        except TimeoutError:
-            return False
+    """Return whether all of three ADDs may run at the same time."""
+    return await most_at_once(chains, document, NO_PORTS, None) == 3
 
 
 @pytest.mark.parametrize(
     "document",
     [PORTMAP, {"type": "firewall"}, {"type": "bridge", "ipMasq": True}, {"type": "ptp", "ipMasq": True}],
 )
-async def test_the_first_goes_alone(document: JsonObject) -> None:
-    """Plugins that make shared chains run alone, until one of them has succeeded."""
+async def test_the_first_add_runs_alone(document: JsonObject) -> None:
+    """ADDs of plugins that create shared chains run one at a time until one has succeeded."""
     chains = SharedChains()
     with pytest.raises(RuntimeError):
         async with chains.serialize_first_add(plugin(document), PORTS, IPV4):
@@ -95,13 +90,13 @@ async def test_the_first_goes_alone(document: JsonObject) -> None:
         ({"type": "portmap"}, PORTS),
     ],
 )
-async def test_others_never_wait(document: JsonObject, attachment: Attachment) -> None:
-    """Plugins that make no shared chain, or have nothing to do this time, run at once from the beginning."""
+async def test_other_adds_never_wait(document: JsonObject, attachment: Attachment) -> None:
+    """ADDs of plugins that create no shared chain, or need none for this attachment, run concurrently."""
     assert await most_at_once(SharedChains(), document, attachment) == 3
 
 
-async def test_each_family_has_a_first() -> None:
-    """IPv6 has chains of its own: its first user goes alone even after IPv4's."""
+async def test_each_address_family_is_serialized_separately() -> None:
+    """IPv6 has its own chains: its first ADD runs alone even after one of IPv4."""
     chains = SharedChains()
     async with chains.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
         pass
@@ -136,8 +131,10 @@ UNKNOWN = masquerading(type="dhcp")
         ([UNKNOWN], V4, False),
     ],
 )
-async def test_masquerading_knows_the_families(made: list[JsonObject], document: JsonObject, free: bool) -> None:
-    """What addresses IPAM will give is in its configuration; where it is not, its name tells one from another."""
+async def test_masquerading_depends_on_the_families_of_ipam(
+    made: list[JsonObject], document: JsonObject, free: bool
+) -> None:
+    """The families come from the IPAM configuration; without addresses in it, the IPAM type counts as a family."""
     chains = SharedChains()
     for earlier in made:
         async with chains.serialize_first_add(plugin(earlier), NO_PORTS, None):
@@ -155,15 +152,15 @@ async def test_masquerading_knows_the_families(made: list[JsonObject], document:
         ),
     ],
 )
-async def test_addresses_may_come_with_the_attachment(attachment: Attachment) -> None:
-    """A family that is only asked for by arguments is one, too."""
+async def test_masquerading_depends_on_requested_addresses(attachment: Attachment) -> None:
+    """A family that only the attachment's arguments request is serialized too."""
     chains = SharedChains()
     async with chains.serialize_first_add(plugin(V4), NO_PORTS, None):
         pass
     async with chains.serialize_first_add(plugin(V4), attachment, None):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01), chains.serialize_first_add(plugin(V4), attachment, None):
-                pytest.fail("the first of IPv6 is not done")
+                pytest.fail("the first ADD with IPv6 has not completed")
 
 
 HOLDER = """
@@ -181,12 +178,12 @@ async def main():
 
 asyncio.run(main())
 """
-"""Another process's first ADD, which ends with its standard input."""
+"""The first ADD of another process, which completes at the end of its standard input."""
 
 
 @contextmanager
 def other_process(directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """Have another process in its first ADD."""
+    """Keep another process in its first ADD."""
     command = [sys.executable, "-c", HOLDER, str(directory)]
     root = Path(__file__).parents[4]
     with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -198,29 +195,29 @@ def other_process(directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-async def test_processes_wait_for_each_other(tmp_path: Path) -> None:
-    """The first of one process waits for the first of another; one that is not the first waits for nobody."""
+async def test_first_adds_of_processes_are_serialized(tmp_path: Path) -> None:
+    """The first ADD of a process waits for that of another with the same lock directory; later ADDs do not wait."""
     directory = tmp_path / "locks"
-    experienced, beginner, stranger = SharedChains(directory), SharedChains(directory), SharedChains(tmp_path / "other")
-    async with experienced.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
+    later, first, unrelated = SharedChains(directory), SharedChains(directory), SharedChains(tmp_path / "other")
+    async with later.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
         pass
     with other_process(directory) as process:
-        assert await most_at_once(experienced, PORTMAP) == 3
-        async with stranger.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
+        assert await most_at_once(later, PORTMAP) == 3
+        async with unrelated.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
             pass
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1), beginner.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
-                pytest.fail("the other process is not done")
+            async with asyncio.timeout(0.1), first.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
+                pytest.fail("the ADD of the other process has not completed")
         async with asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(most_at_once(beginner, PORTMAP))
+            waiting = tasks.create_task(most_at_once(first, PORTMAP))
             await asyncio.sleep(0.05)
             assert not waiting.done()
             process.communicate(b"", timeout=20)
-        assert waiting.result() == 2  # the first alone, then the others
+        assert waiting.result() == 2  # the first one ran alone, then two at once
 
 
-async def test_the_end_of_a_process_ends_its_lock(tmp_path: Path) -> None:
-    """A process that is killed in its first ADD keeps nobody waiting."""
+async def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
+    """A process that is killed during its first ADD holds up no other."""
     with other_process(tmp_path) as process:
         process.kill()
         process.wait(timeout=20)
@@ -228,8 +225,8 @@ async def test_the_end_of_a_process_ends_its_lock(tmp_path: Path) -> None:
             pass
 
 
-async def test_without_a_lock(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A directory that cannot be made is said once, and keeps no container from being added."""
+async def test_adds_run_without_a_lock_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """If the lock directory cannot be created, that is logged once, and ADD runs."""
     (tmp_path / "file").write_bytes(b"")
     chains = SharedChains(tmp_path / "file" / "locks")
     for document in (PORTMAP, {"type": "firewall"}):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which trace contexts there can be."""
+"""Which trace contexts are valid."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from cni_invoker import InvalidParameter, TraceContext
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def test_its_environment() -> None:
-    """Each part has its variable; what is empty has none."""
+def test_a_trace_context_as_environment() -> None:
+    """Each part has its variable; an empty part has none."""
     assert TraceContext(traceparent=PARENT).environment == {"TRACEPARENT": PARENT}
     assert TraceContext(traceparent=PARENT, tracestate="congo=t61", baggage="a=b").environment == {
         "TRACEPARENT": PARENT,
@@ -31,15 +31,15 @@ def test_its_environment() -> None:
         f"{PARENT[:36]}{'0' * 16}-01",
     ],
 )
-def test_what_is_no_span(traceparent: str) -> None:
-    """What W3C calls invalid is refused."""
+def test_an_invalid_traceparent_is_rejected(traceparent: str) -> None:
+    """It must be valid by W3C Trace Context."""
     with pytest.raises(InvalidParameter, match="traceparent"):
         TraceContext(traceparent=traceparent)
 
 
 @pytest.mark.parametrize("value", ["a\0b", "a\nb", "ä"])
-def test_what_is_no_header(value: str) -> None:
-    """The other parts must be fit for an environment as well."""
+def test_an_invalid_tracestate_or_baggage_is_rejected(value: str) -> None:
+    """These parts must be printable ASCII, as in HTTP headers."""
     with pytest.raises(InvalidParameter, match="tracestate"):
         TraceContext(traceparent=PARENT, tracestate=value)
     with pytest.raises(InvalidParameter, match="baggage"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the specification calls lossless is: results there and back again between versions."""
+"""Conversions between versions that the SPEC calls lossless are lossless in both directions."""
 
 from typing import Final
 
@@ -23,12 +23,12 @@ V6: Final = st.ip_addresses(v=6).map(str)
 
 
 def optional(**values: st.SearchStrategy[JsonValue]) -> st.SearchStrategy[dict[str, JsonValue]]:
-    """Give objects in which each key may be missing."""
+    """Return a strategy for objects in which each key may be missing."""
     return st.fixed_dictionaries({}, optional=values)
 
 
 def assignments(interfaces: int) -> st.SearchStrategy[list[dict[str, JsonValue]]]:
-    """Give addresses, each of an interface or of none."""
+    """Return a strategy for addresses, each of one interface or of none."""
     index: st.SearchStrategy[JsonValue] = st.integers(0, interfaces - 1) if interfaces else st.nothing()
     one = [
         st.builds(
@@ -63,7 +63,7 @@ INTERFACES: Final = st.lists(
 
 @st.composite
 def results(draw: st.DrawFn) -> JsonObject:
-    """Give results of 1.x that say nothing the versions from 0.3.0 on could not."""
+    """Return results of 1.x that all versions from 0.3.0 on can represent."""
     interfaces = draw(INTERFACES)
     parts: dict[str, JsonValue] = {
         "interfaces": interfaces,
@@ -75,17 +75,17 @@ def results(draw: st.DrawFn) -> JsonObject:
 
 
 @given(results(), st.sampled_from((*LISTS, *PLAIN)))
-def test_conversion_from_0_3_0_on_loses_nothing(document: JsonObject, version: str) -> None:
-    """There and back again gives the same result, and on the way it means the same."""
-    there = convert_result(document, version)
-    assert convert_result(there, get_str(document, "cniVersion")) == document
-    one, other = Result.from_document(document), Result.from_document(there)
+def test_conversion_between_0_3_0_and_newer_is_lossless(document: JsonObject, version: str) -> None:
+    """Conversion to another version and back gives the same document; the typed fields are equal."""
+    converted = convert_result(document, version)
+    assert convert_result(converted, get_str(document, "cniVersion")) == document
+    one, other = Result.from_document(document), Result.from_document(converted)
     assert (one.ips, one.routes, one.dns, one.interfaces) == (other.ips, other.routes, other.dns, other.interfaces)
 
 
 @st.composite
 def old_results(draw: st.DrawFn) -> JsonObject:
-    """Give results of before 0.3.0 that have an address."""
+    """Return results older than 0.3.0 that have an address."""
     families: dict[str, JsonValue] = {}
     for key, address, bits in (("ip4", V4, 32), ("ip6", V6, 128)):
         dst = st.builds(lambda to, more, bits=bits: {"dst": f"{to}/{bits}", **more}, address, optional(gw=address))
@@ -99,17 +99,17 @@ def old_results(draw: st.DrawFn) -> JsonObject:
 
 
 @given(old_results(), st.sampled_from(SUPPORTED_VERSIONS))
-def test_conversion_of_an_old_result_loses_nothing(document: JsonObject, version: str) -> None:
-    """What 0.2.0 can say, every later version can say too, and say it back."""
-    there = convert_result(document, version)
-    assert convert_result(there, get_str(document, "cniVersion")) == document
-    one, other = Result.from_document(document), Result.from_document(there)
+def test_conversion_of_a_result_older_than_0_3_0_is_lossless(document: JsonObject, version: str) -> None:
+    """Every later version can represent a result of 0.2.0, and converts it back."""
+    converted = convert_result(document, version)
+    assert convert_result(converted, get_str(document, "cniVersion")) == document
+    one, other = Result.from_document(document), Result.from_document(converted)
     assert (one.ips, one.routes, one.dns) == (other.ips, other.routes, other.dns)
 
 
 @given(results(), st.sampled_from(SUPPORTED_VERSIONS), st.sampled_from(SUPPORTED_VERSIONS))
-def test_conversion_does_not_depend_on_the_way(document: JsonObject, first: str, second: str) -> None:
-    """By way of a version that can say at least as much, the end is the same."""
+def test_conversion_does_not_depend_on_intermediate_versions(document: JsonObject, first: str, second: str) -> None:
+    """Conversion through a newer version gives the same document as direct conversion."""
     if SUPPORTED_VERSIONS.index(first) < SUPPORTED_VERSIONS.index(second):
         first, second = second, first
     try:
@@ -121,7 +121,7 @@ def test_conversion_does_not_depend_on_the_way(document: JsonObject, first: str,
 
 
 def test_numbers_are_kept() -> None:
-    """An integer that no floating point number can hold is the same after all conversions."""
+    """An integer that no floating-point number can represent is unchanged by every conversion."""
     routes: JsonValue = [{"dst": "10.0.0.0/8", "priority": 9007199254740993}]
     document: JsonObject = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.9/24"}], "routes": routes}
     for version in (*LISTS, *PLAIN):

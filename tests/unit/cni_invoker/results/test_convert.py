@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A result of any version in every other one."""
+"""Conversion of results between all versions."""
 
 from itertools import product
 
@@ -55,7 +55,7 @@ LISTS_OF_FLAT: JsonObject = {
 
 
 def of(version: str, document: JsonObject) -> JsonObject:
-    """Return a document under the name of another version."""
+    """Return a document with another version."""
     return {**document, "cniVersion": version}
 
 
@@ -75,39 +75,39 @@ def of(version: str, document: JsonObject) -> JsonObject:
     ],
 )
 def test_conversions(document: JsonObject, version: str, converted: JsonObject) -> None:
-    """Each version says what it can; what it cannot is lost, unknown keys are not."""
+    """Keys that the other version does not have are dropped; unknown keys are kept."""
     assert convert_result(document, version) == converted
 
 
-def test_from_lists_to_plain() -> None:
-    """From 1.0.0 on addresses do not tell their IP version."""
+def test_addresses_have_no_version_from_1_0_0_on() -> None:
+    """The key `version` of an address is removed."""
     made = convert_result(LISTS, "1.0.0")
     assert made["ips"] == PLAIN["ips"]
     assert (made["interfaces"], made["routes"]) == (LISTS["interfaces"], LISTS["routes"])
 
 
-def test_the_first_address_comes_first_up_to_0_2_0() -> None:
-    """IPv4 comes first on the way up, whatever the order of keys."""
+def test_ipv4_comes_first_in_conversions_from_0_2_0() -> None:
+    """The order of the keys `ip4` and `ip6` does not matter."""
     made = convert_result({"cniVersion": "0.2.0", "ip6": {"ip": "fd00::9/64"}, "ip4": {"ip": "10.1.0.9/24"}}, "1.0.0")
     assert made["ips"] == [{"address": "10.1.0.9/24"}, {"address": "fd00::9/64"}]
 
 
-def test_routes_without_an_address_of_their_family_are_lost_in_0_2_0() -> None:
-    """There is no place for them."""
+def test_routes_without_an_address_of_their_family_are_dropped_in_0_2_0() -> None:
+    """0.2.0 has routes only together with an address."""
     made = convert_result(
         {"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.9/24"}], "routes": [{"dst": "::/0"}]}, "0.2.0"
     )
     assert made == {"cniVersion": "0.2.0", "ip4": {"ip": "10.1.0.9/24"}}
 
 
-def test_without_an_address_there_is_no_0_2_0() -> None:
-    """What has no address cannot be said before 0.3.0."""
+def test_a_result_without_addresses_cannot_be_converted_to_0_2_0() -> None:
+    """Such a result cannot be represented before 0.3.0."""
     with pytest.raises(BadResult, match="cannot convert: no valid IP addresses"):
         convert_result({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}]}, "0.2.0")
 
 
-def test_the_other_key_of_0_3_0() -> None:
-    """The text of 0.3.0 called `ips` `ip`."""
+def test_the_key_ip_of_0_3_0_is_converted() -> None:
+    """SPEC 0.3.0 calls `ips` `ip`."""
     document: JsonObject = {"cniVersion": "0.3.0", "ip": [{"version": "4", "address": "10.1.0.9/24"}]}
     assert convert_result(document, "0.3.0") is document
     assert convert_result(document, "0.3.1") == {"cniVersion": "0.3.1", "ips": document["ip"]}
@@ -117,17 +117,17 @@ def test_the_other_key_of_0_3_0() -> None:
 @pytest.mark.parametrize(
     ("version", "interface"), [(version, index) for version in ("0.4.0", "1.0.0") for index in (0, 1, None, -1)]
 )
-def test_indices_stay(version: str, interface: int | None) -> None:
-    """The first interface is not the same as none."""
-    told = {} if interface is None else {"interface": interface}
-    made = convert_result({"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.9/24", **told}]}, version)
+def test_interface_indices_are_kept(version: str, interface: int | None) -> None:
+    """Index 0 is different from a missing index."""
+    index_field = {} if interface is None else {"interface": interface}
+    made = convert_result({"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.9/24", **index_field}]}, version)
     assert isinstance(made["ips"], list)
-    assert {key: value for key, value in made["ips"][0].items() if key == "interface"} == told
+    assert {key: value for key, value in made["ips"][0].items() if key == "interface"} == index_field
 
 
 @pytest.mark.parametrize(("older", "newer"), list(product(SUPPORTED_VERSIONS, SUPPORTED_VERSIONS)))
-def test_what_an_older_version_says_a_newer_one_says_as_well(older: str, newer: str) -> None:
-    """There and back again nothing is lost, if it is the newer one that lies in between; the typed view agrees."""
+def test_conversion_to_a_newer_version_is_lossless(older: str, newer: str) -> None:
+    """Conversion to a newer version and back gives the same document, and equal typed fields."""
     document = convert_result(PLAIN, older)
     made = convert_result(document, newer)
     assert made["cniVersion"] == newer
@@ -138,15 +138,15 @@ def test_what_an_older_version_says_a_newer_one_says_as_well(older: str, newer: 
 
 
 @pytest.mark.parametrize(("own", "version"), [("1.1.0", "0.4567.0"), ("0.4567.0", "1.1.0"), ("1.1.0", "")])
-def test_unknown_versions(own: str, version: str) -> None:
-    """A version nobody knows is an error, as in libcni."""
+def test_unknown_versions_are_rejected(own: str, version: str) -> None:
+    """As in libcni, a version that is not supported is an error."""
     with pytest.raises(BadResult, match='unsupported CNI result version "'):
         convert_result({"cniVersion": own}, version)
 
 
 @pytest.mark.parametrize("version", SUPPORTED_VERSIONS)
 def test_null_is_absent(version: str) -> None:
-    """Go prints null for what was never set."""
+    """Go prints null for unset fields; null is treated as a missing key."""
     nothing: JsonObject = {"cniVersion": "1.0.0", "interfaces": None, "routes": None, "dns": None}
     document: JsonObject = {**nothing, "ips": [{"address": "10.1.0.9/24", "gateway": None}]}
     made = Result.from_document(document).converted(version)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Results of every version of the specification, and what is none."""
+"""Results of every version of the SPEC, and output that is no result."""
 
 from ipaddress import (
     IPv4Address,
@@ -45,8 +45,8 @@ BRIDGE: JsonObject = {
 }
 
 
-def test_a_result_of_1_1_0() -> None:
-    """Every key of the newest version has its place."""
+def test_a_result_of_1_1_0_is_parsed() -> None:
+    """Every key of the newest version has a typed field."""
     result = Result.from_document(BRIDGE)
     eth0 = result.interfaces[2]
     assert [interface.name for interface in result.interfaces] == ["cni0", "veth1", "eth0"]
@@ -64,16 +64,16 @@ def test_a_result_of_1_1_0() -> None:
     assert (result.dns.domain, result.dns.search, result.dns.options) == ("example", ("a", "b"), ("ndots:2",))
 
 
-def test_the_document_is_kept_whole() -> None:
-    """Keys that nobody knows stay, and the document gives the same result again."""
+def test_the_document_is_kept_unchanged() -> None:
+    """Unknown keys are kept, and the document gives the same result again."""
     result = Result.from_document(BRIDGE)
     assert result.document == BRIDGE
     assert Result.from_document(result.document) == result
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
-def test_a_result_of_before_0_3_0(version: str) -> None:
-    """One address of each family, IPv4 first, with the routes of each."""
+def test_a_result_older_than_0_3_0_is_parsed(version: str) -> None:
+    """It has one address of each family, IPv4 first, with the routes of each."""
     result = Result.from_document(
         {
             "cniVersion": version,
@@ -91,22 +91,22 @@ def test_a_result_of_before_0_3_0(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["0.3.0", "0.3.1", "0.4.0", "1.0.0"])
-def test_the_family_of_an_address_is_its_own(version: str) -> None:
-    """The key `version` of an address, which 1.0.0 dropped, is ignored."""
+def test_the_version_of_an_address_is_ignored(version: str) -> None:
+    """The family comes from the address; SPEC 1.0.0 removed the key `version`."""
     result = Result.from_document({"cniVersion": version, "ips": [{"version": "4", "address": "1.2.3.30/24"}]})
     assert [ip.address for ip in result.ips] == [IPv4Interface("1.2.3.30/24")]
 
 
 @pytest.mark.parametrize(("version", "addresses"), [("0.3.0", 1), ("0.3.1", 0)])
-def test_0_3_0_called_the_addresses_ip(version: str, addresses: int) -> None:
-    """A plugin that follows the letter of 0.3.0 is understood."""
+def test_the_key_ip_of_0_3_0_is_parsed(version: str, addresses: int) -> None:
+    """SPEC 0.3.0 calls `ips` `ip`, and only that version does."""
     result = Result.from_document({"cniVersion": version, "ip": [{"address": "1.2.3.30/24"}]})
     assert len(result.ips) == addresses
 
 
 @pytest.mark.parametrize("version", [None, ""])
 def test_a_missing_version_is_that_of_the_configuration(version: str | None) -> None:
-    """The version a plugin leaves out is filled in, for whoever reads the document next."""
+    """The version is added to the document, too."""
     result = Result.from_document(
         {"cniVersion": version, "ips": [{"version": "4", "address": "1.2.3.4/24"}]}, cni_version="0.3.1"
     )
@@ -115,13 +115,13 @@ def test_a_missing_version_is_that_of_the_configuration(version: str | None) -> 
 
 
 def test_null_is_an_empty_result() -> None:
-    """A plugin without a result prints null."""
+    """A plugin without a result may print null."""
     result = parse_result(b"null\n", "1.0.0")
     assert (result.cni_version, result.ips, result.interfaces) == ("1.0.0", (), ())
 
 
 def test_null_is_an_absent_key() -> None:
-    """Empty lists and texts of a plugin in Go come as null."""
+    """Go prints null for empty lists and strings."""
     result = Result.from_document(
         {
             "cniVersion": "1.0.0",
@@ -135,8 +135,8 @@ def test_null_is_an_absent_key() -> None:
 
 
 @pytest.mark.parametrize(("index", "understood"), [(0, 0), (None, None), (-1, None), (1, None)])
-def test_an_interface_index_may_be_absent(index: int | None, understood: int | None) -> None:
-    """The first interface is not no interface; one that is not in the list is."""
+def test_an_invalid_interface_index_is_absent(index: int | None, understood: int | None) -> None:
+    """Index 0 is the first interface; an index that is not in the list means no interface."""
     result = Result.from_document(
         {"interfaces": [{"name": "eth0"}], "ips": [{"address": "10.1.0.9/24", "interface": index}]},
         cni_version="1.0.0",
@@ -144,8 +144,8 @@ def test_an_interface_index_may_be_absent(index: int | None, understood: int | N
     assert result.ips[0].interface == understood
 
 
-def test_addresses_of_an_interface() -> None:
-    """Addresses of other interfaces are left out; those that do not tell are the attachment's."""
+def test_addresses_of_an_interface_include_unassigned_ones() -> None:
+    """Addresses of other interfaces are left out; addresses without an interface are included."""
     result = Result.from_document(
         {
             "cniVersion": "1.0.0",
@@ -180,8 +180,8 @@ def test_addresses_of_an_interface() -> None:
         (b'{"code": 7, "msg": "no such master"}', "code 7: no such master"),
     ],
 )
-def test_what_is_no_result(stdout: bytes, reason: str) -> None:
-    """Everything that is no result is an error that says why, with the code of bad content (6)."""
+def test_invalid_output_is_rejected_with_the_reason(stdout: bytes, reason: str) -> None:
+    """The error has code 6 (failed to decode content)."""
     with pytest.raises(BadResult, match=reason) as caught:
         parse_result(stdout, "1.0.0")
     assert caught.value.code == 6
@@ -196,7 +196,7 @@ JSON: st.SearchStrategy[JsonValue] = st.recursive(
 
 @given(JSON)
 def test_any_json_is_a_result_or_an_error(document: JsonValue) -> None:
-    """No JSON whatsoever raises anything but BadResult, and what is a result stays one."""
+    """No JSON document raises anything but BadResult, and a result can be parsed again from its document."""
     try:
         result = Result.from_document(document, cni_version="1.0.0")
     except BadResult:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Damage of every kind, everywhere: what is good stays, nothing is made up, and what is lost is said."""
+"""Salvage after any damage: undamaged records are kept, none is invented, and each loss is reported."""
 
 import os
 import shutil
@@ -18,23 +18,23 @@ from tests.unit.state.history import Damage, History, content
 
 
 def cut(length: int) -> Damage:
-    """Keep only the beginning of a file."""
+    """Truncate a file."""
     return lambda data: data[:length]
 
 
 def flip(bit: int) -> Damage:
-    """Turn one bit of a file over."""
+    """Invert one bit of a file."""
     return lambda data: bytes([*data[: bit // 8], data[bit // 8] ^ 1 << bit % 8, *data[bit // 8 + 1 :]])
 
 
 def log_of(history: History) -> str:
-    """The name of the log."""
+    """Return the name of the log."""
     (name,) = (name for name in history.files() if name.endswith(".log"))
     return name
 
 
-def test_what_is_whole_is_read_whole(history: History) -> None:
-    """Our own reading of LevelDB's files agrees with LevelDB's."""
+def test_undamaged_files_are_read_completely(history: History) -> None:
+    """Our own reader of LevelDB's files agrees with LevelDB."""
     found = read_good(history.directory / "leveldb")
     assert found.losses == ()
     assert {key: value for key, value in found.entries.items() if not key.startswith("meta/")} == history.last
@@ -49,14 +49,16 @@ VALUES = st.one_of(
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lives=st.lists(st.dictionaries(st.binary(max_size=40), st.none() | VALUES, max_size=12), min_size=1, max_size=4))
-def test_read_as_leveldb_reads(tmp_path: Path, lives: list[dict[bytes, bytes | None]]) -> None:
-    """Records over several blocks, tables of several blocks, all that compression does: as LevelDB itself reads it."""
+@given(
+    sessions=st.lists(st.dictionaries(st.binary(max_size=40), st.none() | VALUES, max_size=12), min_size=1, max_size=4)
+)
+def test_the_reader_agrees_with_leveldb(tmp_path: Path, sessions: list[dict[bytes, bytes | None]]) -> None:
+    """It does so for records over several blocks, tables of several blocks, and every form of compression."""
     where = tmp_path / "db"
     shutil.rmtree(where, ignore_errors=True)
-    for life in lives:
+    for session in sessions:
         with plyvel.DB(str(where), create_if_missing=True) as db:
-            for key, value in life.items():
+            for key, value in session.items():
                 if value is None:
                     db.delete(key)
                 else:
@@ -67,10 +69,10 @@ def test_read_as_leveldb_reads(tmp_path: Path, lives: list[dict[bytes, bytes | N
     assert found.losses == ()
 
 
-def test_one_block_of_a_table(tmp_path: Path) -> None:
-    """Damage takes a block of a table, whether its index is there or not, and leaves what comes before."""
+def test_damage_to_a_table_costs_one_block(tmp_path: Path) -> None:
+    """With or without the table's index, other blocks before the damaged one are kept."""
     values = {f"network/{number:064x}".encode(): os.urandom(1500) for number in range(40)}
-    for _ in range(2):  # what the first life wrote, the second puts into a table
+    for _ in range(2):  # the second session puts into a table what the first wrote
         with plyvel.DB(str(tmp_path), create_if_missing=True) as db:
             for key, value in values.items():
                 db.put(key, value)
@@ -91,7 +93,7 @@ def test_one_block_of_a_table(tmp_path: Path) -> None:
 
 
 def damages(history: History) -> Iterator[tuple[str, Damage, str]]:
-    """Every length of every file, and single bits all over them."""
+    """Yield every file cut to every length, and with single bits inverted."""
     for name, data in history.files().items():
         step = 1 if len(data) < 200 else 101
         for length in range(0, len(data), step):
@@ -99,35 +101,35 @@ def damages(history: History) -> Iterator[tuple[str, Damage, str]]:
         for length in history.ends if name.endswith(".log") else ():
             yield name, cut(length), f"{name} cut to {length}, between two writes"
         for bit in range(0, len(data) * 8, 7 if step == 1 else 797):
-            yield name, flip(bit), f"{name} with bit {bit} turned"
+            yield name, flip(bit), f"{name} with bit {bit} inverted"
 
 
-def test_no_damage_goes_unsaid(history: History, tmp_path: Path) -> None:
-    """The store opens, holds nothing that was never written, and misses nothing that it does not tell of."""
+def test_all_damage_is_reported(history: History, tmp_path: Path) -> None:
+    """The store opens, contains nothing that was never written, and reports every missing record."""
     written = history.written
-    for name, damage, told in damages(history):
+    for name, damage, description in damages(history):
         store = Store.open(history.damaged(tmp_path / "copy", name, damage))
         found = content(store)
         store.close()
-        assert set(found.items()) <= written, told
+        assert set(found.items()) <= written, description
         if name == "CURRENT" or name.startswith("MANIFEST"):
-            assert found == history.last, told
+            assert found == history.last, description
         if found != history.last and not store.findings:
-            # A log that ends between two writes is what it was before the second; nobody can tell.
+            # A log that ends between two writes is the log before the second write; the loss cannot be detected.
             original = history.files()[name]
-            assert name == log_of(history), told
-            assert damage(original) in {original[:end] for end in history.ends}, told
-            assert found in history.moments, told
+            assert name == log_of(history), description
+            assert damage(original) in {original[:end] for end in history.ends}, description
+            assert found in history.moments, description
         for finding in store.findings:
-            assert any(finding.copy.iterdir()), told
+            assert any(finding.copy.iterdir()), description
 
 
-def test_every_bit_of_the_log(history: History) -> None:
-    """A bit that has turned takes one write with it, which is named, and nothing else."""
+def test_an_inverted_bit_in_the_log_costs_one_write(history: History) -> None:
+    """That write is named, and no other is lost."""
     path = history.directory / "leveldb" / log_of(history)
     original = path.read_bytes()
     writes = len(history.moments)
-    last_life = [history.moments[i] for i in range(writes - 6, writes)]
+    last_session = [history.moments[i] for i in range(writes - 6, writes)]
     for bit in range(0, len(original) * 8, 29):
         path.write_bytes(flip(bit)(original))
         found = read_good(path.parent)
@@ -137,19 +139,19 @@ def test_every_bit_of_the_log(history: History) -> None:
         differing = {key for key in entries.keys() | history.last if entries.get(key) != history.last.get(key)}
         assert len(differing) <= 1, bit
         names = {key.partition("/")[2] for key in differing}
-        # Where the bit is in the name itself, and that is there once, the name is lost as well.
+        # If the bit is in the name itself, which occurs once, the name is lost as well.
         assert names <= lost or any(in_name(original, name, bit) for name in names), bit
         for key in differing & entries.keys():
-            assert any(moment.get(key) == entries[key] for moment in last_life), bit
+            assert any(moment.get(key) == entries[key] for moment in last_session), bit
 
 
 def in_name(data: bytes, name: str, bit: int) -> bool:
-    """Tell whether a bit of a file belongs to an occurrence of a name."""
+    """Return whether a bit of a file belongs to an occurrence of a name."""
     return any(data.startswith(name.encode(), start) for start in range(bit // 8 - len(name) + 1, bit // 8 + 1))
 
 
-def test_every_bit_of_the_tables(history: History) -> None:
-    """A bit that has turned in a table takes its block with it, or nothing; no value is ever a wrong one."""
+def test_an_inverted_bit_in_a_table_costs_at_most_its_block(history: History) -> None:
+    """No value is ever wrong."""
     written = history.written
     for name, data in history.files().items():
         if not name.endswith(".ldb"):
@@ -162,8 +164,8 @@ def test_every_bit_of_the_tables(history: History) -> None:
         path.write_bytes(data)
 
 
-def test_every_length_of_the_log(history: History) -> None:
-    """What is left of a log is a moment of the past, and its end tells whether a write was cut off."""
+def test_a_truncated_log_is_an_earlier_moment(history: History) -> None:
+    """Its end shows whether a write was cut off."""
     path = history.directory / "leveldb" / log_of(history)
     original = path.read_bytes()
     for length in range(0, len(original), 7):
@@ -176,8 +178,8 @@ def test_every_length_of_the_log(history: History) -> None:
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_damage_of_several_files(history: History, tmp_path: Path, data: st.DataObject) -> None:
-    """Whatever is written over parts of several files, or removed, the store opens and makes nothing up."""
+def test_any_damage_to_several_files(history: History, tmp_path: Path, data: st.DataObject) -> None:
+    """Whatever is overwritten or removed, the store opens, and contains nothing that was never written."""
     where = tmp_path / "copy"
     shutil.rmtree(where, ignore_errors=True)
     shutil.copytree(history.directory, where)
