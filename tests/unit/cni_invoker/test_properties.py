@@ -3,7 +3,7 @@
 """Any input becomes a value or a typed error.
 
 Documents are made in two ways: arbitrary values under the keys of CNI, which are seldom valid; and valid documents with
-one value replace_at by an arbitrary one, which are nearly valid.
+one value replaced by an arbitrary one, which are nearly valid.
 """
 
 from collections.abc import Mapping, Sequence
@@ -134,7 +134,7 @@ def replace_at(value: JsonValue, path: tuple[str | int, ...], by: JsonValue) -> 
 
 
 def documents(*good: JsonObject) -> st.SearchStrategy[JsonValue]:
-    """Return a strategy for arbitrary documents, and for valid ones with one value replace_at."""
+    """Return a strategy for arbitrary documents, and for valid ones with one value replaced."""
     nearly = st.sampled_from(good).flatmap(
         lambda document: st.builds(replace_at, st.just(document), st.sampled_from(find_paths(document)), JSON)
     )

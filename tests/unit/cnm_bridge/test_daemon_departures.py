@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""An endpoint that leaves, or is no longer the gateway, waits for no plugin that publishes its ports."""
+"""Leave, DeleteEndpoint and RevokeExternalConnectivity do not wait for a plugin that publishes the endpoint's ports."""
 
 import asyncio
 from dataclasses import replace
@@ -55,8 +55,8 @@ PORT: JsonObject = {"Proto": 6, "IP": "", "Port": 80, "HostIP": "", "HostPort": 
     ("call", "phase"),
     [("DeleteEndpoint", Phase.DELETING), ("Leave", Phase.READY), ("RevokeExternalConnectivity", Phase.JOINED)],
 )
-async def test_a_plugin_that_hangs(tmp_path: Path, call: str, phase: Phase) -> None:
-    """It is ended; whoever waited for the ports is told why there are none."""
+async def test_a_hanging_publisher_is_killed(tmp_path: Path, call: str, phase: Phase) -> None:
+    """The call succeeds; the call that waited for the ports is answered with the reason why none is published."""
     plugins = FakePlugins(tmp_path / "bin")
     plugins.install("publisher", DEL={"wait_for": str(tmp_path / "never")})
     store = Store.open(tmp_path / "state")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the daemon keeps of an endpoint goes with its record."""
+"""What the daemon has in memory about an endpoint is removed with its record."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ _NOT_KEPT: Final = (ModuleType, type, FrameType, CoroutineType, asyncio.Abstract
 
 
 def record(tmp_path: Path) -> EndpointRecord:
-    """Give a joined endpoint with something to be settled, and a port."""
+    """Return a joined endpoint with a published port and a sysctl to sync."""
     return EndpointRecord(
         id=EndpointId("e" * 64),
         network_id=NetworkId("a" * 64),
@@ -63,13 +63,13 @@ def record(tmp_path: Path) -> EndpointRecord:
 
 
 def referents_of(one: object) -> list[object]:
-    """Return what an object refers to; a dictionary does not tell of keys that are strings."""
+    """Return what an object refers to; `gc.get_referents` omits the string keys of a dictionary."""
     keys = list(one) if isinstance(one, dict) else []
     return [*keys, *gc.get_referents(one)]
 
 
 def reachable(root: object) -> Iterator[object]:
-    """Yield all that an object keeps; not what modules, classes, and coroutines that run have."""
+    """Yield all that an object keeps alive, without the contents of modules, classes and running coroutines."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -82,8 +82,8 @@ def reachable(root: object) -> Iterator[object]:
         waiting.extend(referent for referent in referents_of(one) if referent is not apart)
 
 
-def places_of(value: str, root: object) -> list[object]:
-    """Return all that an object keeps and that has a value among its elements or attributes."""
+def find_holders(value: str, root: object) -> list[object]:
+    """Return everything reachable that has a value among its elements or attributes."""
     return [
         one
         for one in reachable(root)
@@ -91,15 +91,15 @@ def places_of(value: str, root: object) -> list[object]:
     ]
 
 
-async def test_nothing_is_kept_of_an_endpoint_that_is_gone(tmp_path: Path) -> None:
-    """Also where no Leave and no DeleteEndpoint came before its tear down, as after a crash of dockerd."""
+async def test_nothing_is_kept_of_a_removed_endpoint(tmp_path: Path) -> None:
+    """This also holds if neither Leave nor DeleteEndpoint came before its teardown, as after a crash of dockerd."""
     store = Store.open(tmp_path / "state")
     directories = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/no")
     daemon = assemble(directories, store)
     (unpublished,) = (one for one in reachable(daemon) if isinstance(one, Unpublished))
     (claims,) = (one for one in reachable(daemon) if isinstance(one, PortClaims))
     joined = record(tmp_path)
-    assert places_of(joined.id, daemon) == []
+    assert find_holders(joined.id, daemon) == []
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED):
         await store.put_endpoint(replace(joined, phase=phase))
     await daemon.endpoints.port_publisher.load()
@@ -112,5 +112,5 @@ async def test_nothing_is_kept_of_an_endpoint_that_is_gone(tmp_path: Path) -> No
     assert (len(claims.of(joined.id)), len(unpublished.reasons)) == (1, 1)
     await store.put_endpoint(replace(joined, phase=Phase.DELETING))
     await store.remove_endpoint(joined.id)
-    assert places_of(joined.id, daemon) == []
+    assert find_holders(joined.id, daemon) == []
     store.close()

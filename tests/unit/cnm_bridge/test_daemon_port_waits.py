@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A port that another endpoint has is waited for within one limit: Docker waits as long."""
+"""Waiting for a port that another endpoint holds has one limit, that of Docker."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,18 +22,18 @@ HOST_PORT: JsonObject = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp
 
 
 class Recorded(ContentionResolver):
-    """Remembers how long each search for dead endpoints may take."""
+    """Records the time limit of each search for dead endpoints."""
 
     limits: ClassVar[list[float]] = []
 
     async def evict_dead(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
-        """Look for dead endpoints."""
+        """Search for dead endpoints."""
         self.limits.append(limit_s)
         return await super().evict_dead(endpoints, limit_s)
 
 
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An owner that is torn down all the time leaves no time to look whether it is dead."""
+    """If the teardown of the holder uses up the limit, no time is left to check whether another holder is dead."""
     monkeypatch.setattr("cnm_bridge.assembly.teardown.ContentionResolver", Recorded)
     monkeypatch.setattr("cnm_bridge.endpoints.joined.WAIT_LIMIT_S", 0.1)
     store = Store.open(tmp_path / "state")
@@ -44,7 +44,7 @@ async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.Mon
         await store.adopt_endpoint(record)
     daemon = assemble(settings, store)
     await daemon.endpoints.port_publisher.load()
-    daemon.teardown.queue.add(OWNER)  # nobody carries it out
+    daemon.teardown.queue.add(OWNER)  # no worker runs it
     (program,) = (one for one in daemon.api.methods if one.name == "NetworkDriver.ProgramExternalConnectivity")
     assert callable(program.answer)
     options: JsonObject = {"com.docker.network.portmap": [{**PORT, "HostPort": 8080, "HostPortEnd": 8080}]}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the daemon does not use of its libraries is not read when it starts."""
+"""Parts of libraries that the daemon does not use are not loaded when it starts."""
 
 import ssl
 import subprocess
@@ -22,22 +22,22 @@ print([name for name in ("rich", "jsonschema") if name in sys.modules], reads)
 """
 
 
-def test_the_daemon_is_imported_without_what_its_first_answer_does_not_need() -> None:
-    """Neither certificates nor rich nor jsonschema are read while the daemon's modules are imported."""
+def test_importing_the_daemon_loads_no_unused_library() -> None:
+    """Neither certificates nor rich nor jsonschema are loaded while the daemon's modules are imported."""
     done = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True)
     assert done.stdout == "[] []\n"
 
 
-def test_certificates_are_read_where_the_engine_may_show_one() -> None:
-    """An engine at `https://` is checked as ever."""
+def test_certificates_are_loaded_for_an_engine_over_https() -> None:
+    """The certificate of an engine at `https://` is verified."""
     wanted = LOAD.replace("certificates=False", "certificates=True")
     done = subprocess.run([sys.executable, "-c", wanted], capture_output=True, text=True, check=True)
     assert "load_default_certs" in done.stdout
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_everything_is_as_before_afterwards(fails: bool) -> None:
-    """Contexts made later trust whom the machine trusts, and rich can be imported, also after a failed import."""
+def test_lean_imports_restores_everything(fails: bool) -> None:
+    """Later SSL contexts load the machine's certificates, and rich can be imported, also after a failed import."""
     before = {name: getattr(ssl.SSLContext, name) for name in ("load_default_certs", "set_default_verify_paths")}
     own = set(vars(ssl.SSLContext))
     had_rich = "rich" in sys.modules
@@ -53,8 +53,8 @@ def test_everything_is_as_before_afterwards(fails: bool) -> None:
     assert ("rich" in sys.modules) == had_rich
 
 
-def test_without_certificates_nobody_is_trusted() -> None:
-    """A context made meanwhile refuses whatever certificate it is shown."""
+def test_without_certificates_no_peer_is_trusted() -> None:
+    """An SSL context made meanwhile rejects every certificate."""
     with lean_imports(certificates=False):
         context = ssl.create_default_context()
     assert context.verify_mode is ssl.CERT_REQUIRED

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The limit of open descriptors is raised where the kernel allows it, and no garbage is looked for during the start."""
+"""The limit of open descriptors is raised as far as the kernel allows, and no garbage is collected during the start."""
 
 import gc
 import resource
@@ -14,7 +14,7 @@ from cnm_bridge.process_limits import keep_memory_small, raise_descriptor_limit,
 
 @pytest.fixture(name="limits")
 def lower_limit() -> Iterator[tuple[int, int]]:
-    """Have a soft limit below the hard one; both are restored."""
+    """Set a soft limit below the hard limit, and restore both afterwards."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lower = min(soft, hard - 1)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lower, hard))
@@ -22,15 +22,15 @@ def lower_limit() -> Iterator[tuple[int, int]]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_the_limit_is_raised(limits: tuple[int, int]) -> None:
-    """What it was is what plugins get."""
+def test_the_soft_limit_is_raised_to_the_hard_limit(limits: tuple[int, int]) -> None:
+    """The previous soft limit, which plugins get, is returned."""
     soft, hard = limits
     assert raise_descriptor_limit() == soft
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
 
 
 def test_a_limit_that_cannot_be_raised(limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hard limit above `fs.nr_open` can be had by lowering that; the daemon starts all the same."""
+    """A hard limit may exceed `fs.nr_open` if that was lowered later; the daemon starts with the limit it has."""
     too_high = int(Path("/proc/sys/fs/nr_open").read_text()) + 1
     with monkeypatch.context() as earlier:
         earlier.setattr(resource, "getrlimit", lambda _: (limits[0], too_high))
@@ -38,8 +38,8 @@ def test_a_limit_that_cannot_be_raised(limits: tuple[int, int], monkeypatch: pyt
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
 
 
-def test_garbage_is_collected_once_the_records_are_read() -> None:
-    """Not before; and what is there by then is never looked through again."""
+def test_garbage_collection_starts_after_the_records_are_read() -> None:
+    """Objects that exist by then are never examined again."""
     try:
         keep_memory_small()
         assert not gc.isenabled()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A call that comes while the daemon stops is answered, or left to the next daemon; none is lost."""
+"""A call that arrives while the daemon stops is answered, or left to the next daemon; none is lost."""
 
 import asyncio
 import socket
@@ -21,7 +21,7 @@ DRAIN_S: Final = 30.0
 
 @pytest.fixture(name="daemon")
 def make_daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """The daemon's objects, with state and directories of their own."""
+    """The daemon's objects, with their own state and run directories."""
     store = Store.open(tmp_path / "state")
     where = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
     yield assemble(where, store)
@@ -30,7 +30,7 @@ def make_daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 @pytest.fixture(name="given")
 def make_given(tmp_path: Path) -> Iterator[socket.socket]:
-    """A listening socket that is systemd's: it stays open when the daemon has ended."""
+    """A listening socket from systemd, which stays open when the daemon has stopped."""
     with socket.socket(socket.AF_UNIX) as given:
         given.bind(str(tmp_path / "s"))
         given.listen()
@@ -40,20 +40,20 @@ def make_given(tmp_path: Path) -> Iterator[socket.socket]:
 
 @pytest.fixture(name="client")
 def make_client() -> Iterator[socket.socket]:
-    """A client that has not connected yet."""
+    """A client that is not connected yet."""
     with socket.socket(socket.AF_UNIX) as client:
         client.setblocking(False)
         yield client
 
 
-async def turn(times: int) -> None:
-    """Let the event loop turn so often."""
+async def run_loop(times: int) -> None:
+    """Run this many iterations of the event loop."""
     for _ in range(times):
         await asyncio.sleep(0)
 
 
 async def read(client: socket.socket) -> bytes:
-    """Give all that comes until the connection ends."""
+    """Return everything received until the connection is closed."""
     found = bytearray()
     while data := await asyncio.get_running_loop().sock_recv(client, 65536):
         found += data
@@ -61,36 +61,40 @@ async def read(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_call_that_comes_with_the_stop(
+async def test_a_call_that_arrives_with_the_stop_is_answered_or_left(
     daemon: Daemon, given: socket.socket, client: socket.socket, turns: int
 ) -> None:
-    """Whatever the event loop has done with the connection by then, from nothing at all to the answer."""
+    """However far the event loop has got with the connection, the call is answered, or stays in the backlog."""
     async with daemon.answering(given.dup(), DRAIN_S):
         client.connect(given.getsockname())
         client.sendall(CALL)
-        await turn(turns)
+        await run_loop(turns)
     try:
-        next_daemons, _ = given.accept()
+        connection, _ = given.accept()
     except BlockingIOError:
         assert (await read(client)).endswith(ANSWER)
     else:
-        with next_daemons:
-            assert next_daemons.recv(4096) == CALL
+        with connection:
+            assert connection.recv(4096) == CALL
 
 
-async def test_a_request_that_comes_after_the_stop(daemon: Daemon, given: socket.socket, client: socket.socket) -> None:
-    """A client that has been accepted, and was too slow to send its request before the stop, is answered."""
+async def test_a_late_request_of_an_accepted_client_is_answered(
+    daemon: Daemon, given: socket.socket, client: socket.socket
+) -> None:
+    """The client was accepted before the stop, and sends its request after it."""
     loop = asyncio.get_running_loop()
     async with daemon.answering(given.dup(), DRAIN_S):
         client.connect(given.getsockname())
-        await turn(8)
+        await run_loop(8)
         loop.call_later(0.2, client.sendall, CALL)
     assert (await read(client)).endswith(ANSWER)
 
 
-async def test_a_client_that_says_nothing(daemon: Daemon, given: socket.socket, client: socket.socket) -> None:
-    """It does not keep the daemon from ending."""
+async def test_a_silent_client_does_not_prevent_the_stop(
+    daemon: Daemon, given: socket.socket, client: socket.socket
+) -> None:
+    """Its connection is closed without an answer."""
     async with daemon.answering(given.dup(), DRAIN_S):
         client.connect(given.getsockname())
-        await turn(8)
+        await run_loop(8)
     assert await read(client) == b""

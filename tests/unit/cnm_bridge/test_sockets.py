@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The plugin socket is root's, replaces what a killed daemon left, and takes nobody else's place."""
+"""The plugin socket is accessible to root only, and replaces a stale one, but no other file or live socket."""
 
 import socket
 from pathlib import Path
@@ -12,7 +12,7 @@ from cnm_bridge.sockets import listening
 
 
 def test_only_the_owner_can_connect(tmp_path: Path) -> None:
-    """Whoever can connect can have plugins run as root."""
+    """Every process that can connect could run plugins as root."""
     path = tmp_path / "plugins" / "cni-bridge.sock"
     with listening(path):
         assert path.stat().st_mode & 0o777 == 0o600
@@ -21,8 +21,8 @@ def test_only_the_owner_can_connect(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
-    """After SIGKILL the file is still there, and nobody listens."""
+def test_a_stale_socket_is_replaced(tmp_path: Path) -> None:
+    """After SIGKILL the socket's file still exists, and no process listens on it."""
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -30,8 +30,8 @@ def test_a_socket_left_behind_is_replaced(tmp_path: Path) -> None:
         client.connect(str(path))
 
 
-def test_a_living_socket_is_left_alone(tmp_path: Path) -> None:
-    """A second daemon does not take the first one's place."""
+def test_a_live_socket_is_not_replaced(tmp_path: Path) -> None:
+    """A second daemon is rejected, and the first one still answers."""
     path = tmp_path / "s"
     with listening(path):
         with pytest.raises(Refused, match="served by another process"), listening(path):
@@ -40,8 +40,8 @@ def test_a_living_socket_is_left_alone(tmp_path: Path) -> None:
             client.connect(str(path))
 
 
-def test_a_living_socket_that_does_not_answer(tmp_path: Path) -> None:
-    """A process that has stopped accepting still has its place, and finding out does not hang."""
+def test_a_live_socket_with_a_full_backlog_is_not_replaced(tmp_path: Path) -> None:
+    """A process that does not accept connections still owns the socket; the check does not block."""
     path = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as waiting:
         busy.bind(str(path))
@@ -52,7 +52,7 @@ def test_a_living_socket_that_does_not_answer(tmp_path: Path) -> None:
 
 
 def test_a_file_is_not_removed(tmp_path: Path) -> None:
-    """A path given by mistake costs nobody a file."""
+    """A wrong path does not remove a file."""
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(Refused, match="is no socket"), listening(path):
@@ -60,10 +60,10 @@ def test_a_file_is_not_removed(tmp_path: Path) -> None:
     assert path.read_text() == "data"
 
 
-def test_a_socket_that_took_our_place_stays(tmp_path: Path) -> None:
-    """At the end only the own socket is removed."""
+def test_a_file_that_replaced_the_socket_is_not_removed(tmp_path: Path) -> None:
+    """On exit only the daemon's own socket is removed."""
     path = tmp_path / "s"
     with listening(path):
         path.unlink()
-        path.write_text("another's")
+        path.write_text("of another process")
     assert path.exists()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What systemd hands over is taken, and it is told when the daemon is ready."""
+"""Sockets that systemd passes are used, and systemd receives the daemon's state."""
 
 import os
 import socket
@@ -23,7 +23,7 @@ print(sorted(name for name in os.environ if name.startswith("LISTEN")))
 
 
 def test_sockets_are_taken(tmp_path: Path) -> None:
-    """A socket on descriptor 3 is used, is not inherited by plugins, and is not announced to them either."""
+    """The socket at descriptor 3 is used; plugins inherit neither it nor its variables."""
     path = tmp_path / "given.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -43,15 +43,15 @@ def test_sockets_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "environment", [{}, {"LISTEN_PID": "1", "LISTEN_FDS": "1"}, {"LISTEN_PID": "self", "LISTEN_FDS": "many"}]
 )
-def test_other_peoples_sockets_are_left(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
-    """Sockets meant for another process, or none at all, are not touched."""
+def test_sockets_for_another_process_are_ignored(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """Variables with another process ID, or an invalid number, are ignored."""
     for name, value in environment.items():
         monkeypatch.setenv(name, str(os.getpid()) if value == "self" else value)
     assert take_sockets() == ()
 
 
-def test_readiness_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The state arrives as one datagram."""
+def test_the_state_is_sent_to_systemd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is one datagram, and the variable is removed from the environment."""
     path = tmp_path / "notify.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(str(path))
@@ -62,8 +62,8 @@ def test_readiness_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         assert supervisor.recv(100) == b"READY=1"
 
 
-def test_readiness_on_an_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leading @ stands for the NUL of an abstract address."""
+def test_the_state_is_sent_to_an_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leading '@' stands for the NUL byte of an abstract address."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(f"\0cni-bridge-test-{os.getpid()}")
         monkeypatch.setenv("NOTIFY_SOCKET", f"@cni-bridge-test-{os.getpid()}")
@@ -72,7 +72,7 @@ def test_readiness_on_an_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/nowhere/at/all"])
-def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    """Without a supervisor nothing happens, and nothing is raised."""
+def test_a_missing_supervisor_is_ignored(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    """Without a supervisor, or with an invalid address, nothing is sent and nothing raised."""
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     take_notify()("READY=1")

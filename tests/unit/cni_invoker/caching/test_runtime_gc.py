@@ -161,9 +161,9 @@ async def test_gc_keeps_an_attachment_added_while_it_waits(scene: Scene, tmp_pat
     assert "late" in cached
     deleted = {command.environment["CNI_CONTAINERID"] for command in scene.commands if command.verb == "DEL"}
     assert deleted == {"c1"}
-    valid = [command.stdin for command in scene.commands if command.verb == "GC"]
-    assert len(valid) == 2
-    for document in valid:
+    requests = [command.stdin for command in scene.commands if command.verb == "GC"]
+    assert len(requests) == 2
+    for document in requests:
         assert {"containerID": "late", "ifname": "eth0"} in get_objects(document, "cni.dev/valid-attachments")
 
 

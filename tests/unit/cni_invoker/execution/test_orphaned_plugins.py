@@ -105,7 +105,7 @@ class Scene:
 
 @pytest.fixture(name="scene")
 def make_scene(tmp_path: Path) -> Iterator[Scene]:
-    """Plugins whose processes are killed at the kill of the test."""
+    """Plugins whose processes are killed at the end of the test."""
     scene = Scene(tmp_path)
     yield scene
     scene.close()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""How long Docker has been quiet is known, for what can wait until it is."""
+"""How long Docker has been idle is measured, for work that waits for that."""
 
 import math
 
@@ -11,14 +11,14 @@ from cnm_bridge.api import CallsUnderWay
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time, in the list's only place."""
+    """The current time, as the only element of a list."""
     now = [100.0]
     monkeypatch.setattr("cnm_bridge.api.activity.time.monotonic", lambda: now[0])
     return now
 
 
-def test_what_is_under_way() -> None:
-    """Docker is not quiet about anything else than the endpoint that it wants something of."""
+def test_docker_is_not_idle_during_a_call() -> None:
+    """A call about an endpoint counts for every other endpoint, but not for that one."""
     calls = CallsUnderWay()
     assert calls.quiet_s("a") == math.inf
     with calls.counted("Leave", "a"):
@@ -30,8 +30,8 @@ def test_what_is_under_way() -> None:
         assert calls.quiet_s("a") == 0
 
 
-def test_what_has_ended(clock: list[float]) -> None:
-    """The last call about anything else counts, however many there were about the same before and after it."""
+def test_the_idle_time_begins_with_the_last_call_about_another_endpoint(clock: list[float]) -> None:
+    """It does so however many calls about the same endpoint came before and after it."""
     calls = CallsUnderWay()
     for endpoint_id in ("c", "d", "c", "e", "e"):
         with calls.counted("Join", endpoint_id):

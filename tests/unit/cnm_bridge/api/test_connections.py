@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A connection's time is the client's: what has arrived while the event loop was busy is answered."""
+"""The time limit of a connection is the client's: a request that arrived while the event loop was busy is answered."""
 
 import asyncio
 import socket
@@ -22,21 +22,21 @@ NETWORK: Final = b'{"NetworkID":"%s"' % (b"a1" * 32)
 
 
 class Watched(Connections):
-    """Tells when a connection is waited for."""
+    """Sets an event when the limit of a connection begins."""
 
     def __init__(self) -> None:
         super().__init__(limit_s=LIMIT_S)
         self.has_opened = asyncio.Event()
 
     def opened(self, transport: asyncio.BaseTransport) -> None:
-        """Note that a connection is waited for."""
+        """Note that the limit of a connection begins."""
         super().opened(transport)
         self.has_opened.set()
 
 
 @asynccontextmanager
 async def calling(path: Path, calls: list[JsonObject]) -> AsyncIterator[socket.socket]:
-    """Serve one method that writes down its calls; give a connection that is waited for."""
+    """Serve one method that records its calls, and yield a connection whose limit has begun."""
 
     async def answer(body: JsonObject, _: int) -> JsonObject:
         calls.append(body)
@@ -59,12 +59,12 @@ async def calling(path: Path, calls: list[JsonObject]) -> AsyncIterator[socket.s
 
 
 def request(body: bytes) -> bytes:
-    """Give a request as dockerd sends it."""
+    """Return a request as dockerd sends it."""
     return b"POST /NetworkDriver.Test HTTP/1.1\r\nHost: plugin\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
 
 async def read(client: socket.socket) -> bytes:
-    """Give all that comes until the connection ends."""
+    """Return everything received until the connection is closed."""
     client.setblocking(False)
     found = bytearray()
     while data := await asyncio.get_running_loop().sock_recv(client, 65536):
@@ -73,8 +73,8 @@ async def read(client: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, 1 << 20], ids=["small", "large"])
-async def test_a_request_that_came_while_the_loop_was_busy(tmp_path: Path, size: int) -> None:
-    """It is carried out and answered, however late the loop is, and though a large one does not come in one piece."""
+async def test_a_request_received_while_the_loop_is_busy_is_answered(tmp_path: Path, size: int) -> None:
+    """It is answered however late the loop is, and even if it is too large to arrive at once."""
     data = request(NETWORK + b',"Since":"' + size * b"x" + b'"}')
     calls: list[JsonObject] = []
     async with calling(tmp_path / "s", calls) as client:
@@ -89,8 +89,8 @@ async def test_a_request_that_came_while_the_loop_was_busy(tmp_path: Path, size:
     assert answer.endswith(b'{"Value":1}')
 
 
-async def test_the_loop_is_busy_again_and_again(tmp_path: Path) -> None:
-    """Between the request and its call the loop turns several times, and may be late each time."""
+async def test_a_request_is_answered_although_the_loop_is_busy_repeatedly(tmp_path: Path) -> None:
+    """Several iterations of the loop lie between request and call, and each may be late."""
     calls: list[JsonObject] = []
     loop = asyncio.get_running_loop()
     async with calling(tmp_path / "s", calls) as client:
@@ -107,8 +107,8 @@ async def test_the_loop_is_busy_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", request(NETWORK + b"}")[:-1]], ids=["nothing", "all but a byte"])
-async def test_a_request_that_did_not_come(tmp_path: Path, data: bytes) -> None:
-    """The connection ends without an answer, also when the loop was busy meanwhile; nothing is carried out."""
+async def test_a_connection_without_a_complete_request_is_closed(tmp_path: Path, data: bytes) -> None:
+    """It is closed without an answer, also if the loop was busy meanwhile; no call is made."""
     calls: list[JsonObject] = []
     async with calling(tmp_path / "s", calls) as client:
         client.sendall(data)

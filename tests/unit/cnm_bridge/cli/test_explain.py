@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge explain` shows what would be done, and does nothing."""
+"""`cni-bridge explain` shows what would be done, and changes nothing."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ LIST: JsonObject = {
 
 @pytest.fixture
 def plugins(tmp_path: Path) -> FakePlugins:
-    """Plugins that write down what they are asked, and the list that needs them."""
+    """Plugins that record their executions, and the list that uses them."""
     plugins = FakePlugins(tmp_path / "bin")
     for name in ("bridge", "host-local", "tuning", "portmap"):
         plugins.install(name)
@@ -39,17 +39,17 @@ def plugins(tmp_path: Path) -> FakePlugins:
 
 def explain(tmp_path: Path, *arguments: str) -> Result:
     """Run the command."""
-    places = (
+    directories = (
         f"--cni-conf-dir={tmp_path}/conf",
         f"--cni-bin-dir={tmp_path}/bin",
         "--run-dir=/run/x",
         f"--docker-host=unix://{tmp_path}/none",
     )
-    return CliRunner().invoke(main, ["explain", *places, *arguments])
+    return CliRunner().invoke(main, ["explain", *directories, *arguments])
 
 
-def test_what_plugins_would_be_given(tmp_path: Path, plugins: FakePlugins) -> None:
-    """Standard input and environment of each, in the version negotiated; only VERSION has been run."""
+def test_the_input_of_each_plugin_is_shown(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Standard input and environment are shown in the negotiated version; VERSION alone was run."""
     options = ("-o", "cni.ips=10.1.0.9", "-o", "cni.args.A=1", "--mac-address=02:11:22:33:44:55", "--json")
     done = explain(tmp_path, *options, "blue")
     assert done.exit_code == 0, done.output
@@ -71,8 +71,8 @@ def test_what_plugins_would_be_given(tmp_path: Path, plugins: FakePlugins) -> No
     assert {command.verb for command in plugins.commands} == {"VERSION"}
 
 
-def test_for_a_reader(tmp_path: Path, plugins: FakePlugins) -> None:
-    """The same in text."""
+def test_the_explanation_as_text(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Without --json the same is printed as text."""
     done = explain(tmp_path, "-o", "cni.ifname-prefix=lan", "--mac-address=02:11:22:33:44:55", "blue")
     assert plugins.commands
     assert (
@@ -87,8 +87,8 @@ def test_for_a_reader(tmp_path: Path, plugins: FakePlugins) -> None:
     assert "run again with the ports to publish" in done.output
 
 
-def test_a_guess(tmp_path: Path, plugins: FakePlugins) -> None:
-    """What could not be found out about a plugin is a warning, in text and in JSON."""
+def test_an_uncertain_plugin_is_a_warning(tmp_path: Path, plugins: FakePlugins) -> None:
+    """The warning is in the text and in the JSON."""
     document = {"cniVersion": "1.0.0", "name": "azure", "plugins": [{"type": "vnet", "ipam": {"type": "azure-cns"}}]}
     (tmp_path / "conf" / "azure.conflist").write_text(json.dumps(document))
     plugins.install("vnet")
@@ -98,8 +98,8 @@ def test_a_guess(tmp_path: Path, plugins: FakePlugins) -> None:
     assert f"\nwarning        {warning}\n" in explain(tmp_path, "azure").output
 
 
-def test_a_malformed_list(tmp_path: Path, plugins: FakePlugins) -> None:
-    """What only a plugin reads is the plugin's to refuse; what is well-formed beside it is foreseen."""
+def test_malformed_plugin_settings_are_ignored(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Only the plugin can reject its own settings; the valid ones beside them are explained."""
     ipam = {"type": "host-local", "subnet": "10.1.0.0/24", "routes": "none"}
     tuning = {"type": "tuning", "sysctl": ["net.core.somaxconn"]}
     document = {
@@ -115,7 +115,7 @@ def test_a_malformed_list(tmp_path: Path, plugins: FakePlugins) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error"),
     [
         (("blu",), "'blu'"),
         (("-o", "cni.bandwidth.ingress-rate=1M", "blue"), '"type": "bandwidth"'),
@@ -124,9 +124,11 @@ def test_a_malformed_list(tmp_path: Path, plugins: FakePlugins) -> None:
         (("--ip=10.1.0.9", "blue"), "such as 10.1.0.9/24"),
     ],
 )
-def test_refused(tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], said: str) -> None:
-    """What CreateNetwork or CreateEndpoint would refuse, in the same words."""
+def test_options_are_rejected_as_by_docker_calls(
+    tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], error: str
+) -> None:
+    """The error is that of CreateNetwork or CreateEndpoint, and no plugin runs."""
     done = explain(tmp_path, *arguments)
     assert done.exit_code != 0
-    assert said in done.output
+    assert error in done.output
     assert not plugins.commands

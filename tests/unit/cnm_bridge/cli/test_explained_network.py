@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a name stands for: a Docker network of ours with its options, else a CNI configuration; or neither."""
+"""What a name stands for: a Docker network of this driver with its options, or a CNI configuration."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -28,7 +28,7 @@ DOCKER: Mapping[str, JsonObject] = {
 
 @pytest.fixture
 async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
-    """An engine with these networks."""
+    """An engine that has these networks."""
 
     async def version(request: web.Request) -> web.Response:  # noqa: ARG001
         return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
@@ -60,13 +60,13 @@ def conf(tmp_path: Path) -> Path:
 
 
 async def find(conf: Path, engine: Engine, name: str, **given: str) -> ExplainedNetwork:
-    """Find what a name stands for."""
+    """Resolve a name with options."""
     options = {f"cni.{key}": value for key, value in given.items()}
     return await find_explained_network(name, options, [conf], engine, "cni-bridge")
 
 
-async def test_a_docker_network(conf: Path, engine: Engine) -> None:
-    """Its options are the defaults of those that are given, and bind it; without, its name does."""
+async def test_a_docker_network_is_found_with_its_options(conf: Path, engine: Engine) -> None:
+    """Given options override the network's; its list is that of `cni.network`, or else of its name."""
     found = await find(conf, engine, "by-option", ips="10.1.0.10")
     assert found.configuration.name == "blue"
     assert [str(address) for address in found.options.ips] == ["10.1.0.10"]
@@ -77,20 +77,20 @@ async def test_a_docker_network(conf: Path, engine: Engine) -> None:
     assert (found.configuration.name, found.docker is None) == ("green", False)
 
 
-async def test_it_comes_before_a_configuration(conf: Path, engine: Engine) -> None:
-    """What a container on the Docker network would get is what is asked; an option still has its way."""
+async def test_a_docker_network_wins_over_a_configuration(conf: Path, engine: Engine) -> None:
+    """A container on the Docker network would use it; the option `cni.network` wins over both."""
     assert (await find(conf, engine, "blue")).configuration.name == "green"
     assert (await find(conf, engine, "blue", network="red")).configuration.name == "red"
 
 
-async def test_a_configuration(conf: Path, engine: Engine) -> None:
-    """Docker's network of another driver is not meant."""
+async def test_a_configuration_is_found_by_its_name(conf: Path, engine: Engine) -> None:
+    """A Docker network of another driver with that name is ignored."""
     found = await find(conf, engine, "red")
     assert (found.configuration.name, found.docker, found.doubt) == ("red", None, None)
 
 
-async def test_an_engine_that_does_not_answer(conf: Path, tmp_path: Path) -> None:
-    """A configuration is explained all the same, and it is said."""
+async def test_a_configuration_is_found_without_the_engine(conf: Path, tmp_path: Path) -> None:
+    """That the engine did not answer is reported."""
     found = await find(conf, Engine(f"unix://{tmp_path}/none", 1), "blue")
     assert found.configuration.name == "blue"
     assert "Docker network 'blue' is not known: Docker Engine at unix:" in str(found.doubt)
@@ -99,21 +99,21 @@ async def test_an_engine_that_does_not_answer(conf: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("pink", r"no network configuration named 'pink'.*; and there is no Docker network 'pink'"),
         ("foreign", r"no network configuration named 'foreign'.*; Docker network foreign is of driver bridge, not of"),
         ("nameless", r"nameless was made without -o cni\.network, and there is no network configuration named 'nam"),
     ],
 )
-async def test_neither(conf: Path, engine: Engine, name: str, said: str) -> None:
-    """The error says what was looked for, and where."""
-    with pytest.raises(Refused, match=said):
+async def test_an_unknown_name_is_an_error(conf: Path, engine: Engine, name: str, message: str) -> None:
+    """The error says what was searched, and where."""
+    with pytest.raises(Refused, match=message):
         await find(conf, engine, name)
 
 
-async def test_a_configuration_that_is_gone(conf: Path, engine: Engine) -> None:
-    """What an option names must be there; a slip in an option is found."""
+async def test_an_option_with_an_unknown_value_or_name_is_an_error(conf: Path, engine: Engine) -> None:
+    """A configuration named by an option must exist, and an unknown option gives a suggestion."""
     with pytest.raises(ConfigurationNotFound, match="'gone'"):
         await find(conf, engine, "dangling")
     with pytest.raises(BadOption, match=r"did you mean cni\.ips"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The command, run as an operator runs it; it needs no root as long as no container comes."""
+"""The command, run as an operator runs it. It needs no root as long as no container is created."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from spec import JsonObject, parse_json
 
 COMMAND = (sys.executable, "-m", "cnm_bridge")
 START_S = 60.0
-"""The daemon starts in less than a second, or in many on a busy machine."""
+"""Ends a test whose daemon does not start. It starts in less than a second, or in many on a busy machine."""
 
 GENERIC = "com.docker.network.generic"
 
@@ -36,14 +36,14 @@ def options(where: Path) -> list[str]:
 
 
 def activate(path: Path) -> bytes:
-    """Return the daemon's answer to Docker's handshake, empty as long as nobody answers."""
+    """Return the daemon's answer to Docker's handshake; it is empty if there is no answer."""
     return call(path, "Plugin.Activate", b"")
 
 
 def call(path: Path, method: str, body: bytes) -> bytes:
-    """Return the daemon's answer to a call, empty as long as nobody answers."""
+    """Return the daemon's answer to a call; it is empty if there is no answer."""
     with socket.socket(socket.AF_UNIX) as client:
-        # A daemon that starts has opened its socket, and answers later; who gives up and asks again is answered twice.
+        # The socket accepts connections before the daemon answers, and a repeated call would be answered twice.
         client.settimeout(START_S)
         try:
             client.connect(str(path))
@@ -58,7 +58,7 @@ def call(path: Path, method: str, body: bytes) -> bytes:
 
 @contextmanager
 def serving(where: Path, *arguments: str, env: Mapping[str, str]) -> Iterator["subprocess.Popen[str]"]:
-    """Run `cni-bridge serve`, and end it in the end."""
+    """Run `cni-bridge serve`, and kill it afterwards."""
     command = [*COMMAND, "serve", *options(where), *arguments]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -68,33 +68,33 @@ def serving(where: Path, *arguments: str, env: Mapping[str, str]) -> Iterator["s
 
 
 def wait_for(path: Path) -> bytes:
-    """Return the daemon's answer to Docker's handshake once there is one."""
+    """Return the daemon's answer to Docker's handshake as soon as there is one."""
     deadline = time.monotonic() + START_S
     while not (answer := activate(path)):
-        assert time.monotonic() < deadline, f"nobody answers at {path}"
+        assert time.monotonic() < deadline, f"there is no answer at {path}"
         time.sleep(0.01)
     return answer
 
 
 def wait_event(process: "subprocess.Popen[str]", event: str) -> JsonObject:
-    """Return the next line of the daemon's log about an event."""
+    """Return the next log line with an event."""
     assert process.stderr is not None
     for line in process.stderr:
         document = parse_json(line.encode())
         assert isinstance(document, dict)
         if document["event"] == event:
             return document
-    raise AssertionError(f"the daemon ended without {event}")
+    raise AssertionError(f"the daemon exited without {event}")
 
 
 def create_network(path: Path) -> str:
-    """Return the daemon's answer to a network that is bound to a configuration that is nowhere."""
+    """Return the answer to CreateNetwork with a configuration that does not exist."""
     body = json.dumps({"NetworkID": "a" * 64, "Options": {GENERIC: {"cni.network": "nowhere"}}}).encode()
     return call(path, "NetworkDriver.CreateNetwork", body).decode()
 
 
 def refused(*arguments: str, **variables: str) -> str:
-    """Return what `cni-bridge serve` says when it does not start."""
+    """Return what `cni-bridge serve` prints when it does not start."""
     done = subprocess.run(
         [*COMMAND, "serve", *arguments],
         env=environment(**variables),
@@ -108,14 +108,14 @@ def refused(*arguments: str, **variables: str) -> str:
     return " ".join(done.stderr.split())
 
 
-def test_version() -> None:
-    """The version is told."""
+def test_the_version_is_printed() -> None:
+    """`--version` prints name and version."""
     done = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, check=True, timeout=START_S)
     assert done.stdout == f"cni-bridge {__version__}\n"
 
 
-def test_serve_answers_and_ends(tmp_path: Path) -> None:
-    """The handshake is answered, SIGTERM ends the daemon cleanly, and the log is one JSON object a line."""
+def test_serve_answers_and_stops(tmp_path: Path) -> None:
+    """The handshake is answered, SIGTERM stops the daemon cleanly, and each log line is a JSON object."""
     path = tmp_path / "s"
     with serving(tmp_path, "--socket", str(path), env=environment()) as process:
         assert b'{"Implements":["NetworkDriver"]}' in wait_for(path)
@@ -128,7 +128,7 @@ def test_serve_answers_and_ends(tmp_path: Path) -> None:
 
 
 def test_serve_under_systemd(tmp_path: Path) -> None:
-    """A socket that systemd opened is used and stays when the daemon ends; readiness and the end are told."""
+    """A socket from systemd is used and stays open when the daemon stops; systemd receives readiness and stop."""
     path = tmp_path / "given.sock"
     with socket.socket(socket.AF_UNIX) as given, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         given.bind(str(path))
@@ -148,8 +148,8 @@ def test_serve_under_systemd(tmp_path: Path) -> None:
     assert not (tmp_path / "own").exists()
 
 
-def test_hangup_reads_the_settings_again(tmp_path: Path) -> None:
-    """SIGHUP takes over what can change, names what needs a restart, and the daemon goes on answering."""
+def test_sighup_reloads_the_settings(tmp_path: Path) -> None:
+    """Settings that can change are applied, those that need a restart are logged, and the daemon keeps answering."""
     path, config = tmp_path / "s", tmp_path / "config.toml"
     config.write_text(f'cni-conf-dir = ["{tmp_path}/a"]\nlog-level = "warning"\n')
     with serving(tmp_path, "--socket", str(path), "--config", str(config), env=environment()) as process:
@@ -166,8 +166,8 @@ def test_hangup_reads_the_settings_again(tmp_path: Path) -> None:
         assert process.wait(timeout=START_S) == 0
 
 
-def test_a_bad_file_at_hangup_changes_nothing(tmp_path: Path) -> None:
-    """A mistake that is found at SIGHUP is logged with its place; all settings stay, those beside it too."""
+def test_an_invalid_file_at_sighup_changes_nothing(tmp_path: Path) -> None:
+    """The error is logged with file and key; all settings stay, including valid changes beside it."""
     path, config = tmp_path / "s", tmp_path / "config.toml"
     config.write_text(f'cni-conf-dir = ["{tmp_path}/a"]\nlog-level = "warning"\n')
     with serving(tmp_path, "--socket", str(path), "--config", str(config), env=environment()) as process:
@@ -183,8 +183,8 @@ def test_a_bad_file_at_hangup_changes_nothing(tmp_path: Path) -> None:
         assert f"{tmp_path}/a" in create_network(path)
 
 
-def test_hangup_while_nothing_has_changed(tmp_path: Path) -> None:
-    """The line says that nothing has; one that appears at a level that hides it is written before or after."""
+def test_sighup_without_changes_is_logged(tmp_path: Path) -> None:
+    """The log line has no changes. A change of the log level is logged even if the new level hides it."""
     path, config = tmp_path / "s", tmp_path / "config.toml"
     config.write_text("")
     with serving(tmp_path, "--socket", str(path), "--config", str(config), env=environment()) as process:
@@ -197,8 +197,8 @@ def test_hangup_while_nothing_has_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["socet = '/x'", "plugin-timeout = 0", "= ="])
-def test_settings_that_cannot_be_used_have_a_status_of_their_own(tmp_path: Path, content: str) -> None:
-    """A supervisor can tell a mistake in the configuration, which stays until it is mended, from a failure."""
+def test_invalid_settings_exit_with_ex_config(tmp_path: Path, content: str) -> None:
+    """A supervisor can distinguish an error in the configuration, where a restart is useless, from a failure."""
     config = tmp_path / "config.toml"
     config.write_text(content)
     command = [*COMMAND, "serve", *options(tmp_path), "--config", str(config)]
@@ -206,8 +206,8 @@ def test_settings_that_cannot_be_used_have_a_status_of_their_own(tmp_path: Path,
     assert done.returncode == os.EX_CONFIG
 
 
-def test_command_line_before_environment_before_file(tmp_path: Path) -> None:
-    """A setting comes from the nearest place that has it."""
+def test_the_command_line_wins_over_environment_and_file(tmp_path: Path) -> None:
+    """A setting comes from the command line, else from the environment, else from the file."""
     by_file, by_environment, by_option = (tmp_path / name for name in ("file", "environment", "option"))
     config = tmp_path / "config.toml"
     config.write_text(f'socket = "{by_file}"\ncni-conf-dir = ["/a", "/b"]\nlog-level = "debug"\n')
@@ -223,7 +223,7 @@ def test_command_line_before_environment_before_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("socet = '/x'", "option socet: unknown to cni-bridge; did you mean socket?"),
         ("socket = nothing", "line 1, column"),
@@ -241,14 +241,14 @@ def test_command_line_before_environment_before_file(tmp_path: Path) -> None:
         ("docker-host = 'nonsense'", "--docker-host"),
     ],
 )
-def test_a_bad_file_is_refused(tmp_path: Path, content: str, says: str) -> None:
-    """A mistake in the file is named and nothing is started."""
+def test_an_invalid_file_is_rejected(tmp_path: Path, content: str, message: str) -> None:
+    """The error names the option, and nothing is started."""
     config = tmp_path / "config.toml"
     config.write_text(content)
     config.write_text(content)
     with_socket = [] if content.startswith("socket") else ["--socket", str(tmp_path / "s")]
     error = refused("--config", str(config), *with_socket)
-    assert says in error
+    assert message in error
     assert not (tmp_path / "state").exists()
 
 
@@ -264,18 +264,18 @@ def test_a_bad_file_is_refused(tmp_path: Path, content: str, says: str) -> None:
         (["--config", "{file}", "--plugin-timeout", "x"], {}, "from the command line"),
     ],
 )
-def test_an_error_says_where_the_value_came_from(
+def test_an_error_names_the_origin_of_the_value(
     tmp_path: Path, arguments: list[str], variables: dict[str, str], origin: str
 ) -> None:
-    """Command line, which variable, or which file and key."""
+    """It is the command line, a variable, or a file and key."""
     config = tmp_path / "config.toml"
     config.write_text("plugin-timeout = 0\n")
     given = [argument.format(file=config) for argument in arguments]
     assert origin.format(file=config) in refused(*given, "--socket", str(tmp_path / "s"), **variables)
 
 
-def test_a_socket_that_cannot_be(tmp_path: Path) -> None:
-    """A path that is taken, or too long for the kernel, is named, and nothing is changed."""
+def test_a_socket_path_that_cannot_be_used_is_rejected(tmp_path: Path) -> None:
+    """A path of another file, or one too long for the kernel, is an error, and nothing is changed."""
     taken = tmp_path / "taken"
     taken.write_text("precious")
     assert "is no socket" in refused(*options(tmp_path), "--socket", str(taken))
@@ -284,18 +284,18 @@ def test_a_socket_that_cannot_be(tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
-    """An empty variable does not stand for the working directory."""
+def test_an_empty_directory_name_is_rejected(tmp_path: Path) -> None:
+    """An empty value does not mean the working directory."""
     assert "is empty" in refused("--state-dir", "", "--socket", str(tmp_path / "s"))
 
 
-def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    """A file that was named must be there."""
+def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
+    """A configuration file that was named must exist."""
     assert "No such file" in refused("--config", str(tmp_path / "none.toml"))
 
 
-def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
-    """The same state directory cannot be used twice; the first daemon, named by its process ID, goes on."""
+def test_a_second_daemon_is_rejected(tmp_path: Path) -> None:
+    """A state directory has one daemon, which the error names by its process ID; the first one keeps answering."""
     path = tmp_path / "s"
     with serving(tmp_path, "--socket", str(path), env=environment()) as first:
         wait_for(path)
@@ -304,8 +304,8 @@ def test_a_second_daemon_is_refused(tmp_path: Path) -> None:
         assert activate(path)
 
 
-def test_a_killed_daemon_is_followed_by_another(tmp_path: Path) -> None:
-    """Neither the socket nor the lock of a killed daemon is in the way."""
+def test_a_daemon_starts_after_a_killed_one(tmp_path: Path) -> None:
+    """Neither the socket nor the lock of a killed daemon prevents the start."""
     path = tmp_path / "s"
     for _ in range(2):
         with serving(tmp_path, "--socket", str(path), env=environment()) as process:

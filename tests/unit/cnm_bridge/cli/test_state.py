@@ -25,7 +25,7 @@ from state import (
 )
 
 COMMAND = (sys.executable, "-m", "cnm_bridge", "state")
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 NETWORK = NetworkRecord(id=NetworkId("a" * 64), configuration="blue", name=None, internal=True, options={})
 ENDPOINT = EndpointRecord(
@@ -62,8 +62,8 @@ def command(*arguments: str, where: Path, given: bytes = b"") -> "subprocess.Com
     )
 
 
-def refusal(*arguments: str, where: Path, given: bytes = b"") -> str:
-    """Return what `cni-bridge state …` says when it refuses."""
+def error_of(*arguments: str, where: Path, given: bytes = b"") -> str:
+    """Return what `cni-bridge state …` prints when it fails."""
     done = command(*arguments, where=where, given=given)
     assert done.returncode != 0
     assert b"Traceback" not in done.stderr
@@ -81,7 +81,7 @@ async def directory(tmp_path: Path) -> Path:
 
 
 def content(directory: Path) -> tuple[object, object]:
-    """What is stored."""
+    """Return the stored networks and endpoints."""
     store = Store.open(directory)
     try:
         return store.networks(), store.endpoints()
@@ -89,8 +89,8 @@ def content(directory: Path) -> tuple[object, object]:
         store.close()
 
 
-def test_show_is_a_table(directory: Path) -> None:
-    """Networks and endpoints, a line each, with phase and address."""
+def test_show_prints_tables(directory: Path) -> None:
+    """Each network and endpoint has a line with phase and address."""
     lines = command("show", where=directory).stdout.decode().splitlines()
     assert [line.split() for line in lines] == [
         ["NETWORK", "NAME", "CONFIGURATION"],
@@ -101,15 +101,15 @@ def test_show_is_a_table(directory: Path) -> None:
     ]
 
 
-def test_show_one(directory: Path) -> None:
-    """All that is stored of one record, by the beginning of its ID."""
+def test_show_prints_one_record(directory: Path) -> None:
+    """The complete record is found by the beginning of its ID."""
     done = command("show", "eee", where=directory)
     assert json.loads(done.stdout)["attachment"]["configuration"]["password"] == "secret"
-    assert "begins with f" in refusal("show", "f", where=directory)
+    assert "begins with f" in error_of("show", "f", where=directory)
 
 
 def test_export_and_import(directory: Path, tmp_path: Path) -> None:
-    """What is exported can be imported elsewhere, by file and by pipe, and is the same; the file is private."""
+    """An export, by file or by pipe, gives the same state elsewhere; the file is private."""
     file = tmp_path / "export.json"
     assert command("export", str(file), where=directory).returncode == 0
     assert file.stat().st_mode & 0o077 == 0
@@ -122,18 +122,18 @@ def test_export_and_import(directory: Path, tmp_path: Path) -> None:
     assert command("export", where=by_file).stdout == piped
 
 
-def test_a_state_is_replaced_only_when_told(directory: Path) -> None:
-    """An import does not mix with what is there."""
+def test_an_import_needs_replace_if_there_is_state(directory: Path) -> None:
+    """Without --replace nothing is changed; with it nothing of the old state remains."""
     exported = json.loads(command("export", where=directory).stdout)
     other = json.dumps({**exported, "networks": [], "endpoints": []}).encode()
-    assert "1 networks, 1 endpoints" in refusal("import", "-", where=directory, given=other)
+    assert "1 networks, 1 endpoints" in error_of("import", "-", where=directory, given=other)
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
     assert command("import", "--replace", "-", where=directory, given=other).returncode == 0
     assert content(directory) == ((), ())
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"schema": SCHEMA_VERSION + 1}, f"schema version {SCHEMA_VERSION + 1}"),
         ({"schema": 0}, "schema"),
@@ -144,54 +144,54 @@ def test_a_state_is_replaced_only_when_told(directory: Path) -> None:
         ({"meta": {"endpoint/x": "9"}}, "endpoint/x"),
     ],
 )
-def test_a_bad_document_changes_nothing(directory: Path, change: dict[str, object], says: str) -> None:
-    """A document is taken whole, or refused with the place of its fault."""
+def test_an_invalid_document_changes_nothing(directory: Path, change: dict[str, object], message: str) -> None:
+    """The error has the position of the fault, and nothing is imported."""
     exported = json.loads(command("export", where=directory).stdout)
     given = json.dumps({**exported, **change}).encode()
-    assert says in refusal("import", "--replace", "-", where=directory, given=given)
+    assert message in error_of("import", "--replace", "-", where=directory, given=given)
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
 
 
-def test_one_bad_record_refuses_all(directory: Path) -> None:
-    """A record that does not fit, and one that is there twice."""
+def test_one_invalid_record_rejects_the_import(directory: Path) -> None:
+    """An invalid record, or one that occurs twice, rejects the whole document."""
     exported = json.loads(command("export", where=directory).stdout)
     endpoint = exported["endpoints"][0]
-    for endpoints, says in (
+    for endpoints, message in (
         ([endpoint, {**endpoint, "id": "f" * 64, "phase": "asleep"}], "asleep"),
         ([endpoint, endpoint], "there twice"),
     ):
         given = json.dumps({**exported, "endpoints": endpoints}).encode()
-        assert says in refusal("import", "--replace", "-", where=directory, given=given)
-    assert "line 1" in refusal("import", "--replace", "-", where=directory, given=b"{")
+        assert message in error_of("import", "--replace", "-", where=directory, given=given)
+    assert "line 1" in error_of("import", "--replace", "-", where=directory, given=b"{")
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
 
 
 @pytest.mark.parametrize("arguments", [("show",), ("export",), ("import", "-")])
-def test_the_holder_is_named(directory: Path, arguments: tuple[str, ...]) -> None:
-    """While a daemon runs, nothing touches its state."""
+def test_state_in_use_is_not_touched(directory: Path, arguments: tuple[str, ...]) -> None:
+    """The error names the process of the daemon."""
     store = Store.open(directory)
     given = command("export", where=directory.with_name("none")).stdout or b"{}"
-    assert f"in use by process {os.getpid()}" in refusal(*arguments, where=directory, given=given)
+    assert f"in use by process {os.getpid()}" in error_of(*arguments, where=directory, given=given)
     store.close()
 
 
-def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
-    """A directory that is not there is an error, not a new state."""
+def test_show_and_export_create_no_state(tmp_path: Path) -> None:
+    """A missing directory is an error."""
     for arguments in (("show",), ("export",)):
-        assert "there is no state in" in refusal(*arguments, where=tmp_path / "typo")
+        assert "there is no state in" in error_of(*arguments, where=tmp_path / "typo")
     assert not (tmp_path / "typo").exists()
 
 
-def test_a_file_that_cannot_be_written(directory: Path, tmp_path: Path) -> None:
-    """The file is named, and nothing half is left."""
-    assert "cannot write" in refusal("export", str(tmp_path / "none" / "x"), where=directory)
+def test_an_export_that_cannot_be_written_leaves_no_file(directory: Path, tmp_path: Path) -> None:
+    """The error names the file."""
+    assert "cannot write" in error_of("export", str(tmp_path / "none" / "x"), where=directory)
     (tmp_path / "file").mkdir()
-    assert "file" in refusal("export", str(tmp_path / "file"), where=directory)
+    assert "file" in error_of("export", str(tmp_path / "file"), where=directory)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "state"]
 
 
-async def test_damage_is_said(directory: Path) -> None:
-    """What was found damaged is told on standard error; the rest is shown."""
+async def test_damage_is_reported(directory: Path) -> None:
+    """It is printed on standard error; the remaining records are shown."""
     store = Store.open(directory)
     await store.put_network(replace(NETWORK, id=NetworkId("b" * 64), configuration="green"))
     store.close()

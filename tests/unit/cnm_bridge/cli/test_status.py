@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge status`: how it reads, and what it says when nobody answers."""
+"""`cni-bridge status`: its tables, and its error without a daemon."""
 
 from pathlib import Path
 
@@ -36,8 +36,8 @@ STATUS: JsonObject = {
 }
 
 
-def test_tables() -> None:
-    """Networks and endpoints are told with short identifiers, and the network by its name."""
+def test_networks_and_endpoints_have_tables() -> None:
+    """Identifiers are shortened, and endpoints have their network's name."""
     assert render_status(STATUS).splitlines() == [
         "engine  up",
         "",
@@ -50,8 +50,8 @@ def test_tables() -> None:
     ]
 
 
-def test_a_name_that_is_not_known_yet() -> None:
-    """The configuration's is not taken for it: several networks may be bound to one."""
+def test_a_network_without_a_known_name_has_its_id() -> None:
+    """The name of the configuration would be ambiguous: several networks may use it."""
     lines = render_status(
         {**STATUS, "networks": [{"id": "6f" * 32, "name": None, "configuration": "lan"}]}
     ).splitlines()
@@ -59,8 +59,8 @@ def test_a_name_that_is_not_known_yet() -> None:
     assert lines[6].split()[:2] == ["777777777777", "6f6f6f6f6f6f"]
 
 
-def test_pending_teardowns_and_orphans() -> None:
-    """Pending teardowns and orphans have tables of their own, if there are any."""
+def test_pending_teardowns_and_orphans_have_tables() -> None:
+    """The tables exist only if there are any."""
     text = render_status(
         {
             **STATUS,
@@ -72,8 +72,8 @@ def test_pending_teardowns_and_orphans() -> None:
     assert "lan        somebody      /var/lib/cni/networks/lan/10.1.2.9" in text
 
 
-def test_ports_that_are_not_published() -> None:
-    """So do ports that a container asks for without success, with the reason."""
+def test_unpublished_ports_have_a_table() -> None:
+    """Each endpoint whose ports could not be published has a line with the reason."""
     (first, *others) = get_objects(STATUS, "endpoints")
     text = render_status({**STATUS, "endpoints": [{**first, "notPublished": "there is no portmap"}, *others]})
     assert text.splitlines()[-2:] == [
@@ -82,8 +82,8 @@ def test_ports_that_are_not_published() -> None:
     ]
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
-    """It says where it asked, and what can be done without a daemon."""
+def test_status_without_a_daemon_is_an_error(tmp_path: Path) -> None:
+    """The error names the socket, and the command that works without a daemon."""
     result = CliRunner().invoke(main, ["status", "--socket", str(tmp_path / "none.sock")])
     assert result.exit_code == 1
     assert str(tmp_path / "none.sock") in result.output

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The engine is asked over a real Unix socket; what it does not answer is an error, not a hang."""
+"""Requests to an engine over a real Unix socket; a missing answer is an error, and does not hang."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def serve(path: Path, networks: Handler) -> web.AppRunner:
-    """Start an engine that knows its version and answers questions for networks with `networks`."""
+    """Start an engine that answers requests for its version, and those for networks with `networks`."""
 
     async def version(request: web.Request) -> web.Response:  # noqa: ARG001
         return web.json_response({"ApiVersion": "1.41", "Version": "20.10.24"})
@@ -39,8 +39,8 @@ async def ask(path: Path, networks: Handler, timeout_s: float = 5) -> str | None
         await runner.cleanup()
 
 
-async def test_name(tmp_path: Path) -> None:
-    """The name is that of `GET /networks/{id}`."""
+async def test_the_name_of_a_network(tmp_path: Path) -> None:
+    """It is that of `GET /networks/{id}`."""
 
     async def networks(request: web.Request) -> web.Response:
         return web.json_response({"Id": request.match_info["id"], "Name": "blue"})
@@ -48,7 +48,7 @@ async def test_name(tmp_path: Path) -> None:
     assert await ask(tmp_path / "s", networks) == "blue"
 
 
-async def test_a_network_in_the_making_has_no_name(tmp_path: Path) -> None:
+async def test_a_network_that_is_being_created_has_no_name(tmp_path: Path) -> None:
     """The engine answers 404 until CreateNetwork has been answered."""
 
     async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
@@ -57,8 +57,8 @@ async def test_a_network_in_the_making_has_no_name(tmp_path: Path) -> None:
     assert await ask(tmp_path / "s", networks) is None
 
 
-async def test_an_engine_in_trouble(tmp_path: Path) -> None:
-    """Any other status is an error with the engine's own words."""
+async def test_another_status_is_an_error(tmp_path: Path) -> None:
+    """The error has the engine's message."""
 
     async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
         return web.json_response({"message": "disk on fire"}, status=500)
@@ -67,8 +67,8 @@ async def test_an_engine_in_trouble(tmp_path: Path) -> None:
         await ask(tmp_path / "s", networks)
 
 
-async def test_an_engine_that_boots(tmp_path: Path) -> None:
-    """While dockerd boots its socket accepts and does not answer; that ends after the timeout."""
+async def test_an_engine_that_does_not_answer_is_an_error(tmp_path: Path) -> None:
+    """While dockerd starts, its socket accepts connections but does not answer; the request ends after the timeout."""
 
     async def networks(request: web.Request) -> web.Response:  # noqa: ARG001
         await asyncio.Event().wait()
@@ -78,21 +78,23 @@ async def test_an_engine_that_boots(tmp_path: Path) -> None:
         await ask(tmp_path / "s", networks, timeout_s=0.2)
 
 
-async def test_no_engine(tmp_path: Path) -> None:
-    """Without a socket there is no answer, and the error names where it was looked for."""
+async def test_a_missing_socket_is_an_error(tmp_path: Path) -> None:
+    """The error names the socket."""
     with pytest.raises(EngineUnavailable, match=str(tmp_path)):
         await Engine(f"unix://{tmp_path}/none", 1).network_name("n1")
 
 
-async def test_an_address_that_is_none() -> None:
-    """A `--docker-host` of no known form is an error like an engine that is not there."""
+async def test_an_invalid_docker_host_is_an_error() -> None:
+    """An invalid `--docker-host` is handled like an engine that does not run."""
     with pytest.raises(EngineUnavailable, match="nonsense"):
         await Engine("nonsense", 1).network_name("n1")
 
 
 @pytest.mark.parametrize("containers", [{}, {"Containers": None}, {"Containers": "none"}])
-async def test_half_an_answer(tmp_path: Path, containers: dict[str, object]) -> None:
-    """A network of this host without a list of endpoints is not taken for one that has none."""
+async def test_a_network_without_endpoints_in_the_answer_is_an_error(
+    tmp_path: Path, containers: dict[str, object]
+) -> None:
+    """A missing or invalid list of endpoints does not mean that the network has none."""
 
     async def networks(request: web.Request) -> web.Response:
         network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "local", **containers}
@@ -102,8 +104,8 @@ async def test_half_an_answer(tmp_path: Path, containers: dict[str, object]) -> 
         await ask(tmp_path / "s", networks)
 
 
-async def test_a_network_of_a_swarm_that_is_not_here(tmp_path: Path) -> None:
-    """A manager tells of it without endpoints."""
+async def test_a_swarm_network_may_have_no_list_of_endpoints(tmp_path: Path) -> None:
+    """A manager knows networks that do not exist on this host, and lists them without endpoints."""
 
     async def networks(request: web.Request) -> web.Response:
         network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "swarm", "Containers": None}

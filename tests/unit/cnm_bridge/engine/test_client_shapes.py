@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Whatever comes where an engine should answer is `EngineUnavailable`, and its text says what is the matter."""
+"""Any invalid answer is `EngineUnavailable`, with a text that says what is wrong."""
 
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,7 +25,7 @@ QUESTIONS: dict[str, Callable[[Engine], Awaitable[object]]] = {
 
 @asynccontextmanager
 async def answering(path: Path, answers: dict[str, JsonValue], *, status: int = 200) -> AsyncIterator[Engine]:
-    """Serve answers by path, `version` among them; the connection breaks where there is none."""
+    """Serve answers by path, including `version`; break the connection for other paths."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         asked = request.path.lstrip("/").removeprefix("v1.41/")
@@ -34,7 +34,7 @@ async def answering(path: Path, answers: dict[str, JsonValue], *, status: int = 
             request.transport.abort()
         return web.Response(
             body=render_json(answers.get(asked)),
-            headers={"Content-Type": "application/json"},  # as dockerd has it
+            headers={"Content-Type": "application/json"},  # as dockerd does
             status=200 if asked == "version" else status,
         )
 
@@ -51,8 +51,8 @@ async def answering(path: Path, answers: dict[str, JsonValue], *, status: int = 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 @pytest.mark.parametrize("shape", [None, [], "text", 7, [None], [[]], {}, {"ID": None}], ids=repr)
-async def test_an_answer_of_another_shape(tmp_path: Path, question: str, shape: JsonValue) -> None:
-    """A proxy in front of the engine may answer anything; an empty list of networks is a good answer."""
+async def test_an_invalid_answer_is_an_error(tmp_path: Path, question: str, shape: JsonValue) -> None:
+    """A proxy in front of the engine may answer anything; an empty list of networks is valid."""
     async with answering(tmp_path / "s", {"version": VERSION, question: shape}) as engine:
         if (question, shape) == ("networks", []):
             assert await QUESTIONS[question](engine) == ()
@@ -62,38 +62,38 @@ async def test_an_answer_of_another_shape(tmp_path: Path, question: str, shape: 
 
 
 @pytest.mark.parametrize("shape", [None, [], "text", {}, {"ApiVersion": 7}], ids=repr)
-async def test_a_version_of_another_shape(tmp_path: Path, shape: JsonValue) -> None:
-    """It is asked for before everything else."""
+async def test_an_invalid_version_is_an_error(tmp_path: Path, shape: JsonValue) -> None:
+    """The version is requested first."""
     async with answering(tmp_path / "s", {"version": shape, "info": {"ID": "x"}}) as engine:
         with pytest.raises(EngineUnavailable, match="Docker Engine at"):
             await engine.identity()
 
 
 @pytest.mark.parametrize("shape", [None, [], {}, {"message": 7}], ids=repr)
-async def test_an_error_of_another_shape(tmp_path: Path, shape: JsonValue) -> None:
-    """An engine's error has a message; a proxy's need not."""
+async def test_an_error_without_a_message_is_an_error(tmp_path: Path, shape: JsonValue) -> None:
+    """An engine's error has a message; that of a proxy may have none."""
     async with answering(tmp_path / "s", {"version": VERSION, "info": shape}, status=500) as engine:
         with pytest.raises(EngineUnavailable, match="Docker Engine at"):
             await engine.identity()
 
 
-async def test_events_of_another_shape(tmp_path: Path) -> None:
-    """Following ends; that the engine is up has been said."""
-    said = []
+async def test_invalid_events_end_following(tmp_path: Path) -> None:
+    """`follow` returns without an error."""
+    reports = []
     async with answering(tmp_path / "s", {"version": VERSION, "info": [], "events": None}) as engine:
-        await engine.follow(lambda: said.append("up"))
-    assert said in ([], ["up"])  # the stream may end first
+        await engine.follow(lambda: reports.append("up"))
+    assert reports in ([], ["up"])  # the stream may end first
 
 
-async def test_no_socket(tmp_path: Path) -> None:
-    """What cannot be reached is said in the kernel's words, without those of the libraries."""
+async def test_a_missing_socket_is_an_error(tmp_path: Path) -> None:
+    """The error has the kernel's message, without those of the libraries."""
     with pytest.raises(EngineUnavailable) as caught:
         await Engine(f"unix://{tmp_path}/none", 5).identity()
     assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/none cannot be reached: No such file or directory"
 
 
-async def test_a_socket_without_engine(tmp_path: Path) -> None:
-    """The socket that a killed engine left refuses."""
+async def test_a_stale_socket_is_an_error(tmp_path: Path) -> None:
+    """The socket of a killed engine refuses connections."""
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "s"))
     with pytest.raises(EngineUnavailable) as caught:
@@ -101,8 +101,8 @@ async def test_a_socket_without_engine(tmp_path: Path) -> None:
     assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/s cannot be reached: Connection refused"
 
 
-async def test_nobody_at_a_port() -> None:
-    """The same over TCP."""
+async def test_a_closed_tcp_port_is_an_error() -> None:
+    """The error has the address and "Connection refused"."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         host = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
@@ -111,16 +111,16 @@ async def test_nobody_at_a_port() -> None:
     assert str(caught.value) == f"Docker Engine at {host} cannot be reached: Connection refused"
 
 
-async def test_an_engine_that_hangs_up(tmp_path: Path) -> None:
-    """A connection that breaks is no answer."""
+async def test_a_broken_connection_is_an_error(tmp_path: Path) -> None:
+    """The error says that there was no answer."""
     async with answering(tmp_path / "s", {"version": VERSION}) as engine:
         with pytest.raises(EngineUnavailable) as caught:
             await engine.identity()
     assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/s broke the connection without an answer"
 
 
-async def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
-    """The text says how long it was waited."""
+async def test_a_missing_answer_is_an_error(tmp_path: Path) -> None:
+    """The error has the time limit."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "s"))
         listening.listen()
@@ -129,8 +129,8 @@ async def test_an_engine_that_does_not_answer(tmp_path: Path) -> None:
     assert str(caught.value) == f"Docker Engine at unix://{tmp_path}/s did not answer within 0.2 s"
 
 
-async def test_an_engine_in_trouble(tmp_path: Path) -> None:
-    """Its own words are told."""
+async def test_the_message_of_the_engine_is_in_the_error(tmp_path: Path) -> None:
+    """The error has status and message."""
     async with answering(
         tmp_path / "s", {"version": VERSION, "info": {"message": "disk on fire"}}, status=500
     ) as engine:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Of a container as the engine shows it one can tell whether it has another network."""
+"""Whether a container has other networks, as the engine reports them."""
 
 import pytest
 
@@ -33,19 +33,19 @@ def container(**networks: str) -> JsonObject:
         ({BLUE.id: "", "bridge": ""}, True),
     ],
 )
-def test_other_networks(networks: dict[str, str], *, others: bool) -> None:
-    """A network is known by its name, its ID, or the beginning of it."""
+def test_a_container_has_another_network(networks: dict[str, str], *, others: bool) -> None:
+    """A network is identified by its name, its ID, or the beginning of its ID."""
     assert has_other_network(container(**networks), BLUE) is others
 
 
 @pytest.mark.parametrize("document", [{}, {"NetworkSettings": None}, {"NetworkSettings": {"Networks": ["blue"]}}])
-def test_half_an_answer(document: JsonObject) -> None:
-    """It is not taken for a container without networks."""
+def test_a_container_without_a_list_of_networks_is_an_error(document: JsonObject) -> None:
+    """A missing or invalid list does not mean that the container has no networks."""
     with pytest.raises(JsonError, match="Network"):
         has_other_network(document, BLUE)
 
 
-def test_names() -> None:
-    """Docker writes them with a slash; those that other containers use for a link have two."""
+def test_the_name_of_a_container() -> None:
+    """Docker writes it with a leading slash; names by which links refer to it have two slashes."""
     assert has_name(container(), "web")
     assert not has_name(container(), "alias")

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Answers have the shape that moby decodes."""
+"""Replies have the form that moby decodes."""
 
 from ipaddress import ip_address, ip_interface, ip_network
 
 from cnm_bridge.wire import ChosenInterface, Joined, StaticRoute, render_interface, render_joined
 
 
-def test_interface() -> None:
-    """Addresses are answered with their prefix length."""
+def test_an_interface_has_addresses_with_prefix_length() -> None:
+    """Addresses and MAC are those that the plugins chose."""
     reply = ChosenInterface(
         address=ip_interface("10.22.0.2/16"),  # type: ignore[arg-type]  # of the version that its text has
         address_ipv6=ip_interface("fd00::2/64"),  # type: ignore[arg-type]
@@ -19,13 +19,13 @@ def test_interface() -> None:
     }
 
 
-def test_interface_with_nothing_to_say() -> None:
-    """What Docker has chosen is left out: libnetwork refuses even the same value again."""
+def test_values_chosen_by_docker_are_omitted() -> None:
+    """Libnetwork rejects them, even if they are equal."""
     assert render_interface(ChosenInterface(address=None, address_ipv6=None, mac=None)) == {"Interface": {}}
 
 
-def test_joined() -> None:
-    """Gateways are addresses of their own; routes are connected (1) or have a next hop (0)."""
+def test_the_reply_to_join() -> None:
+    """Gateways have their own keys; routes are connected (1) or have a next hop (0)."""
     reply = Joined(
         prefix="eth",
         link="cnib0123",
@@ -48,8 +48,8 @@ def test_joined() -> None:
     }
 
 
-def test_joined_without_gateway() -> None:
-    """A gateway that does not exist is not mentioned, and Docker is told not to add one of its own."""
+def test_the_reply_to_join_without_a_gateway() -> None:
+    """Missing gateways are omitted, and `DisableGatewayService` prevents Docker from adding its own."""
     reply = render_joined(Joined(prefix="eth", link="l", gateway=None, gateway_ipv6=None, routes=()))
     assert "Gateway" not in reply
     assert "GatewayIPv6" not in reply

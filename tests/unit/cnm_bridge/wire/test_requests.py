@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What dockerd sends becomes records. The bodies are as moby marshals them, per engine version where they differ."""
+"""Requests of dockerd become records. The bodies are those of moby, per engine version where they differ."""
 
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
@@ -39,7 +39,7 @@ def create_endpoint(**changes: object) -> JsonObject:
 
 
 def test_create_network() -> None:
-    """The options the user gave, the pools and the internal flag are read; Docker's own options are not."""
+    """The user's options, the pools and the internal flag are read; Docker's own options are not."""
     body = load_validator("cnm/CreateNetwork")(
         {
             "NetworkID": NETWORK,
@@ -60,7 +60,7 @@ def test_create_network() -> None:
 
 
 def test_create_network_with_dockers_ipam() -> None:
-    """The pools that Docker chose are read with their gateways, which it may not have set aside."""
+    """The pools that Docker chose are read with their gateways, which Docker may not have reserved."""
     body: JsonObject = {
         "NetworkID": NETWORK,
         "IPv4Data": [{"AddressSpace": "LocalDefault", "Pool": "172.19.0.0/16", "Gateway": "172.19.0.1/16"}],
@@ -72,8 +72,8 @@ def test_create_network_with_dockers_ipam() -> None:
     )
 
 
-def test_a_pool_that_is_none_is_named() -> None:
-    """What cannot be a subnet is refused with its text."""
+def test_an_invalid_pool_is_rejected() -> None:
+    """The error has the text of the pool."""
     body: JsonObject = {"NetworkID": NETWORK, "IPv4Data": [{"Pool": "10.300.0.0/16"}]}
     with pytest.raises(BadRequest, match=r"10\.300\.0\.0"):
         parse_create_network(load_validator("cnm/CreateNetwork")(body))
@@ -81,7 +81,7 @@ def test_a_pool_that_is_none_is_named() -> None:
 
 @pytest.mark.parametrize("options", [None, {}, {"com.docker.network.generic": None}])
 def test_create_network_without_options(options: JsonObject | None) -> None:
-    """A Go map that was never made is null; it means no options."""
+    """A Go map that was never made is null, and means no options."""
     body = load_validator("cnm/CreateNetwork")(
         {"NetworkID": NETWORK, "Options": options, "IPv4Data": None, "IPv6Data": None}
     )
@@ -92,13 +92,13 @@ def test_create_network_without_options(options: JsonObject | None) -> None:
 
 
 def test_create_endpoint_with_nothing_chosen() -> None:
-    """Empty strings mean that Docker leaves the choice to the driver."""
+    """Empty strings leave the choice to the driver."""
     request = parse_create_endpoint(create_endpoint())
     assert request.requested == RequestedInterface()
     assert request.options == {}
 
 
-def test_create_endpoint_with_wishes() -> None:
+def test_create_endpoint_with_requested_values() -> None:
     """Addresses, MAC and driver-opts are read."""
     request = parse_create_endpoint(
         create_endpoint(
@@ -116,8 +116,8 @@ def test_create_endpoint_with_wishes() -> None:
     assert request.options == {"cni.ips": "10.1.2.3"}
 
 
-def test_dockers_options_that_the_user_gave() -> None:
-    """They are texts among what Docker says itself; which of them have an effect is not decided here."""
+def test_the_users_options_are_separated_from_dockers_own() -> None:
+    """The user's are strings; which of them have an effect is decided elsewhere."""
     request = parse_create_endpoint(
         create_endpoint(
             Options={
@@ -145,20 +145,20 @@ def test_dockers_options_that_the_user_gave() -> None:
     ],
 )
 def test_address_families(options: JsonObject, families: tuple[bool | None, bool]) -> None:
-    """Engines from 28 on say whether a network has IPv4."""
+    """Engine 28 and newer also say whether a network has IPv4."""
     body: JsonObject = {"NetworkID": NETWORK, "Options": options}
     request = parse_create_network(load_validator("cnm/CreateNetwork")(body))
     assert (request.ipv4, request.ipv6) == families
 
 
-def test_a_mac_among_the_options_only() -> None:
-    """It is base64 there, as Go writes bytes."""
+def test_a_mac_in_the_options_is_decoded() -> None:
+    """It is base64, as Go marshals bytes."""
     options: JsonObject = {"com.docker.network.endpoint.macaddress": "AgAAAAAB"}
     assert parse_create_endpoint(create_endpoint(Options=options)).requested.mac == "02:00:00:00:00:01"
 
 
-def test_a_mac_that_is_none_is_named() -> None:
-    """What is no base64 is refused."""
+def test_an_invalid_mac_in_the_options_is_rejected() -> None:
+    """The error names the option."""
     options: JsonObject = {"com.docker.network.endpoint.macaddress": "?"}
     with pytest.raises(BadRequest, match="macaddress"):
         parse_create_endpoint(create_endpoint(Options=options))
@@ -184,14 +184,14 @@ PORT: JsonObject = {"Proto": 6, "IP": "", "Port": 80, "HostIP": "", "HostPort": 
     ],
 )
 def test_published_ports(options: JsonObject | None, ports: tuple[PortRequest, ...]) -> None:
-    """Ports that are exposed are not published."""
+    """Exposed ports are not published."""
     body = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "Options": options}
     request = parse_external_connectivity(load_validator("cnm/ProgramExternalConnectivity")(body))
     assert request.ports == ports
 
 
-def test_a_host_address_that_is_none_is_named() -> None:
-    """An address outside its range is refused with its text."""
+def test_an_invalid_host_address_is_rejected() -> None:
+    """The error has the text of the address."""
     body: JsonObject = {
         "NetworkID": NETWORK,
         "EndpointID": ENDPOINT,
@@ -203,12 +203,12 @@ def test_a_host_address_that_is_none_is_named() -> None:
 
 @pytest.mark.parametrize("absent", [{"Interface": None}, {"Options": None}, {"Interface": {}, "Options": {}}])
 def test_create_endpoint_with_parts_absent(absent: dict[str, object]) -> None:
-    """What is null or missing was not chosen."""
+    """Null or missing parts request nothing."""
     assert parse_create_endpoint(create_endpoint(**absent)).requested == RequestedInterface()
 
 
-def test_an_address_that_is_none_is_named() -> None:
-    """An address outside its range is refused with its text."""
+def test_an_invalid_address_is_rejected() -> None:
+    """The error has the text of the address."""
     with pytest.raises(BadRequest, match=r"10\.1\.2\.300"):
         parse_create_endpoint(create_endpoint(Interface={"Address": "10.1.2.300/24"}))
 
@@ -222,14 +222,14 @@ def test_an_address_that_is_none_is_named() -> None:
         ({"Options": {"com.docker.network.portmap": [{"Proto": 6, "Port": 80}]}}, True),
     ],
 )
-def test_join_tells_of_ports(options: JsonObject, has_ports: bool) -> None:
-    """Whether the container has any, wherever they are published."""
+def test_join_says_whether_the_container_has_ports(options: JsonObject, has_ports: bool) -> None:
+    """It does so on whatever network they are published."""
     body: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "SandboxKey": "/var/run/docker/netns/0"}
     assert parse_join(load_validator("cnm/Join")({**body, **options})).has_ports is has_ports
 
 
 def test_join_and_references() -> None:
-    """The smaller calls carry identifiers, and Join the sandbox's path."""
+    """All calls have identifiers; Join also has the sandbox key."""
     body = {"NetworkID": NETWORK, "EndpointID": ENDPOINT, "SandboxKey": "/var/run/docker/netns/0123456789ab"}
     assert parse_join(load_validator("cnm/Join")(body)).sandbox_key == "/var/run/docker/netns/0123456789ab"
     reference = parse_endpoint_reference(load_validator("cnm/EndpointReference")(body))
