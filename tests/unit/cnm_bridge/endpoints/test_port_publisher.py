@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Who has which ports is known from the records, and forgotten with them; what goes wrong takes no port away."""
+"""Claims of ports come from the records, and are removed with them; an error does not take a port from its holder."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ from state import (
     Store,
 )
 from tests.plugins import FakePlugins
-from tests.unit.cnm_bridge.planning.port_requests import mapping, wish
+from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 
 ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)
 
@@ -72,15 +72,15 @@ async def put(store: Store, endpoint_id: EndpointId, *ports: int, sandbox: str) 
 
 
 async def load(store: Store) -> tuple[PortPublisher, PortClaims]:
-    """Make what knows the ports of the endpoints in a store."""
+    """Make a publisher and the claims of the endpoints in a store."""
     claims = PortClaims()
     port_publisher = PortPublisher(store, Runtime([], Limits()), HostPorts(), claims)
     await port_publisher.load()
     return port_publisher, claims
 
 
-async def test_claims_go_with_the_record(store: Store) -> None:
-    """Nothing is kept of an endpoint that is gone."""
+async def test_claims_are_removed_with_the_record(store: Store) -> None:
+    """An endpoint that is being deleted keeps its claims until its record is removed."""
     record = await put(store, ONE, 80, 81, sandbox="c1")
     _, claims = await load(store)
     assert list(claims.of(ONE)) == [mapping(80), mapping(81)]
@@ -91,12 +91,14 @@ async def test_claims_go_with_the_record(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("sandbox", "found"), [("c1", []), ("c2", [TWO])])
-async def test_owners(store: Store, sandbox: str, found: list[EndpointId]) -> None:
-    """A port that an endpoint of the same container has is in nobody's way."""
+async def test_owners_of_requested_ports(store: Store, sandbox: str, found: list[EndpointId]) -> None:
+    """A port held by an endpoint of the same container is no conflict."""
     await put(store, ONE, sandbox="c1")
     await put(store, TWO, 80, sandbox=sandbox)
     port_publisher, _ = await load(store)
-    assert [owner.id for owner in await port_publisher.find_owners(ONE, [wish(79, 80), wish(80), wish(81)])] == found
+    assert [
+        owner.id for owner in await port_publisher.find_owners(ONE, [request(79, 80), request(80), request(81)])
+    ] == found
 
 
 FAILED: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
@@ -109,13 +111,13 @@ LIMITS = Limits(grace_s=0.3, retry_pauses_s=())
 
 
 class AnyPort:
-    """A host without programs."""
+    """A host on which no program uses a port."""
 
     def find_obstacle(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> None:
-        """Find nothing."""
+        """Report no conflict."""
 
     def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
-        """Propose nothing."""
+        """Propose no port."""
         del protocol, host_ip
         raise OSError
 
@@ -132,7 +134,7 @@ class Scene:
         self.port_publisher = PortPublisher(store, Runtime([self.plugins.directory], LIMITS), AnyPort(), self.claims)
 
     async def put(self, endpoint_id: EndpointId) -> EndpointRecord:
-        """Store an endpoint that is attached, in a sandbox of its own; its record takes more than 64 KiB."""
+        """Store an attached endpoint in its own sandbox; its record is larger than 64 KiB."""
         record = await put(self.store, endpoint_id, sandbox=endpoint_id)
         attached = replace(
             record,
@@ -145,7 +147,7 @@ class Scene:
         return attached
 
     def ports_given(self) -> list[tuple[str, list[int]]]:
-        """Return what the plugin was asked, with the ports that it received."""
+        """Return the plugin's executions with the ports that it received."""
         return [
             (command.verb, [int(str(port["hostPort"])) for port in _mappings(command.stdin)])
             for command in self.plugins.commands
@@ -153,7 +155,7 @@ class Scene:
         ]
 
     async def wait_called(self, count: int) -> None:
-        """Wait until the plugin was called so often."""
+        """Wait until the plugin was executed this often."""
         while len(self.ports_given()) < count:  # noqa: ASYNC110  # another process writes it
             await asyncio.sleep(0.01)
 
@@ -165,7 +167,7 @@ def _mappings(stdin: JsonObject) -> list[JsonObject]:
 
 @contextmanager
 def no_space() -> Iterator[None]:
-    """Refuse to let a file grow as long as the record is; those of the plugins are shorter."""
+    """Limit files to less than the size of the record; files of the plugins are smaller."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, limits[1]))
     try:
@@ -176,66 +178,68 @@ def no_space() -> Iterator[None]:
 
 @pytest.fixture(name="scene")
 def make_scene(tmp_path: Path, store: Store) -> Scene:
-    """Return plugins that do what they are asked, and no endpoints."""
+    """A plugin that publishes all ports, and no endpoints."""
     return Scene(tmp_path, store)
 
 
-async def test_other_ports_replace_the_earlier_ones(scene: Scene) -> None:
-    """The earlier ones are free then."""
-    record = await scene.port_publisher.publish(await scene.put(ONE), [wish(80), wish(81)])
-    await scene.port_publisher.publish(record, [wish(81), wish(82)])
+async def test_other_ports_replace_the_published_ones(scene: Scene) -> None:
+    """The plugin receives DEL with the previous ports, which are free afterwards."""
+    record = await scene.port_publisher.publish(await scene.put(ONE), [request(80), request(81)])
+    await scene.port_publisher.publish(record, [request(81), request(82)])
     assert scene.ports_given() == [("DEL", []), ("ADD", [80, 81]), ("DEL", [80, 81]), ("ADD", [81, 82])]
     assert list(scene.claims.of(ONE)) == [mapping(81), mapping(82)]
 
 
-async def test_ports_that_cannot_be_taken_back(scene: Scene) -> None:
-    """There may still be rules for them: nobody else receives them, and the new ones are free."""
-    record = await scene.port_publisher.publish(await scene.put(ONE), [wish(80), wish(81)])
+async def test_ports_that_cannot_be_unpublished_stay_claimed(scene: Scene) -> None:
+    """Rules for them may still exist: no other endpoint can publish them; the new ports are not claimed."""
+    record = await scene.port_publisher.publish(await scene.put(ONE), [request(80), request(81)])
     scene.plugins.install("publisher", ADD={"passthrough": True}, DEL=FAILED)
     with pytest.raises(PluginFailed):
-        await scene.port_publisher.publish(record, [wish(81), wish(82)])
+        await scene.port_publisher.publish(record, [request(81), request(82)])
     assert list(scene.claims.of(ONE)) == [mapping(80), mapping(81)]
     scene.plugins.install("publisher", ADD={"passthrough": True})
     other = await scene.put(TWO)
     with pytest.raises(Refused, match="published for endpoint 1111"):
-        await scene.port_publisher.publish(other, [wish(80)])
-    await scene.port_publisher.publish(other, [wish(82)])
+        await scene.port_publisher.publish(other, [request(80)])
+    await scene.port_publisher.publish(other, [request(82)])
 
 
-async def test_ports_are_published_again_when_the_record_cannot_be_written(scene: Scene) -> None:
-    """The container keeps what it had."""
-    record = await scene.port_publisher.publish(await scene.put(ONE), [wish(80)])
+async def test_the_previous_ports_are_restored_if_the_record_cannot_be_written(scene: Scene) -> None:
+    """The container keeps the ports that it had."""
+    record = await scene.port_publisher.publish(await scene.put(ONE), [request(80)])
     with no_space(), pytest.raises(StateUnusable):
-        await scene.port_publisher.publish(record, [wish(82)])
+        await scene.port_publisher.publish(record, [request(82)])
     assert scene.ports_given() == [("DEL", []), ("ADD", [80]), ("DEL", [80]), ("ADD", [80])]
     assert list(scene.claims.of(ONE)) == [mapping(80)]
 
 
-async def test_nothing_is_published_when_the_first_record_cannot_be_written(scene: Scene) -> None:
-    """There are no earlier ports."""
+async def test_no_port_is_published_if_the_first_record_cannot_be_written(scene: Scene) -> None:
+    """No previous ports have to be restored, and no claim remains."""
     record = await scene.put(ONE)
     with no_space(), pytest.raises(StateUnusable):
-        await scene.port_publisher.publish(record, [wish(80)])
+        await scene.port_publisher.publish(record, [request(80)])
     assert scene.ports_given() == [("DEL", [])]
     assert list(scene.claims.of(ONE)) == []
 
 
-async def test_of_two_that_want_the_same_ports_one_receives_them(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if they name them in another order, and each needs more than one time slice."""
+async def test_one_of_two_concurrent_requests_for_the_same_ports_succeeds(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order of the ports does not matter, even if each request takes more than one time slice."""
     monkeypatch.setattr(TimeSlice, "pause", lambda _: asyncio.sleep(0))
     one, two = await scene.put(ONE), await scene.put(TWO)
     ports = range(1000, 1020)
     done = await asyncio.gather(
-        scene.port_publisher.publish(one, [wish(port) for port in ports]),
-        scene.port_publisher.publish(two, [wish(port) for port in reversed(ports)]),
+        scene.port_publisher.publish(one, [request(port) for port in ports]),
+        scene.port_publisher.publish(two, [request(port) for port in reversed(ports)]),
         return_exceptions=True,
     )
     assert [type(outcome) for outcome in done] == [EndpointRecord, Refused]
 
 
 @pytest.mark.parametrize(("hanging", "calls"), [("DEL", 1), ("ADD", 2)])
-async def test_an_endpoint_that_leaves_does_not_wait_for_its_ports(scene: Scene, hanging: str, calls: int) -> None:
-    """The plugin that hangs is ended, and none is run after it: the tear down runs DEL."""
+async def test_interrupt_ends_publishing(scene: Scene, hanging: str, calls: int) -> None:
+    """The hanging plugin is killed, and no other is executed: the teardown will run DEL."""
     behaviours: JsonObject = {"ADD": {"passthrough": True}, hanging: {"wait_for": str(scene.directory / "never")}}
     scene.plugins.install("publisher", **behaviours)
     record = await scene.put(ONE)
@@ -247,7 +251,7 @@ async def test_an_endpoint_that_leaves_does_not_wait_for_its_ports(scene: Scene,
         scene.port_publisher.interrupt(ONE)
 
     published, _ = await asyncio.gather(
-        scene.port_publisher.publish(record, [wish(80)]), leave(), return_exceptions=True
+        scene.port_publisher.publish(record, [request(80)]), leave(), return_exceptions=True
     )
     assert isinstance(published, Interrupted)
     assert "leaves its container" in str(published)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A network that cannot publish refuses its container only where the engine says that it has no other network."""
+"""A container whose ports cannot be published starts only if it may have another network that publishes them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -59,7 +59,7 @@ RECORD = EndpointRecord(
 
 @pytest.fixture(name="store")
 async def make_store(tmp_path: Path) -> AsyncIterator[Store]:
-    """A store that has the endpoint."""
+    """A store that contains the endpoint."""
     store = Store.open(tmp_path / "state")
     await store.put_endpoint(RECORD)
     yield store
@@ -75,7 +75,7 @@ async def engine(
     *,
     shown: str = "web",
 ) -> AsyncIterator[Unpublished]:
-    """Run an engine with one container, called `web`, that is on some networks."""
+    """Run an engine with one container, named `web`, on the given networks."""
 
     async def answer(request: web.Request) -> web.Response:
         if on_question is not None:
@@ -99,16 +99,16 @@ async def engine(
         await runner.cleanup()
 
 
-async def test_the_only_network(store: Store, tmp_path: Path) -> None:
-    """The error is the user's, and nothing is noted."""
+async def test_ports_of_the_only_network_are_an_error(store: Store, tmp_path: Path) -> None:
+    """The error reaches the user, and no reason is recorded."""
     async with engine(store, tmp_path / "s", ["blue"]) as unpublished:
         with pytest.raises(CannotPublish):
             await unpublished.accept(REQUEST, ERROR)
         assert unpublished.reasons == {}
 
 
-async def test_one_of_several_networks(store: Store, tmp_path: Path) -> None:
-    """It is noted, until the endpoint has published or is gone."""
+async def test_ports_of_one_of_several_networks_are_a_reason(store: Store, tmp_path: Path) -> None:
+    """The reason is recorded until the endpoint has published ports or is removed."""
     async with engine(store, tmp_path / "s", ["blue", "red"]) as unpublished:
         await unpublished.accept(REQUEST, ERROR)
         assert unpublished.reasons == {ENDPOINT: "ports cannot be published"}
@@ -117,19 +117,19 @@ async def test_one_of_several_networks(store: Store, tmp_path: Path) -> None:
         assert unpublished.reasons == {}
 
 
-async def test_a_container_that_the_engine_does_not_show(store: Store, tmp_path: Path) -> None:
-    """In doubt it starts."""
+async def test_an_unknown_container_starts(store: Store, tmp_path: Path) -> None:
+    """If the engine does not list the container, its networks are unknown."""
     async with engine(store, tmp_path / "s", ["blue"], shown="web2") as unpublished:
         await unpublished.accept(REQUEST, ERROR)
 
 
-async def test_an_engine_that_is_away(store: Store, tmp_path: Path) -> None:
-    """So too."""
+async def test_a_container_starts_if_the_engine_cannot_be_reached(store: Store, tmp_path: Path) -> None:
+    """Without an answer its networks are unknown."""
     await Unpublished(store, Engine(f"unix://{tmp_path}/none", 5)).accept(REQUEST, ERROR)
 
 
-async def test_an_engine_that_does_not_answer(store: Store, tmp_path: Path) -> None:
-    """While dockerd boots its socket accepts; it starts containers in that time, and each would wait."""
+async def test_a_container_starts_if_the_engine_does_not_answer(store: Store, tmp_path: Path) -> None:
+    """While dockerd starts, its socket accepts connections without answering; containers that it starts must not wait."""
 
     async def never() -> None:
         await asyncio.Event().wait()
@@ -138,8 +138,8 @@ async def test_an_engine_that_does_not_answer(store: Store, tmp_path: Path) -> N
         await unpublished.accept(REQUEST, ERROR)
 
 
-async def test_an_endpoint_that_is_removed_meanwhile(store: Store, tmp_path: Path) -> None:
-    """Nothing is noted of it: nobody would take that back."""
+async def test_no_reason_is_recorded_for_a_removed_endpoint(store: Store, tmp_path: Path) -> None:
+    """Such a reason would never be removed."""
 
     async def remove() -> None:
         if store.find_endpoint(ENDPOINT) is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A port that a program has is found, one that it has no more is not; on the loopback addresses only."""
+"""A port that a program uses is found, and a port that is free again is not. Only loopback addresses are used."""
 
 import socket
 from ipaddress import IPv4Address
@@ -14,8 +14,8 @@ KINDS = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
 
 
 @pytest.mark.parametrize("protocol", KINDS)
-def test_a_programs_port(protocol: str) -> None:
-    """It is an obstacle for its own protocol, on its own address and on all of them."""
+def test_the_port_of_a_program_is_an_obstacle(protocol: str) -> None:
+    """It is one for its protocol, on its own address and on all addresses."""
     ports = HostPorts()
     with socket.socket(socket.AF_INET, KINDS[protocol]) as program:
         program.bind((str(LOOPBACK), 0))
@@ -28,8 +28,8 @@ def test_a_programs_port(protocol: str) -> None:
     assert ports.find_obstacle(protocol, LOOPBACK, port) is None
 
 
-def test_a_connection_that_is_over() -> None:
-    """What the kernel remembers of connections for a while is no obstacle: no program has the port."""
+def test_a_closed_connection_is_no_obstacle() -> None:
+    """A connection in TIME_WAIT does not use the port."""
     ports = HostPorts()
     with socket.socket() as server, socket.socket() as client:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
@@ -38,13 +38,13 @@ def test_a_connection_that_is_over() -> None:
         port: int = server.getsockname()[1]
         client.connect((str(LOOPBACK), port))
         connection, _ = server.accept()
-        connection.close()  # whoever closes first keeps the port in TIME_WAIT
+        connection.close()  # the side that closes first keeps TIME_WAIT
         assert client.recv(1) == b""
     assert ports.find_obstacle("tcp", LOOPBACK, port) is None
 
 
-def test_an_address_that_is_not_there() -> None:
-    """Nobody could have a port of it."""
+def test_a_missing_address_is_an_obstacle() -> None:
+    """No port of an address that the host does not have can be used or proposed."""
     assert "assign" in (HostPorts().find_obstacle("tcp", IPv4Address("203.0.113.9"), 80) or "")
     with pytest.raises(OSError, match="assign"):
         HostPorts().propose("udp", IPv4Address("203.0.113.9"))
@@ -52,5 +52,5 @@ def test_an_address_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("protocol", ["tcp", "udp", "sctp"])
 def test_a_port_is_proposed(protocol: str) -> None:
-    """Also where the kernel does not know the protocol: then nobody has any of its ports."""
+    """If the kernel does not support the protocol, no program can use any of its ports."""
     assert 0 < HostPorts().propose(protocol, LOOPBACK) < 1 << 16

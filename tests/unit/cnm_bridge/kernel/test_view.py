@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Many concurrent calls use few threads, and so few descriptors."""
+"""Kernel queries for many endpoints use few threads, and so few descriptors."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ MANY: Final = 100
 
 
 class Slow(Collection[str]):
-    """Paths of sandboxes whose iteration blocks until the maximum number of threads is running."""
+    """Sandbox paths whose iteration blocks until the limit of threads is reached."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -40,8 +40,8 @@ class Slow(Collection[str]):
         return item == "/nowhere/at/all"
 
 
-async def test_few_threads_at_once() -> None:
-    """The number of threads is limited, however many calls there are."""
+async def test_concurrent_queries_use_few_threads() -> None:
+    """The number of threads does not depend on the number of queries."""
     kernel, paths = Kernel(reply_limit_s=5), Slow()
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         for _ in range(MANY):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is read from an endpoint's record."""
+"""The typed fields of an endpoint's record."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ RECORD = EndpointRecord(
 
 
 def test_names_come_from_the_attachment() -> None:
-    """CNI, the links and the staging namespace never see Docker's endpoint ID."""
+    """CNI, links and the staging namespace use the attachment's ID, never Docker's endpoint ID."""
     endpoint = Endpoint(RECORD)
     assert endpoint.attachment.container_id == "0123456789abcdef"
     assert (endpoint.host_link, endpoint.altname) == ("cnib0123456789a", "cni-bridge-0123456789abcdef")
@@ -41,18 +41,18 @@ def test_names_come_from_the_attachment() -> None:
     assert Endpoint(replace(RECORD, sandbox_key="/run/docker/netns/1")).sandbox == Path("/run/docker/netns/1")
 
 
-def test_the_list_as_its_plugins_were_run() -> None:
-    """DEL speaks the version of the ADD, whatever the list says."""
+def test_the_list_has_the_version_of_add() -> None:
+    """DEL uses the version of ADD, whatever the stored list offers."""
     assert Endpoint(RECORD).network.cni_version == "0.3.1"
 
 
-def test_before_the_plugins_have_run() -> None:
-    """There is no result and no snapshot."""
+def test_a_new_endpoint_has_no_result_and_no_snapshot() -> None:
+    """They exist when the plugins have completed ADD."""
     assert (Endpoint(RECORD).result, Endpoint(RECORD).snapshot) == (None, None)
 
 
 def test_documents_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often they are read."""
+    """A second access returns the same object."""
     result: JsonObject = {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.0.2/24"}]}
     endpoint = Endpoint(replace(RECORD, result=result))
     first = endpoint.result

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Names lead from an attachment to its link and back, and nobody else's name does."""
+"""An attachment is found by the name of its link, and never by a name of an operator's link."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from state import AttachmentId
 ATTACHMENT = AttachmentId("0123456789abcdef" * 4)
 
 
-def test_there_and_back() -> None:
-    """A link tells whose it is."""
+def test_a_link_has_the_id_of_its_attachment() -> None:
+    """The ID is read from the link's alternative name."""
     assert attachment_of(alternative_name(ATTACHMENT)) == ATTACHMENT
 
 
@@ -29,6 +29,6 @@ def test_there_and_back() -> None:
         f"cni-bridge-{ATTACHMENT.upper()}",
     ],
 )
-def test_names_of_others(name: str) -> None:
-    """An operator may give such names, and what has them is the operator's."""
+def test_other_names_belong_to_no_attachment(name: str) -> None:
+    """An operator may use such names for links."""
     assert attachment_of(name) is None

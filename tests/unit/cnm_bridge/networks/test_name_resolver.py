@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Networks without `-o cni.network` learn their name from the engine, in the background, once and for all."""
+"""Networks without `-o cni.network` get their name from the engine, once, in the background."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +18,7 @@ NETWORK = NetworkRecord(id=NetworkId("a1" * 32), configuration=None, name=None, 
 
 
 class Names:
-    """Answers with what it was given, one after the other, and with the last for ever."""
+    """Gives the answers one after another, and repeats the last one."""
 
     def __init__(self, *answers: str | Exception | None) -> None:
         self.answers = list(answers)
@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @asynccontextmanager
 async def running(store: Store, names: Names, patience_s: float = 5) -> AsyncIterator[NetworkNameResolver]:
-    """Run a binder."""
+    """Run a resolver."""
     name_resolver = NetworkNameResolver(store, names, KeyedLocks(), patience_s)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(name_resolver.run())
@@ -55,7 +55,7 @@ async def running(store: Store, names: Names, patience_s: float = 5) -> AsyncIte
 
 
 async def test_the_name_is_stored(store: Store) -> None:
-    """An engine that knows the network only after a while, is away or answers nonsense, is asked again."""
+    """The engine is asked again if it does not know the network yet, is down, or answers nonsense."""
     names = Names(None, EngineUnavailable("booting"), ZeroDivisionError("a bug"), "blue")
     await store.put_network(NETWORK)
     async with running(store, names) as name_resolver:
@@ -67,8 +67,8 @@ async def test_the_name_is_stored(store: Store) -> None:
     assert names.asked == 4
 
 
-async def test_what_was_not_learned_before_is_learned_after_a_restart(store: Store) -> None:
-    """A new life of the daemon goes on with the networks that have no name yet, and only with those."""
+async def test_a_missing_name_is_resolved_after_a_restart(store: Store) -> None:
+    """A restarted daemon asks for networks without a name, and for no other."""
     await store.put_network(NETWORK)
     async with running(store, Names("blue")) as name_resolver:
         await asyncio.sleep(0)
@@ -79,8 +79,8 @@ async def test_what_was_not_learned_before_is_learned_after_a_restart(store: Sto
     assert names.asked == 0
 
 
-async def test_waiting_ends(store: Store) -> None:
-    """An engine that never answers makes the user's command fail with what to do, not hang."""
+async def test_waiting_for_a_name_ends_with_an_error(store: Store) -> None:
+    """If the engine never answers, the user's command fails with what to do, and does not hang."""
     await store.put_network(NETWORK)
     async with running(store, Names(EngineUnavailable("away")), patience_s=0.1) as name_resolver:
         name_resolver.learn(NETWORK.id)
@@ -88,8 +88,8 @@ async def test_waiting_ends(store: Store) -> None:
             await name_resolver.wait(NETWORK.id)
 
 
-async def test_a_network_that_is_removed_is_not_asked_for_any_more(store: Store) -> None:
-    """Docker may give up a network before its name is known: a call that waits for the name ends then."""
+async def test_waiting_ends_when_the_network_is_removed(store: Store) -> None:
+    """Docker may remove a network before its name is known; the name is not requested any more."""
     names = Names(None)
     await store.put_network(NETWORK)
     async with running(store, names, patience_s=3600) as name_resolver:

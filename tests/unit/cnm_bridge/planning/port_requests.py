@@ -7,12 +7,12 @@ from ipaddress import ip_address
 from cnm_bridge.planning.port_mappings import PortMapping
 from cnm_bridge.wire import PortRequest
 
-__all__ = ["mapping", "wish"]
+__all__ = ["mapping", "request"]
 
 TCP = 6
 
 
-def wish(
+def request(
     first: int = 0, last: int = 0, *, port: int = 80, host_ip: str | None = None, protocol: int = TCP
 ) -> PortRequest:
     """Return a request."""

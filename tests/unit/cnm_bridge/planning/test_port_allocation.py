@@ -12,7 +12,7 @@ from cnm_bridge.errors import Refused
 from cnm_bridge.planning.port_allocation import choose_ports
 from cnm_bridge.planning.port_mappings import PortMapping
 from cnm_bridge.wire import PortRequest
-from tests.unit.cnm_bridge.planning.port_requests import mapping, wish
+from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 
 
 class Programs:
@@ -51,20 +51,22 @@ async def choose(
 
 
 async def test_a_port_as_it_is_asked_for() -> None:
-    """Protocol, address and port go on as they are; the same wish twice is one."""
-    wanted = wish(8080, host_ip="::1", protocol=132)
+    """Protocol, address and port go on as they are; the same request twice is one."""
+    wanted = request(8080, host_ip="::1", protocol=132)
     assert await choose(wanted, wanted, programs=Programs()) == (mapping(8080, host_ip="::1", protocol="sctp"),)
 
 
 async def test_a_range() -> None:
     """The first that nobody has, other containers, programs and this one's other ports among them."""
-    chosen = await choose(wish(8080, 8084), wish(8080, 8084, port=81), others=[mapping(8080)], programs=Programs(8081))
+    chosen = await choose(
+        request(8080, 8084), request(8080, 8084, port=81), others=[mapping(8080)], programs=Programs(8081)
+    )
     assert [one.host_port for one in chosen] == [8082, 8083]
 
 
 async def test_any_port() -> None:
     """What the kernel proposes, but not what a container has, which the kernel does not know."""
-    assert await choose(wish(), others=[mapping(40000)], programs=Programs(proposals=[40000, 40001])) == (
+    assert await choose(request(), others=[mapping(40000)], programs=Programs(proposals=[40000, 40001])) == (
         mapping(40001),
     )
 
@@ -72,10 +74,12 @@ async def test_any_port() -> None:
 async def test_the_same_again() -> None:
     """An endpoint keeps what was chosen before, if it still can."""
     earlier = [mapping(40005), mapping(8083)]
-    assert await choose(wish(), earlier=earlier, programs=Programs()) == (mapping(40005),)
-    assert await choose(wish(8080, 8084), earlier=earlier, programs=Programs()) == (mapping(8083),)
-    assert await choose(wish(), earlier=earlier[:1], programs=Programs(40005, proposals=[40006])) == (mapping(40006),)
-    assert await choose(wish(port=81), earlier=earlier, programs=Programs(proposals=[40007])) == (
+    assert await choose(request(), earlier=earlier, programs=Programs()) == (mapping(40005),)
+    assert await choose(request(8080, 8084), earlier=earlier, programs=Programs()) == (mapping(8083),)
+    assert await choose(request(), earlier=earlier[:1], programs=Programs(40005, proposals=[40006])) == (
+        mapping(40006),
+    )
+    assert await choose(request(port=81), earlier=earlier, programs=Programs(proposals=[40007])) == (
         mapping(40007, port=81),
     )
 
@@ -83,16 +87,19 @@ async def test_the_same_again() -> None:
 @pytest.mark.parametrize(
     ("wishes", "said"),
     [
-        ([wish(8080)], "port 8080/tcp cannot be published: another's"),
-        ([wish(8081)], "port 8081/tcp cannot be published: Address already in use"),
+        ([request(8080)], "port 8080/tcp cannot be published: another's"),
+        ([request(8081)], "port 8081/tcp cannot be published: Address already in use"),
         (
-            [wish(8080, 8081)],
+            [request(8080, 8081)],
             "no port of 8080-8081/tcp can be published; reason for the last one: Address already in use",
         ),
-        ([wish(9000), wish(9000, port=81)], "published twice"),
-        ([wish(9000, host_ip="::1"), wish(9000, host_ip="::", port=81)], "[::]:9000/tcp cannot be published"),
-        ([wish()], "no port of the host is free for 80/tcp: Address already in use"),
-        ([wish(9000, protocol=1)], "IP protocol 1"),
+        ([request(9000), request(9000, port=81)], "published twice"),
+        (
+            [request(9000, host_ip="::1"), request(9000, host_ip="::", port=81)],
+            "[::]:9000/tcp cannot be published",
+        ),
+        ([request()], "no port of the host is free for 80/tcp: Address already in use"),
+        ([request(9000, protocol=1)], "IP protocol 1"),
     ],
 )
 async def test_refused(wishes: list[PortRequest], said: str) -> None:
@@ -104,7 +111,7 @@ async def test_refused(wishes: list[PortRequest], said: str) -> None:
 
 @pytest.mark.parametrize(
     ("wishes", "taken"),
-    [([wish(port) for port in range(10000, 20001)], 0), ([wish(10000, 20000)], 10000)],
+    [([request(port) for port in range(10000, 20001)], 0), ([request(10000, 20000)], 10000)],
     ids=["many ports", "one of a long range"],
 )
 async def test_many_ports(wishes: list[PortRequest], taken: int) -> None:

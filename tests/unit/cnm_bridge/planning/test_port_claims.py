@@ -9,7 +9,7 @@ import pytest
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.planning.port_mappings import PortMapping
 from state import EndpointId
-from tests.unit.cnm_bridge.planning.port_requests import mapping, wish
+from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 
 ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)
 
@@ -41,11 +41,11 @@ def test_overlapping(wanted: PortMapping, found: list[EndpointId]) -> None:
 def test_serving() -> None:
     """A port is of a request's range only if protocol and address fit as well."""
     one = claims(one=mapping(80, host_ip="10.0.0.1"))
-    assert list(one.find_serving(wish(79, 81), 80)) == [ONE]
-    assert list(one.find_serving(wish(79, 81), 79)) == []
-    assert list(one.find_serving(wish(80, host_ip="10.0.0.2"), 80)) == []
-    assert list(one.find_serving(wish(80, protocol=17), 80)) == []
-    assert list(one.find_serving(wish(80, protocol=1), 80)) == []
+    assert list(one.find_serving(request(79, 81), 80)) == [ONE]
+    assert list(one.find_serving(request(79, 81), 79)) == []
+    assert list(one.find_serving(request(80, host_ip="10.0.0.2"), 80)) == []
+    assert list(one.find_serving(request(80, protocol=17), 80)) == []
+    assert list(one.find_serving(request(80, protocol=1), 80)) == []
 
 
 def test_the_same_port_of_two_endpoints() -> None:

@@ -10,7 +10,7 @@ import pytest
 from cnm_bridge.errors import Refused
 from cnm_bridge.planning.port_mappings import parse_mappings, refuse_other_families
 from cnm_bridge.wire import PortRequest
-from tests.unit.cnm_bridge.planning.port_requests import mapping, wish
+from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 
 
 @pytest.mark.parametrize(
@@ -55,25 +55,25 @@ def test_json() -> None:
 def test_an_address_of_the_family_that_the_container_has(host_ip: str | None, address: str, *, refused: bool) -> None:
     """`portmap` makes no rule from one family to the other, and says nothing."""
     with pytest.raises(Refused, match=r"has no IPv[46] address") if refused else nullcontext():
-        refuse_other_families([wish(8080, host_ip=host_ip)], [ip_interface(address)])
+        refuse_other_families([request(8080, host_ip=host_ip)], [ip_interface(address)])
 
 
 def test_a_result_without_addresses() -> None:
     """`portmap` would publish nothing, and say nothing."""
     with pytest.raises(Refused, match="pass on the result"):
-        refuse_other_families([wish(8080)], [])
+        refuse_other_families([request(8080)], [])
 
 
 @pytest.mark.parametrize(
     ("asked", "serves"),
     [
-        (wish(8080), True),
-        (wish(8000, 8100), True),
-        (wish(8081, 8100), False),
-        (wish(8080, protocol=17), False),
-        (wish(8080, host_ip="10.0.0.1"), True),
-        (wish(8080, host_ip="10.0.0.2"), False),
-        (wish(), False),
+        (request(8080), True),
+        (request(8000, 8100), True),
+        (request(8081, 8100), False),
+        (request(8080, protocol=17), False),
+        (request(8080, host_ip="10.0.0.1"), True),
+        (request(8080, host_ip="10.0.0.2"), False),
+        (request(), False),
     ],
 )
 def test_may_serve(asked: PortRequest, *, serves: bool) -> None:

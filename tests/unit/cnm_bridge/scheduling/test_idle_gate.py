@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What can wait begins when Docker is quiet, when somebody waits for it, or when it has waited long enough."""
+"""Deferred work starts when Docker is idle, when an urgent operation needs it, or after the longest wait."""
 
 import asyncio
 
@@ -10,24 +10,24 @@ from cnm_bridge.scheduling.idle_gate import IdleGate
 
 
 class Docker:
-    """Is busy until the test says that it is quiet."""
+    """A Docker that is busy until the test sets how long it has been idle."""
 
     quiet_for = 0.0
 
     def quiet_s(self, besides: str) -> float:
-        """Tell for how long it has not wanted anything."""
+        """Return for how long Docker has been idle."""
         return self.quiet_for if besides != "quiet" else 60.0
 
 
 @pytest.fixture
 def docker() -> Docker:
-    """A busy one."""
+    """A busy Docker."""
     return Docker()
 
 
 @pytest.fixture
 def idle_gate(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> IdleGate[str]:
-    """One that is patient, with `a` put off."""
+    """A gate that waits for an hour, with `a` deferred."""
     monkeypatch.setattr("cnm_bridge.scheduling.idle_gate._LONGEST_S", 3600.0)
     idle_gate: IdleGate[str] = IdleGate(docker.quiet_s)
     idle_gate.add("a")
@@ -35,7 +35,7 @@ def idle_gate(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> IdleGate[str]:
 
 
 async def is_waiting(idle_gate: IdleGate[str], key: str = "a") -> bool:
-    """Tell whether something still waits after some lulls."""
+    """Return whether work still waits after some checks of the gate."""
     try:
         async with asyncio.timeout(0.3):
             await idle_gate.wait(key)
@@ -44,8 +44,8 @@ async def is_waiting(idle_gate: IdleGate[str], key: str = "a") -> bool:
     return False
 
 
-async def test_docker_becomes_quiet(idle_gate: IdleGate[str], docker: Docker) -> None:
-    """It is enough that it is so for a moment, whenever that is noticed."""
+async def test_deferred_work_starts_when_docker_is_idle(idle_gate: IdleGate[str], docker: Docker) -> None:
+    """A short time of idleness is enough, whenever it is noticed."""
     assert await is_waiting(idle_gate)
     docker.quiet_for = 0.05
     assert await is_waiting(idle_gate)
@@ -53,8 +53,8 @@ async def test_docker_becomes_quiet(idle_gate: IdleGate[str], docker: Docker) ->
     assert not await is_waiting(idle_gate)
 
 
-async def test_somebody_waits(idle_gate: IdleGate[str]) -> None:
-    """For one thing, before it is waited for or meanwhile; others are not hurried, nor what nobody has put off."""
+async def test_hurried_work_starts_at_once(idle_gate: IdleGate[str]) -> None:
+    """`hurry` works before and during the wait; other work stays deferred, and unknown keys are ignored."""
     idle_gate.add("b")
     idle_gate.hurry(["a", "c"])
     assert not await is_waiting(idle_gate)
@@ -62,26 +62,28 @@ async def test_somebody_waits(idle_gate: IdleGate[str]) -> None:
         waiting = tasks.create_task(idle_gate.wait("b"))
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        idle_gate.add("b")  # once more, as Docker may ask: it is the same
+        idle_gate.add("b")  # adding a key again, as Docker may, changes nothing
         idle_gate.hurry(["b"])
 
 
-async def test_quiet_but_for_itself(idle_gate: IdleGate[str]) -> None:
-    """Docker may want something of one thing only."""
+async def test_calls_about_the_work_itself_do_not_count(idle_gate: IdleGate[str]) -> None:
+    """Docker may be busy with one endpoint only, which then does not hold up that endpoint's work."""
     idle_gate.add("quiet")
     assert not await is_waiting(idle_gate, "quiet")
     assert await is_waiting(idle_gate)
 
 
-async def test_long_enough(idle_gate: IdleGate[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Docker that is never quiet is not waited for any longer."""
+async def test_deferred_work_starts_after_the_longest_wait(
+    idle_gate: IdleGate[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Docker that is always busy does not defer work forever."""
     assert await is_waiting(idle_gate)
     monkeypatch.setattr("cnm_bridge.scheduling.idle_gate._LONGEST_S", 0.05)
     assert not await is_waiting(idle_gate)
 
 
-async def test_what_is_not_put_off(idle_gate: IdleGate[str]) -> None:
-    """It does not wait; nor does what was forgotten, as after a first attempt."""
+async def test_work_that_is_not_deferred_does_not_wait(idle_gate: IdleGate[str]) -> None:
+    """This includes work that was forgotten, as after a first attempt."""
     assert not await is_waiting(idle_gate, "b")
     idle_gate.forget("a")
     idle_gate.forget("a")

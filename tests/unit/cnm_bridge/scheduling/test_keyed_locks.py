@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""One holder per key, and keys do not disturb one another."""
+"""Each key has one holder, and keys are independent."""
 
 import asyncio
 
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 
 
-async def test_holders_of_one_key_come_one_after_the_other() -> None:
-    """The second waits for the first, in the order they came."""
+async def test_holders_of_one_key_are_serialized() -> None:
+    """The second waits for the first, in the order of arrival."""
     locks: KeyedLocks[str] = KeyedLocks()
     order: list[str] = []
     inside = asyncio.Event()
@@ -31,15 +31,15 @@ async def test_holders_of_one_key_come_one_after_the_other() -> None:
     assert order == ["first in", "first out", "second in", "second out"]
 
 
-async def test_other_keys_are_free() -> None:
-    """Holding one key keeps nobody from another."""
+async def test_other_keys_are_independent() -> None:
+    """Two keys can be held at the same time."""
     locks: KeyedLocks[str] = KeyedLocks()
     async with asyncio.timeout(5), locks.hold("a"), locks.hold("b"):
         pass
 
 
-async def test_nothing_is_kept_of_a_key_that_is_free() -> None:
-    """A daemon that has seen a million endpoints remembers no lock of theirs, also after errors."""
+async def test_a_free_key_takes_no_memory() -> None:
+    """The lock of a key is removed when it is released, also after an error."""
     locks: KeyedLocks[int] = KeyedLocks()
     for key in range(3):
         try:

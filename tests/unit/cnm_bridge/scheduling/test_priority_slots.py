@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""So many at once, in the order in which they came, but for those that somebody waits for."""
+"""A limited number of slots is given in the order of arrival, preferred keys first."""
 
 import asyncio
 
@@ -8,16 +8,16 @@ from cnm_bridge.scheduling.priority_slots import PrioritySlots
 
 
 class Work:
-    """Bodies that run until they are told to end, and in which order they began."""
+    """Bodies that run until the test ends them, in the order in which they began."""
 
     def __init__(self, limit: int, for_preferred: int = 0) -> None:
-        self.turns: PrioritySlots[str] = PrioritySlots(limit, for_preferred=for_preferred)
+        self.slots: PrioritySlots[str] = PrioritySlots(limit, for_preferred=for_preferred)
         self.began: list[str] = []
         self.running: dict[str, asyncio.Event] = {}
 
     async def run(self, key: str, *, preferred: bool = False) -> None:
         """Run the body of a key."""
-        async with self.turns.take(key, preferred=preferred):
+        async with self.slots.take(key, preferred=preferred):
             self.began.append(key)
             self.running[key] = asyncio.Event()
             await self.running[key].wait()
@@ -25,27 +25,27 @@ class Work:
     async def end(self, key: str) -> None:
         """End the body of a key, and let the next one begin."""
         self.running.pop(key).set()
-        await settle()
+        await run_until_blocked()
 
     async def end_all(self) -> None:
-        """End all bodies, one after the other."""
+        """End all bodies, one after another."""
         while self.running:
             await self.end(next(iter(self.running)))
 
 
-async def settle() -> None:
-    """Let all tasks come as far as they can."""
+async def run_until_blocked() -> None:
+    """Run all tasks until they wait."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-async def test_no_more_than_the_limit() -> None:
-    """The others wait, and begin in the order in which they came."""
+async def test_the_number_of_bodies_is_limited() -> None:
+    """The others wait, and begin in the order of arrival."""
     work = Work(2)
     async with asyncio.TaskGroup() as tasks:
         for key in "abcd":
             tasks.create_task(work.run(key))
-        await settle()
+        await run_until_blocked()
         assert work.began == ["a", "b"]
         await work.end("b")
         assert work.began == ["a", "b", "c"]
@@ -53,34 +53,34 @@ async def test_no_more_than_the_limit() -> None:
     assert work.began == ["a", "b", "c", "d"]
 
 
-async def test_the_preferred_go_first() -> None:
-    """So does one that comes later and is preferred at once."""
+async def test_preferred_keys_come_first() -> None:
+    """This includes a key that arrives later and is preferred from the start."""
     work = Work(1)
     async with asyncio.TaskGroup() as tasks:
         for key in "abcd":
             tasks.create_task(work.run(key))
-        await settle()
-        work.turns.prefer(["d"])
+        await run_until_blocked()
+        work.slots.prefer(["d"])
         tasks.create_task(work.run("late", preferred=True))
-        await settle()
+        await run_until_blocked()
         await work.end_all()
     assert work.began[0] == "a"
     assert set(work.began[1:3]) == {"d", "late"}
     assert work.began[3:] == ["b", "c"]
 
 
-async def test_turns_for_the_preferred() -> None:
-    """There are some more turns that nobody else receives, for those that wait already and those that come."""
+async def test_preferred_keys_have_additional_slots() -> None:
+    """No other key gets these slots, which serve keys that already wait and keys that arrive."""
     work = Work(1, for_preferred=2)
     async with asyncio.TaskGroup() as tasks:
         for key in "abc":
             tasks.create_task(work.run(key))
-        await settle()
+        await run_until_blocked()
         assert work.began == ["a"]
-        work.turns.prefer(["c"])
+        work.slots.prefer(["c"])
         tasks.create_task(work.run("d", preferred=True))
         tasks.create_task(work.run("e", preferred=True))
-        await settle()
+        await run_until_blocked()
         assert work.began == ["a", "c", "d"]
         await work.end("c")
         assert work.began == ["a", "c", "d", "e"]
@@ -91,34 +91,34 @@ async def test_turns_for_the_preferred() -> None:
         await work.end_all()
 
 
-async def test_one_that_is_cancelled() -> None:
-    """Its turn is the next one's, whether it had begun, waited, or had just received it."""
+async def test_a_cancelled_key_releases_its_slot() -> None:
+    """The next key gets the slot, whether the cancelled one ran, waited, or had just received it."""
     work = Work(1)
     async with asyncio.TaskGroup() as group:
         tasks = {key: group.create_task(work.run(key)) for key in "abcd"}
-        await settle()
+        await run_until_blocked()
         tasks["b"].cancel()
-        await settle()
+        await run_until_blocked()
         work.running.pop("a").set()
-        await asyncio.sleep(0)  # `c` has its turn now, and has not begun
+        await asyncio.sleep(0)  # `c` has its slot now, and has not begun
         tasks["c"].cancel()
-        await settle()
+        await run_until_blocked()
         assert work.began == ["a", "d"]
         tasks["d"].cancel()
-    async with work.turns.take("e"):
+    async with work.slots.take("e"):
         pass
 
 
-async def test_one_that_is_preferred_while_it_runs() -> None:
-    """Its next turn is in the order in which it came: the preference was for the turn that it had."""
+async def test_a_preference_ends_with_the_running_body() -> None:
+    """A key that was preferred while it ran waits in the order of arrival the next time."""
     work = Work(1)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(work.run("a"))
-        await settle()
-        work.turns.prefer(["a"])
+        await run_until_blocked()
+        work.slots.prefer(["a"])
         await work.end("a")
         for key in "bca":
             tasks.create_task(work.run(key))
-        await settle()
+        await run_until_blocked()
         await work.end_all()
     assert work.began == ["a", "b", "c", "a"]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What does not succeed at once is tried again, each thing by itself, until it does."""
+"""Each key is retried until it succeeds, independently of the others."""
 
 import asyncio
 import tracemalloc
@@ -12,7 +12,7 @@ from cnm_bridge.scheduling.retry_queue import RetryQueue
 
 @asynccontextmanager
 async def running(attempt: Callable[[str], Awaitable[bool]], pause_s: float = 0.001) -> AsyncIterator[RetryQueue[str]]:
-    """Run retries with short pauses."""
+    """Run a queue with short pauses."""
     retries: RetryQueue[str] = RetryQueue(attempt, first_pause_s=pause_s, longest_pause_s=4 * pause_s)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(retries.run())
@@ -20,8 +20,8 @@ async def running(attempt: Callable[[str], Awaitable[bool]], pause_s: float = 0.
         task.cancel()
 
 
-async def test_until_it_succeeds() -> None:
-    """An attempt that is not done, and one that raises, is followed by another; one that is done, by none."""
+async def test_a_key_is_retried_until_it_succeeds() -> None:
+    """An attempt that returns False or raises is repeated; one that returns True is the last."""
     outcomes: list[bool | Exception] = [False, ZeroDivisionError("a bug"), False, True]
     attempts = 0
 
@@ -42,8 +42,8 @@ async def test_until_it_succeeds() -> None:
         await retries.wait_tried(["a"])
 
 
-async def test_one_that_hangs_keeps_no_other() -> None:
-    """Each key has a task of its own; waiting for the first attempts ends when all have had theirs."""
+async def test_a_hanging_attempt_does_not_hold_up_other_keys() -> None:
+    """Each key has its own task; `wait_tried` returns when the first attempts of all keys have ended."""
     hanging = asyncio.Event()
 
     async def attempt(key: str) -> bool:
@@ -66,28 +66,28 @@ async def test_one_that_hangs_keeps_no_other() -> None:
         await retries.wait_tried(["slow", "failing", "quick"])
 
 
-async def test_a_key_under_way_is_not_doubled() -> None:
-    """Wanting the same twice is wanting it once."""
+async def test_a_key_is_not_attempted_twice_at_once() -> None:
+    """A second `want` during an attempt changes nothing."""
     attempts = 0
-    go_on = asyncio.Event()
+    proceed = asyncio.Event()
 
     async def attempt(key: str) -> bool:  # noqa: ARG001
         nonlocal attempts
         attempts += 1
-        await go_on.wait()
+        await proceed.wait()
         return True
 
     async with running(attempt) as retries:
         retries.want("a")
         retries.want("a")
-        go_on.set()
+        proceed.set()
         await retries.wait_done("a")
         await asyncio.sleep(0.01)
     assert attempts == 1
 
 
-async def test_wanted_once_more() -> None:
-    """What has failed is tried again at once, however long its pause is yet."""
+async def test_want_skips_the_pause() -> None:
+    """A key that failed is retried immediately, however much of its pause is left."""
     attempts = 0
 
     async def attempt(key: str) -> bool:  # noqa: ARG001
@@ -100,15 +100,15 @@ async def test_wanted_once_more() -> None:
         await retries.wait_tried(["a"])
         assert retries.attempts == {"a": 1}
         retries.want("a")
-        while retries.attempts == {"a": 1}:  # noqa: ASYNC110 - the attempt itself tells nobody
+        while retries.attempts == {"a": 1}:  # noqa: ASYNC110 - no event reports the attempt
             await asyncio.sleep(0.001)
         retries.want("a")
         await retries.wait_done("a")
     assert attempts == 3
 
 
-async def test_some_of_them_are_waited_for() -> None:
-    """One that hangs keeps nobody waiting who did not ask for it; one that is not wanted is not waited for either."""
+async def test_wait_tried_waits_for_the_given_keys_only() -> None:
+    """A hanging attempt of another key does not hold it up, and unknown keys are ignored."""
     hanging = asyncio.Event()
 
     async def attempt(key: str) -> bool:
@@ -126,8 +126,8 @@ async def test_some_of_them_are_waited_for() -> None:
         assert retries.attempts.keys() == {"fails"}
 
 
-async def test_of_very_many_a_few_are_begun_at_once() -> None:
-    """The others follow one by one; those that somebody waits for are begun before their turn, and so are new ones."""
+async def test_a_limited_number_of_later_keys_begins_at_once() -> None:
+    """The others follow one by one; keys that are begun explicitly, and new keys, do not wait for them."""
     begun: list[str] = []
     may_end = asyncio.Event()
 
@@ -144,7 +144,7 @@ async def test_of_very_many_a_few_are_begun_at_once() -> None:
         retries.begin(["900"])
         retries.want("901")
         retries.want("new")
-        while "new" not in begun:  # noqa: ASYNC110 - it is a matter of turns of the event loop
+        while "new" not in begun:  # noqa: ASYNC110 - it takes some iterations of the loop
             await asyncio.sleep(0)
         assert begun == [*names[:64], "900", "901", "new"]
         may_end.set()
@@ -152,8 +152,8 @@ async def test_of_very_many_a_few_are_begun_at_once() -> None:
     assert sorted(begun) == sorted([*names, "new"])
 
 
-async def test_of_very_many_urgent_keys_a_few_are_begun_at_once() -> None:
-    """They do not wait for those that were begun before, and a thousand of them are not begun in one turn."""
+async def test_a_limited_number_of_urgent_keys_begins_at_once() -> None:
+    """They do not wait for keys that began before, and a thousand of them do not begin in one iteration of the loop."""
     begun: list[str] = []
     may_end = asyncio.Event()
 
@@ -168,7 +168,7 @@ async def test_of_very_many_urgent_keys_a_few_are_begun_at_once() -> None:
             retries.want_later(name)
         retries.begin(names[500:])
         retries.want("new")
-        while "new" not in begun:  # noqa: ASYNC110 - it is a matter of turns of the event loop
+        while "new" not in begun:  # noqa: ASYNC110 - it takes some iterations of the loop
             await asyncio.sleep(0)
         assert begun == [*names[:64], *names[500:564], "new"]
         may_end.set()
@@ -176,8 +176,8 @@ async def test_of_very_many_urgent_keys_a_few_are_begun_at_once() -> None:
     assert sorted(begun) == sorted([*names, "new"])
 
 
-async def test_keys_that_come_later_take_little_memory() -> None:
-    """There may be ten thousand after a reboot; three events for each would be twenty megabytes."""
+async def test_later_keys_take_little_memory() -> None:
+    """After a reboot there may be ten thousand; three events for each would take twenty megabytes."""
 
     async def attempt(key: str) -> bool:
         raise AssertionError(key)
@@ -194,8 +194,8 @@ async def test_keys_that_come_later_take_little_memory() -> None:
     assert taken / len(keys) < 700
 
 
-async def test_what_was_tried_before_is_not_waited_for() -> None:
-    """A wait that begins after the attempt ends at once, and one that began before ends with it."""
+async def test_wait_tried_returns_after_an_earlier_attempt() -> None:
+    """A wait that begins after the attempt returns at once, one that began before returns with it."""
 
     async def attempt(_: str) -> bool:
         return False

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Throw-away threads: one piece of work each, over when the call is."""
+"""Short-lived threads: each does one piece of work, and ends with the call."""
 
 import asyncio
 import threading
@@ -10,16 +10,16 @@ import pytest
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 
 
-async def test_work_runs_in_a_thread_of_its_own() -> None:
-    """Its value comes back, and the thread has ended."""
+async def test_work_runs_in_its_own_thread() -> None:
+    """The call returns the work's value, and the thread has ended by then."""
     threads = [await run_in_thread(threading.current_thread) for _ in range(2)]
     assert threads[0] is not threads[1]
     assert threading.current_thread() not in threads
     assert not any(thread.is_alive() for thread in threads)
 
 
-async def test_the_loop_goes_on_meanwhile() -> None:
-    """Work that waits for the loop is not waited for by the loop."""
+async def test_the_event_loop_is_not_blocked() -> None:
+    """Tasks run while the work waits."""
     released = threading.Event()
     async with asyncio.TaskGroup() as group:
         work = group.create_task(run_in_thread(lambda: released.wait(timeout=10.0)))
@@ -29,8 +29,8 @@ async def test_the_loop_goes_on_meanwhile() -> None:
     assert work.result()
 
 
-async def test_an_error_is_raised_where_the_work_is_awaited() -> None:
-    """It is the error itself."""
+async def test_an_error_of_the_work_is_raised() -> None:
+    """The call raises the same exception object."""
     error = KeyError("eth0")
 
     def work() -> None:
@@ -41,8 +41,8 @@ async def test_an_error_is_raised_where_the_work_is_awaited() -> None:
     assert caught.value is error
 
 
-async def test_a_cancellation_waits_for_the_work() -> None:
-    """However often it is asked: the thread has ended when the task has."""
+async def test_a_cancelled_call_waits_for_the_work() -> None:
+    """However often it is cancelled, the thread has ended when the task has."""
     begun, released = threading.Event(), threading.Event()
     ended = False
 
@@ -67,7 +67,7 @@ async def test_a_cancellation_waits_for_the_work() -> None:
 
 
 async def test_a_cancelled_call_keeps_the_error_of_its_work() -> None:
-    """The cancellation is what the caller gets; the error is its cause."""
+    """The call raises CancelledError; the error is its cause."""
     released = threading.Event()
 
     def work() -> None:
@@ -87,8 +87,8 @@ async def test_a_cancelled_call_keeps_the_error_of_its_work() -> None:
         released.set()
 
 
-async def test_a_limit_is_kept_as_soon_as_the_work_has_ended() -> None:
-    """A timeout around the call is raised, late, and nothing goes on behind it."""
+async def test_a_timeout_is_raised_when_the_work_has_ended() -> None:
+    """It is raised late, but no work continues after it."""
     released = threading.Event()
     asyncio.get_running_loop().call_later(0.05, released.set)
     with pytest.raises(TimeoutError):

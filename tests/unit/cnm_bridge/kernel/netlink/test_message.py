@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""rtnetlink messages: byte for byte what the kernel's headers say, and what pyroute2 makes of the same."""
+"""rtnetlink messages have the bytes of the kernel's headers, and those that pyroute2 sends."""
 
 import struct
 from ipaddress import ip_address
@@ -16,21 +16,21 @@ NETLINK_HEADER_BYTES = 16
 
 
 def by_pyroute2(message: ifinfmsg | ifaddrmsg | rtmsg) -> bytes:
-    """Give what pyroute2 would send, without the netlink header."""
+    """Return what pyroute2 would send, without the netlink header."""
     message.encode()
     return bytes(message.data[NETLINK_HEADER_BYTES:])
 
 
-def test_a_message_in_bytes() -> None:
-    """Fixed part, then attributes, each padded to four bytes; numbers in the machine's order."""
+def test_the_bytes_of_a_message() -> None:
+    """The fixed part is followed by attributes, each padded to four bytes; numbers have the machine's byte order."""
     rendered = render_message(ifaddrmsg, {"family": 2, "prefixlen": 24, "index": 7}, (("IFA_LABEL", "eth0"),))
     family, prefixlen, flags, scope, index, length, number, label = struct.unpack("=BBBBIHH8s", rendered)
     assert (family, prefixlen, flags, scope, index) == (2, 24, 0, 0, 7)
     assert (length, number, label) == (9, 3, b"eth0\0\0\0\0")
 
 
-def test_the_same_as_pyroute2() -> None:
-    """Numbers, texts and what is nested."""
+def test_messages_equal_those_of_pyroute2() -> None:
+    """Numbers, strings and nested attributes are encoded alike."""
     theirs = ifinfmsg()
     theirs.update(index=3, flags=0, change=1)
     theirs["attrs"] = [
@@ -46,8 +46,8 @@ def test_the_same_as_pyroute2() -> None:
     assert render_message(ifinfmsg, {"index": 3, "change": 1}, ours) == by_pyroute2(theirs)
 
 
-def test_reading_what_pyroute2_writes() -> None:
-    """Fields, numbers, addresses and what is nested; what is absent is None."""
+def test_messages_of_pyroute2_are_parsed() -> None:
+    """Fields, numbers, addresses and nested attributes are read; a missing attribute is None."""
     theirs = rtmsg()
     theirs.update(family=2, dst_len=16, table=254, scope=253, flags=4)
     theirs["attrs"] = [
@@ -71,8 +71,8 @@ def test_reading_what_pyroute2_writes() -> None:
     assert message.nested("RTA_MULTIPATH") is None
 
 
-def test_an_attribute_that_comes_twice() -> None:
-    """Its texts come in order; the first is the one where one is asked for."""
+def test_a_repeated_attribute() -> None:
+    """`texts` returns all its values in order, `text` the first."""
     names = (("IFLA_PROP_LIST", (("IFLA_ALT_IFNAME", "one"), ("IFLA_ALT_IFNAME", "two"))),)
     properties = Message(ifinfmsg, render_message(ifinfmsg, {}, names)).nested("IFLA_PROP_LIST")
     assert properties is not None
@@ -80,7 +80,7 @@ def test_an_attribute_that_comes_twice() -> None:
     assert properties.text("IFLA_ALT_IFNAME") == "one"
 
 
-def test_a_name_the_kernel_does_not_have() -> None:
-    """A slip of the pen is an error, not an absent attribute."""
+def test_an_unknown_attribute_name_is_an_error() -> None:
+    """A misspelled name is not treated as a missing attribute."""
     with pytest.raises(KeyError):
         Message(ifinfmsg, render_message(ifinfmsg, {}, ())).number("IFLA_MTUU")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Errors of the kernel: what was tried, on what, and why it failed."""
+"""Errors of the kernel say what was tried, on what, and why it failed."""
 
 from errno import EBUSY, EEXIST, ENODEV, EROFS
 
@@ -10,8 +10,8 @@ from cnm_bridge.kernel import KernelError, LinkMissing, NameTaken
 from cnm_bridge.kernel.records.errors import attempt
 
 
-def test_an_error_of_the_system_becomes_one_of_the_kernel() -> None:
-    """With the system's words and number."""
+def test_an_os_error_becomes_a_kernel_error() -> None:
+    """It has the system's message and number."""
     with pytest.raises(KernelError) as caught, attempt("move out", "link eth0"):
         raise OSError(EBUSY, "Device or resource busy")
     error = caught.value
@@ -24,8 +24,8 @@ def test_an_error_of_the_system_becomes_one_of_the_kernel() -> None:
     )
 
 
-def test_a_file_is_named_unless_it_is_the_subject() -> None:
-    """A setting that cannot be written is told apart from the namespace that was to have it."""
+def test_the_file_of_an_os_error_is_named() -> None:
+    """A sysctl that cannot be written is named beside the namespace; a file that is the subject is named once."""
     with (
         pytest.raises(KernelError, match=r"cannot make namespace /run/a: Read-only file system: /proc/sys/x$"),
         attempt("make namespace", "/run/a"),
@@ -38,8 +38,8 @@ def test_a_file_is_named_unless_it_is_the_subject() -> None:
         raise OSError(EROFS, "Read-only file system", "/run/a")
 
 
-def test_an_error_without_a_number() -> None:
-    """A reply that did not come has words only."""
+def test_a_timeout_has_no_errno() -> None:
+    """A missing reply has a message only."""
     with (
         pytest.raises(KernelError, match="cannot move out link eth0: timed out") as caught,
         attempt("move out", "link eth0"),
@@ -48,8 +48,8 @@ def test_an_error_without_a_number() -> None:
     assert caught.value.errno is None
 
 
-def test_an_error_of_the_kernel_stays_what_it_is() -> None:
-    """The nearest words are the best."""
+def test_a_kernel_error_is_not_wrapped_again() -> None:
+    """The innermost operation and subject are the most precise."""
     with (
         pytest.raises(LinkMissing, match="cannot move out link eth0: no such link; there are lo, net1"),
         attempt("bring back", "link net0"),
@@ -57,7 +57,7 @@ def test_an_error_of_the_kernel_stays_what_it_is() -> None:
         raise LinkMissing("move out", "link eth0", ("lo", "net1"))
 
 
-def test_each_error_has_its_number() -> None:
-    """A caller may go by the number alone."""
+def test_each_kernel_error_has_an_errno() -> None:
+    """A caller can decide by the number alone."""
     assert LinkMissing("move out", "link eth0", ()).errno == ENODEV
     assert NameTaken("move out", "link eth0", ("a", "b")).errno == EEXIST

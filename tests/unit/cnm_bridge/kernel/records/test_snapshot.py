@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The snapshot as JSON: what the documentation and the schema show, there and back."""
+"""The snapshot as JSON, as in the documentation and in the schema."""
 
 import inspect
 import json
@@ -70,28 +70,28 @@ BARE = Snapshot(
 
 
 def documented() -> JsonObject:
-    """Give the example in the module's documentation."""
+    """Return the example in the module's docstring."""
     found = re.search(r"```\n(.*?)```", inspect.getdoc(snapshot) or "", re.DOTALL)
     assert found is not None
     return as_object(json.loads(found[1]), "example")
 
 
 @pytest.mark.parametrize("original", [FULL, BARE])
-def test_there_and_back(original: Snapshot) -> None:
-    """A snapshot that has been stored is the snapshot that was taken."""
+def test_a_stored_snapshot_is_read_unchanged(original: Snapshot) -> None:
+    """A snapshot parsed from its JSON equals the original."""
     stored = render_json(original.to_json())
     assert Snapshot.from_json(as_object(parse_json(stored), "snapshot")) == original
 
 
-def test_the_documented_example() -> None:
-    """It is what a snapshot looks like, key for key."""
+def test_the_documented_example_is_complete() -> None:
+    """Parsing and rendering gives the same document, with the same keys."""
     example = documented()
     assert Snapshot.from_json(example).to_json() == example
 
 
 @pytest.mark.parametrize("document", [FULL.to_json(), BARE.to_json(), documented()])
-def test_the_schema_of_stored_records(document: JsonObject) -> None:
-    """It accepts every snapshot."""
+def test_the_schema_accepts_every_snapshot(document: JsonObject) -> None:
+    """Snapshots with and without optional values, and the documented example, are valid."""
     load_validator("state/snapshot")(document)
 
 
@@ -99,8 +99,8 @@ def test_the_schema_of_stored_records(document: JsonObject) -> None:
     ("key", "value"),
     [("mtu", None), ("gateway", "10.0.0.0/8"), ("destination", "10.1.2.3/24"), ("metric", "low")],
 )
-def test_what_is_no_snapshot(key: str, value: str | None) -> None:
-    """A key that is missing, of another type or no address is refused."""
+def test_an_invalid_snapshot_is_rejected(key: str, value: str | None) -> None:
+    """A missing key, another type or an invalid address is an error."""
     document = json.loads(render_json(FULL.to_json()))
     document["link" if key == "mtu" else "routes"] = (
         {**document["link"], key: value} if key == "mtu" else [{**document["routes"][0], key: value}]
@@ -109,13 +109,13 @@ def test_what_is_no_snapshot(key: str, value: str | None) -> None:
         Snapshot.from_json(document)
 
 
-def test_a_missing_key_is_named() -> None:
-    """The error is that of all JSON of the project."""
+def test_a_missing_key_is_an_error() -> None:
+    """It is a JsonError that names the key."""
     with pytest.raises(JsonError, match="link is missing"):
         Snapshot.from_json({})
 
 
-def test_lifetimes() -> None:
-    """An address is permanent by its flag."""
+def test_an_address_is_permanent_by_its_flag() -> None:
+    """An address without IFA_F_PERMANENT is not permanent."""
     assert FULL.addresses[0].is_permanent
     assert not Address(address=ip_interface("fd00::3/64"), peer=None, scope=0, flags=0).is_permanent
