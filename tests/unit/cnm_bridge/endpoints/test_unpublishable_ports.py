@@ -129,7 +129,7 @@ async def test_a_container_starts_if_the_engine_cannot_be_reached(store: Store, 
 
 
 async def test_a_container_starts_if_the_engine_does_not_answer(store: Store, tmp_path: Path) -> None:
-    """While dockerd starts, its socket accepts connections without answering; containers that it starts must not wait."""
+    """While dockerd starts, its socket accepts connections without answering; its containers must not wait."""
 
     async def never() -> None:
         await asyncio.Event().wait()

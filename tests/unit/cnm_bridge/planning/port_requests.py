@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports to be published, and published ones, for tests."""
+"""Requests for ports, and chosen ports, for tests."""
 
 from ipaddress import ip_address
 
@@ -15,7 +15,7 @@ TCP = 6
 def request(
     first: int = 0, last: int = 0, *, port: int = 80, host_ip: str | None = None, protocol: int = TCP
 ) -> PortRequest:
-    """Return a request."""
+    """Return the request for a port, or for one port of a range."""
     return PortRequest(
         protocol=protocol,
         container_port=port,
@@ -26,7 +26,7 @@ def request(
 
 
 def mapping(host_port: int, *, port: int = 80, host_ip: str | None = None, protocol: str = "tcp") -> PortMapping:
-    """Return a choice."""
+    """Return a chosen port."""
     return PortMapping(
         protocol=protocol,
         host_ip=ip_address(host_ip) if host_ip else None,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Snapshots for tests: what the kernel shows of the links that usual plugins make."""
+"""Snapshots of the links that common plugins make, as the kernel shows them."""
 
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network

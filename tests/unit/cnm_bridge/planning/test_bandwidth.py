@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Rates and bursts become bits, both or none."""
+"""Options for rates and bursts become capability args in bits."""
 
 import pytest
 
@@ -27,19 +27,19 @@ BURST = "cni.bandwidth.ingress-burst"
         ("1000000bit", 1_000_000),
     ],
 )
-def test_units(text: str, bits: int) -> None:
-    """Thousands, or with an i 1024."""
+def test_units_of_rates(text: str, bits: int) -> None:
+    """Prefixes are powers of 1000, or of 1024 with an i; case does not matter."""
     assert bandwidth_args({RATE: text})["ingressRate"] == bits
 
 
 @pytest.mark.parametrize(("rate", "burst"), [("1k", 8 * 65_536), ("100M", 10_000_000), ("1000T", 8 * ((1 << 32) - 1))])
-def test_the_burst_by_default(rate: str, burst: int) -> None:
-    """It is a tenth of a second of the rate, no less than the largest packet and no more than the plugin holds."""
+def test_the_default_burst(rate: str, burst: int) -> None:
+    """It is a tenth of a second at the rate, at least the largest packet, and at most what the plugin accepts."""
     assert bandwidth_args({RATE: rate})["ingressBurst"] == burst
 
 
-def test_both_directions() -> None:
-    """Each direction stands for itself; what is not asked for is not there."""
+def test_directions_are_independent() -> None:
+    """Only requested directions are present."""
     options = {RATE: "1M", BURST: "2M", "cni.bandwidth.egress-rate": "3M", "cni.bandwidth.egress-burst": "4M"}
     assert bandwidth_args(options) == {
         "ingressRate": 1_000_000,
@@ -51,6 +51,6 @@ def test_both_directions() -> None:
 
 
 def test_a_burst_that_is_too_large() -> None:
-    """The plugin would fail, at each container."""
+    """The plugin would fail for every container."""
     with pytest.raises(BadOption, match="too large"):
         bandwidth_args({RATE: "1M", BURST: "100G"})

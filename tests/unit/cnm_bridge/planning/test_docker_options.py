@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""No option of Docker's is dropped: each is honoured, or Docker has read it, or it is refused or logged."""
+"""No option of Docker is ignored silently: it has an effect, Docker has read it, or it is rejected or logged."""
 
 import pytest
 
@@ -19,13 +19,13 @@ MESSAGES = "com.docker.network.advertise_addr_nmsgs"
 
 
 @pytest.mark.parametrize("value", ["false", "0", "F", "true", "1"])
-def test_families_that_the_engine_has_read(value: str) -> None:
-    """From Engine 28 on the options are Docker's, and --ipv4 and --ipv6 come before them."""
+def test_address_family_options_that_the_engine_reads_are_accepted(value: str) -> None:
+    """Engine 28 and newer read them, and --ipv4 and --ipv6 win over them."""
     refuse_unread({IPV4: value, IPV6: value, MESSAGES: "0"}, ipv4=False, ipv6=True)
 
 
 @pytest.mark.parametrize(
-    ("options", "ipv6", "said"),
+    ("options", "ipv6", "message"),
     [
         ({IPV4: "false"}, False, "make the network with --ipam-driver null"),
         ({IPV6: "true"}, False, "give --ipv6, or leave that out"),
@@ -34,21 +34,23 @@ def test_families_that_the_engine_has_read(value: str) -> None:
         ({MESSAGES: "3"}, False, "it announces no addresses"),
     ],
 )
-def test_families_that_the_engine_has_not_read(options: dict[str, str], ipv6: bool, said: str) -> None:
-    """An older engine passes the options on without regard; that is refused, with what to do instead."""
+def test_address_family_options_that_the_engine_ignores_are_rejected(
+    options: dict[str, str], ipv6: bool, message: str
+) -> None:
+    """An older engine passes them on without reading them; the error says what to use instead."""
     with pytest.raises(BadOption, match=next(iter(options))) as caught:
         refuse_unread(options, ipv4=None, ipv6=ipv6)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(("options", "ipv6"), [({IPV4: "true"}, False), ({IPV6: "1"}, True), ({IPV6: "f"}, False)])
-def test_families_that_are_so_anyway(options: dict[str, str], ipv6: bool) -> None:
-    """What an older engine does in any case may be asked for."""
+def test_address_family_options_without_a_difference_are_accepted(options: dict[str, str], ipv6: bool) -> None:
+    """What an older engine does anyway may be requested."""
     refuse_unread(options, ipv4=None, ipv6=ipv6)
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("com.docker.network.endpoint.ifname", "give cni.ifname-prefix"),
         ("com.docker.network.container_iface_prefix", "give cni.ifname-prefix"),
@@ -58,24 +60,24 @@ def test_families_that_are_so_anyway(options: dict[str, str], ipv6: bool) -> Non
         ("com.docker.network.bridge.gateway_mode_ipv4", "Docker's own driver bridge"),
     ],
 )
-def test_what_has_no_effect_here(option: str, said: str) -> None:
-    """It is refused, and what to do instead is told."""
+def test_options_without_effect_are_rejected(option: str, message: str) -> None:
+    """The error says what to use instead."""
     with pytest.raises(BadOption, match=option) as caught:
         refuse_docker_option(option)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert split_unknown({option: "x"}) == ({option: "x"}, ())
 
 
-def test_what_nobody_has_heard_of() -> None:
-    """A newer engine may say it of itself, so that it keeps no container from starting."""
+def test_unknown_endpoint_options_are_separated() -> None:
+    """A newer engine may set them itself, so they must not prevent a container from starting."""
     options = {"cni.args.A": "1", "com.docker.network.endpoint.sysctls": "", "com.docker.network.endpoint.news": "x"}
     known, unknown = split_unknown(options)
     assert known == {"cni.args.A": "1", "com.docker.network.endpoint.sysctls": ""}
     assert unknown == ("com.docker.network.endpoint.news",)
 
 
-def test_settings() -> None:
-    """They are written as Docker has them, in any case: the command line of 20.10 makes lower case of all."""
+def test_sysctls_are_parsed() -> None:
+    """They have Docker's syntax; case is ignored, because the command line of 20.10 converts options to lower case."""
     text = "net.ipv4.conf.IFNAME.log_martians=1, net.ipv6.neigh.ifname.app_solicit = 3"
     with pytest.raises(BadOption, match="app_solicit = 3"):
         parse_sysctls(text)
@@ -96,7 +98,7 @@ def test_settings() -> None:
         "net.ipv4.conf.IFNAME.a=1,",
     ],
 )
-def test_no_settings(text: str) -> None:
-    """Whatever is of another form is refused, for each becomes a path."""
+def test_invalid_sysctls_are_rejected(text: str) -> None:
+    """Each becomes a path, so no other syntax is accepted."""
     with pytest.raises(BadOption, match=r"net\.ipv4\.conf\.IFNAME\.NAME=VALUE"):
         parse_sysctls(text)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Options are known or refused, and the refusal helps."""
+"""Options are parsed, or rejected with an error that helps."""
 
 from collections.abc import Callable
 from ipaddress import ip_address, ip_interface
@@ -12,13 +12,13 @@ from cnm_bridge.planning.options import Options, merge_options, parse_options
 
 
 def test_configuration_name() -> None:
-    """`-o cni.network=NAME` names the network configuration list; without it, none is named."""
+    """`-o cni.network=NAME` names the network configuration list; without it, the list is unknown."""
     assert parse_options({"cni.network": "blue"}).configuration == "blue"
     assert parse_options({}) == Options()
 
 
 @pytest.mark.parametrize(
-    ("slip", "meant"),
+    ("typo", "meant"),
     [
         ("cni.netwrok", "cni.network"),
         ("cni.bandwith.ingress-rate", "cni.bandwidth.ingress-rate"),
@@ -27,22 +27,22 @@ def test_configuration_name() -> None:
         ("cni.ip", "cni.ips"),
     ],
 )
-def test_the_nearest_known_option_is_told(slip: str, meant: str) -> None:
-    """A slip of the finger is answered with the option that was meant."""
+def test_a_typo_gets_the_nearest_option(typo: str, meant: str) -> None:
+    """The error suggests the option that was meant."""
     with pytest.raises(BadOption) as caught:
-        parse_options({slip: "x"})
-    assert f"option {slip}: " in str(caught.value)
+        parse_options({typo: "x"})
+    assert f"option {typo}: " in str(caught.value)
     assert f"did you mean {meant}?" in str(caught.value)
 
 
-def test_a_far_option_is_answered_with_all() -> None:
-    """An option that resembles nothing is answered with those there are."""
+def test_an_unknown_option_gets_the_list_of_options() -> None:
+    """If no option is similar, the error lists all of them."""
     with pytest.raises(BadOption, match=r"known options: .*cni\.args\.KEY.*cni\.network"):
         parse_options({"parent": "eth0"})
 
 
-def test_dockers_own_options_of_networks() -> None:
-    """What libnetwork reads itself passes; what would have no effect here is refused."""
+def test_dockers_own_network_options() -> None:
+    """Options that libnetwork reads are accepted; options without effect here are rejected."""
     for option in ("advertise_addr_nmsgs", "advertise_addr_ms", "enable_ipv4", "enable_ipv6"):
         assert parse_options({f"com.docker.network.{option}": "0"}) == Options()
     with pytest.raises(BadOption, match="Docker's own driver bridge"):
@@ -51,14 +51,14 @@ def test_dockers_own_options_of_networks() -> None:
         parse_options({"com.docker.network.endpoint.sysctl": ""})
 
 
-def test_settings_of_the_link() -> None:
-    """Docker's option for them is honoured, of an endpoint and as a network's default."""
+def test_docker_sysctls_of_a_link() -> None:
+    """Docker's option is parsed for an endpoint, and as a network's default."""
     (setting,) = parse_options({"com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.rp_filter=2"}).sysctls
     assert (str(setting), setting.value) == ("net.ipv4.conf.IFNAME.rp_filter", "2")
 
 
-def test_values() -> None:
-    """Each option has its place."""
+def test_all_options_are_parsed() -> None:
+    """Each option has a typed field."""
     assert parse_options(
         {
             "cni.ips": "10.1.0.9/24, fd00::9",
@@ -87,12 +87,12 @@ WELL_KNOWN = ("K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_UID", "K8S_POD_INFRA
 @pytest.mark.parametrize("key", WELL_KNOWN)
 @pytest.mark.parametrize("spell", [str, str.lower, str.title])
 def test_well_known_arguments(key: str, spell: Callable[[str], str]) -> None:
-    """Plugins know them in one spelling only; they are meant however they are spelt."""
+    """Plugins know them in one spelling; options are case-insensitive."""
     assert parse_options({f"cni.args.{spell(key)}": "x"}).args == ((key, "x"),)
 
 
-def test_other_arguments_stay_as_they_are() -> None:
-    """Nobody knows how they are spelt."""
+def test_other_arguments_keep_their_case() -> None:
+    """Their spelling is unknown."""
     assert parse_options({"cni.args.K8s_Pod": "x", "cni.args.k8s_pod": "y"}).args == (
         ("K8s_Pod", "x"),
         ("k8s_pod", "y"),
@@ -100,7 +100,7 @@ def test_other_arguments_stay_as_they_are() -> None:
 
 
 def test_a_well_known_argument_in_two_spellings() -> None:
-    """Of a network and an endpoint, the latter's wins; two of one kind are one too many."""
+    """That of an endpoint wins over that of its network; two in the same place are an error."""
     merged = merge_options({"cni.args.k8s_pod_name": "net"}, {"cni.args.K8S_Pod_Name": "web"})
     assert parse_options(merged).args == (("K8S_POD_NAME", "web"),)
     with pytest.raises(BadOption, match=r"cni\.args\.IP: is given twice"):
@@ -109,8 +109,8 @@ def test_a_well_known_argument_in_two_spellings() -> None:
         parse_options({"cni.args.ignoreunknown": "0"})
 
 
-def test_an_endpoints_options_win() -> None:
-    """Also where Docker's command line has made lower case of them; unless the network has that as well."""
+def test_endpoint_options_win_over_network_options() -> None:
+    """Case is ignored if Docker's command line has converted it, unless the network has both spellings."""
     network = {"cni.args.A": "1", "cni.args.b": "2", "cni.args.B": "3"}
     assert merge_options(network, {"cni.args.a": "x"}) == {**network, "cni.args.A": "x"}
     assert merge_options(network, {"cni.args.b": "x", "cni.ips": "y"}) == {**network, "cni.args.b": "x", "cni.ips": "y"}
@@ -118,7 +118,7 @@ def test_an_endpoints_options_win() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("cni.network", "", "is empty"),
         ("cni.ips", "10.1.0.300", "10.1.0.300"),
@@ -156,21 +156,21 @@ def test_an_endpoints_options_win() -> None:
         ("cni.ifname-prefix", "abcdefghijklmn", "1 to 13"),
     ],
 )
-def test_malformed(option: str, value: str, said: str) -> None:
-    """What cannot be is refused, by the option's name."""
+def test_invalid_values_are_rejected(option: str, value: str, message: str) -> None:
+    """The error names the option."""
     with pytest.raises(BadOption) as caught:
         parse_options({option: value})
     assert caught.value.option == option
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_smallest_network_has_no_ends() -> None:
-    """Both of its addresses are hosts'."""
+def test_both_addresses_of_a_31_network_are_valid() -> None:
+    """Such a network has neither a network address nor a broadcast address."""
     assert [str(address) for address in parse_options({"cni.ips": "10.1.0.0/31"}).ips] == ["10.1.0.0/31"]
 
 
 def test_a_long_value_is_not_repeated() -> None:
-    """An error is to be read."""
+    """The error stays readable."""
     with pytest.raises(BadOption) as caught:
         parse_options({"cni.capability.x": "[" * 30_000})
     assert len(str(caught.value)) < 300

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is asked for reaches the plugins in the one way that they know, and what they ignored is found out."""
+"""Requested values reach the plugins in a way that they read, and plugins that ignored them are detected."""
 
 import re
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
@@ -31,30 +31,30 @@ def plan(
     internal: bool = False,
     **options: str,
 ) -> Plan:
-    """Return the plan for options, whose names have `_` for `.`."""
+    """Return the plan for options; '_' in their names stands for '.'."""
     parsed = parse_options({f"cni.{key}".replace("_", "."): value for key, value in options.items()})
     return plan_attachment(network(*plugins), parsed, requested or RequestedInterface(), pools, internal=internal)
 
 
 def documents(planned: Plan) -> list[JsonObject]:
-    """Return the plugins' configurations."""
+    """Return the configurations of the plugins."""
     return [plugin.document for plugin in planned.configuration.plugins]
 
 
 def pool(subnet: str, gateway: str | None = None) -> PoolRecord:
-    """Return a pool of Docker's."""
+    """Return a pool of Docker's IPAM."""
     return PoolRecord(subnet=ip_network(subnet), gateway=ip_address(gateway) if gateway else None)
 
 
-def test_nothing_asked_for() -> None:
-    """The list is as it was, to the byte; there are no CNI_ARGS."""
+def test_without_requested_values_the_list_is_unchanged() -> None:
+    """There are no CNI_ARGS either."""
     planned = plan({"type": "bridge", "ipam": HOST_LOCAL})
     assert planned == Plan(configuration=network({"type": "bridge", "ipam": HOST_LOCAL}))
     assert documents(planned) == [{"type": "bridge", "ipam": HOST_LOCAL}]
 
 
-def test_addresses_that_no_ipam_plugin_reserves() -> None:
-    """They may be another endpoint's yet: those that are asked for, in all ways, and those that `static` has."""
+def test_fixed_addresses_are_known() -> None:
+    """They are the requested ones and those of `static`: no IPAM plugin reserves them, so they may be in use."""
     static: JsonObject = {"type": "static", "addresses": [{"address": "10.1.0.8/24"}, {"address": "fd00::8/64"}]}
     requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"))
     found = {
@@ -76,21 +76,21 @@ def test_addresses_that_no_ipam_plugin_reserves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugin", "said"),
+    ("plugin", "message"),
     [
         ({"type": "bridge", "ipam": {"type": "host-local", "ranges": "all"}}, "ranges must be an array"),
         ({"type": "bridge", "ipam": {"type": "host-local", "subnet": 5}}, "subnet must be a string"),
         ({"type": "bridge", "args": {"cni": 5}}, "cni must be an object"),
     ],
 )
-def test_a_list_that_its_plugins_could_not_read(plugin: JsonObject, said: str) -> None:
-    """It is named, and what is wrong with it."""
-    with pytest.raises(Refused, match=f"CNI configuration blue .* cannot be used: {said}"):
+def test_a_list_that_plugins_cannot_parse_is_rejected(plugin: JsonObject, message: str) -> None:
+    """The error names the list and the fault."""
+    with pytest.raises(Refused, match=f"CNI configuration blue .* cannot be used: {message}"):
         plan(plugin, pools=(pool("10.1.0.0/24"),), labels_a="b")
 
 
-def test_addresses_by_capability() -> None:
-    """Whoever declares `ips` is told so, and nobody otherwise."""
+def test_addresses_are_passed_as_a_capability() -> None:
+    """A plugin that declares `ips` receives them so, and in no other way."""
     plugins: list[JsonObject] = [{"type": "bridge", "ipam": HOST_LOCAL, "capabilities": {"ips": True}}]
     planned = plan(*plugins, ips="10.1.0.9")
     assert planned.capability_args == {"ips": ["10.1.0.9"]}
@@ -98,8 +98,8 @@ def test_addresses_by_capability() -> None:
     assert documents(planned) == plugins
 
 
-def test_addresses_by_args() -> None:
-    """host-local reads `args.cni.ips`; what is there otherwise stays."""
+def test_host_local_receives_addresses_in_its_args() -> None:
+    """They are in `args.cni.ips`; other args are kept."""
     planned = plan(
         {"type": "bridge", "ipam": HOST_LOCAL, "args": {"x": 1, "cni": {"y": 2}}}, {"type": "a"}, ips="10.1.0.9"
     )
@@ -110,16 +110,16 @@ def test_addresses_by_args() -> None:
     assert (planned.args, planned.capability_args) == ((), {})
 
 
-def test_addresses_for_others() -> None:
-    """Any other IPAM plugin is told in both ways that it might read."""
+def test_other_ipam_plugins_receive_addresses_in_two_ways() -> None:
+    """They are in `args.cni.ips` and in CNI_ARGS."""
     planned = plan({"type": "calico", "ipam": {"type": "calico-ipam"}}, ips="10.1.0.9/24")
     assert documents(planned)[0]["args"] == {"cni": {"ips": ["10.1.0.9/24"]}}
     assert planned.args == (("IgnoreUnknown", "1"), ("IP", "10.1.0.9"))
 
 
 @pytest.mark.parametrize("ipam", [None, {}, {"type": "dhcp", "daemonSocketPath": "/x"}])
-def test_addresses_without_ipam(ipam: JsonObject | None) -> None:
-    """`static` takes the place of no IPAM plugin, or of one that cannot work here."""
+def test_static_is_the_ipam_plugin_of_requested_addresses(ipam: JsonObject | None) -> None:
+    """It replaces a missing IPAM plugin, and one that cannot work here; the address needs a prefix length."""
     plugins: JsonObject = {"type": "bridge"} if ipam is None else {"type": "bridge", "ipam": ipam}
     found = documents(plan(plugins, ips="10.1.0.9/24"))[0]["ipam"]
     assert isinstance(found, dict)
@@ -129,8 +129,8 @@ def test_addresses_without_ipam(ipam: JsonObject | None) -> None:
 
 
 @pytest.mark.parametrize("internal", [False, True])
-def test_dockers_choice_without_ipam(*, internal: bool) -> None:
-    """Docker's gateway goes along, and the default route, but for an internal network."""
+def test_static_receives_the_gateway_of_dockers_pool(*, internal: bool) -> None:
+    """It also receives the default route, unless the network is internal."""
     requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"), address_ipv6=IPv6Interface("fd00::9/64"))
     pools = (pool("10.1.0.0/24", "10.1.0.1"), pool("fd00::/64", "fd00::1"))
     found = documents(plan({"type": "bridge"}, requested=requested, pools=pools, internal=internal))[0]["ipam"]
@@ -145,8 +145,8 @@ def test_dockers_choice_without_ipam(*, internal: bool) -> None:
     }
 
 
-def test_dockers_pool_must_be_the_lists() -> None:
-    """host-local's ranges are known, in both of its ways to write them; its gateway is the first address."""
+def test_dockers_pool_must_equal_a_range_of_host_local() -> None:
+    """Both notations of host-local are known; its default gateway is the first address of the range."""
     ranges: JsonObject = {
         "type": "host-local",
         "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00::/64", "gateway": "fd00::9"}]],
@@ -164,8 +164,8 @@ def test_dockers_pool_must_be_the_lists() -> None:
         )
 
 
-def test_dockers_choice_and_ours() -> None:
-    """The same address may be asked for twice, another of the family not; another family may."""
+def test_docker_and_options_may_request_the_same_address() -> None:
+    """Different addresses of one family are rejected; addresses of different families are accepted."""
     requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"))
     assert plan({"type": "bridge", "ipam": HOST_LOCAL}, requested=requested, ips="10.1.0.9,fd00::9").addresses == (
         IPv4Interface("10.1.0.9/24"),
@@ -184,37 +184,39 @@ def test_dockers_choice_and_ours() -> None:
         ({"type": "ptp"}, (), {}),
     ],
 )
-def test_a_mac(plugin: JsonObject, args: tuple[tuple[str, str], ...], capability_args: JsonObject) -> None:
-    """It is told by capability, else as an argument to those that read it, else nobody is told."""
+def test_a_mac_is_passed_to_plugins_that_read_it(
+    plugin: JsonObject, args: tuple[tuple[str, str], ...], capability_args: JsonObject
+) -> None:
+    """It is a capability arg, else an argument for plugins that read it, else Docker sets it."""
     planned = plan(plugin, requested=RequestedInterface(mac=MAC))
     assert (planned.args, planned.capability_args) == (args, capability_args)
     assert planned.passes_mac is bool(args or capability_args)
 
 
-def test_a_groups_mac() -> None:
-    """A multicast address is no link's."""
+def test_a_multicast_mac_is_rejected() -> None:
+    """No link can have one."""
     with pytest.raises(Refused, match=re.escape("a multicast address")):
         plan({"type": "bridge"}, requested=RequestedInterface(mac="01:00:5e:00:00:01"))
 
 
 def test_arguments_and_labels() -> None:
-    """Arguments come after the one that lets plugins ignore them; labels are in every plugin's configuration."""
+    """IgnoreUnknown comes first in CNI_ARGS; labels are in every plugin's configuration."""
     planned = plan({"type": "a"}, {"type": "b"}, args_X="1", labels_app="web")
     assert planned.args == (("IgnoreUnknown", "1"), ("X", "1"))
     labels = {"cni": {"labels": [{"key": "app", "value": "web"}]}}
     assert documents(planned) == [{"type": "a", "args": labels}, {"type": "b", "args": labels}]
 
 
-def test_labels_beside_the_lists_own() -> None:
-    """Those of the list stay, but for one of the same key."""
+def test_labels_are_merged_with_those_of_the_list() -> None:
+    """A label with the same key is replaced; other labels and args are kept."""
     own: JsonObject = {"cni": {"labels": [{"key": "app", "value": "old"}, {"key": "zone", "value": "a"}], "x": 1}}
     (document,) = documents(plan({"type": "a", "args": own}, labels_app="web"))
     labels = [{"key": "zone", "value": "a"}, {"key": "app", "value": "web"}]
     assert document["args"] == {"cni": {"labels": labels, "x": 1}}
 
 
-def test_capabilities() -> None:
-    """A capability goes on where a plugin declares it; where none does, it says what to add."""
+def test_capability_args_need_a_plugin_that_declares_them() -> None:
+    """They are passed on in any case of the option's name; otherwise the error says what to add to the list."""
     assert plan({"type": "a", "capabilities": {"x": True}}, capability_x="[1]").capability_args == {"x": [1]}
     # As the command line of Docker makes it.
     declared: JsonObject = {"type": "a", "capabilities": {"deviceID": True}}
@@ -252,8 +254,8 @@ def _route(interface: IpInterface) -> Route:
     )  # fmt: skip
 
 
-def test_what_was_made_as_asked() -> None:
-    """Prefixes count where they were asked for."""
+def test_requested_addresses_must_exist() -> None:
+    """The prefix length matters if it was requested."""
     planned = plan({"type": "bridge", "ipam": HOST_LOCAL}, ips="10.1.0.9,fd00::9/64")
     refuse_ignored(planned, snapshot("10.1.0.9/24", "fd00::9/64", "10.1.0.10/24"))
     with pytest.raises(Refused, match=re.escape("did not give fd00::9/64, they gave 10.1.0.9/24, fd00::9/80")):
@@ -262,8 +264,8 @@ def test_what_was_made_as_asked() -> None:
         refuse_ignored(planned, snapshot())
 
 
-def test_what_docker_would_not_know() -> None:
-    """Docker's choice must be the first address of its family, with the prefix that it will have."""
+def test_the_address_requested_by_docker_must_be_the_first() -> None:
+    """It must also have the prefix length that Docker will use."""
     requested = RequestedInterface(address=IPv4Interface("10.1.0.9/24"))
     planned = plan({"type": "ptp", "ipam": HOST_LOCAL}, requested=requested)
     refuse_ignored(planned, snapshot("10.1.0.9/24"))
@@ -274,7 +276,7 @@ def test_what_docker_would_not_know() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugin", "kind", "said"),
+    ("plugin", "kind", "message"),
     [
         ({"type": "bridge"}, "veth", "ignored the requested MAC"),
         ({"type": "x", "capabilities": {"mac": True}}, "veth", "ignored the requested MAC"),
@@ -282,12 +284,12 @@ def test_what_docker_would_not_know() -> None:
         ({"type": "ptp"}, "veth", None),
     ],
 )
-def test_a_mac_that_was_ignored(plugin: JsonObject, kind: str, said: str | None) -> None:
+def test_an_ignored_mac_is_detected(plugin: JsonObject, kind: str, message: str | None) -> None:
     """A plugin that receives the MAC must set it; otherwise Docker sets it, if the link allows that."""
     planned = plan(plugin, requested=RequestedInterface(mac=MAC))
     refuse_ignored(planned, snapshot(mac=MAC, kind=kind))
-    if said is None:
+    if message is None:
         refuse_ignored(planned, snapshot(mac="02:00:00:00:00:01", kind=kind))
         return
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(Refused, match=message):
         refuse_ignored(planned, snapshot(mac="02:00:00:00:00:01", kind=kind))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What cannot work is refused when the network is made, and what plugins may change is looked at."""
+"""Unsuitable plugins are rejected when the network is created, and others determine what is captured."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,8 +22,8 @@ def network(*plugins: JsonObject) -> NetworkConfigurationList:
 
 
 @pytest.mark.parametrize("plugin", [{"type": "macvlan", "ipam": {"type": "dhcp"}}, {"type": "vrf"}])
-def test_what_cannot_work(plugin: JsonObject) -> None:
-    """The plugin is named, also where it is another's IPAM."""
+def test_unsuitable_plugins_are_rejected(plugin: JsonObject) -> None:
+    """The error names the plugin, also if it is the IPAM plugin of another one."""
     with pytest.raises(Refused, match=r"blue cannot be used: plugin (dhcp|vrf): "):
         refuse_unsuitable(network({"type": "bridge"}, plugin))
 
@@ -32,16 +32,16 @@ def test_what_cannot_work(plugin: JsonObject) -> None:
     ("plugin", "kind", "is_device"),
     [("bridge", "veth", False), ("macvlan", "macvlan", False), ("host-device", "veth", True), ("sriov", None, True)],
 )
-def test_devices_of_the_host(plugin: str, kind: str | None, is_device: bool) -> None:
-    """What the plugins give back instead of deleting it: what is not virtual, and whatever `host-device` takes."""
+def test_devices_of_the_host_are_recognised(plugin: str, kind: str | None, is_device: bool) -> None:
+    """Plugins return them instead of deleting them: links that are not virtual, and any link of `host-device`."""
     record = endpoint("88" * 32, plugins=[{"type": plugin}])
     made = snapshot(link=replace(LINK, kind=kind)).to_json()
     assert has_device(replace(record, snapshot=made)) is is_device
-    assert has_device(record) is (plugin == "host-device")  # nothing is known of its link yet
+    assert has_device(record) is (plugin == "host-device")  # without a snapshot the link is unknown
 
 
-def test_known_plugins_are_not_searched() -> None:
-    """Reading all settings costs milliseconds: of known plugins those that they may change are read."""
+def test_known_plugins_limit_the_capture() -> None:
+    """Capturing all sysctls takes milliseconds, so only those are captured that the plugins can change."""
     tuning: JsonObject = {
         "type": "tuning",
         "sysctl": {"net.core.somaxconn": "500", "net.ipv4.conf.IFNAME.arp_filter": "1"},
@@ -58,8 +58,8 @@ def test_known_plugins_are_not_searched() -> None:
     assert not observation.thorough
 
 
-def test_unknown_plugins_are_searched() -> None:
-    """Of a plugin that nobody knows everything is looked at."""
+def test_unknown_plugins_need_a_complete_capture() -> None:
+    """An unknown plugin, or IPAM plugin, may change anything."""
     unknown: Sequence[JsonObject] = ({"type": "mystery"}, {"type": "macvlan", "ipam": {"type": "mystery"}})
     for plugin in unknown:
         observation = choose_observation(network({"type": "bridge"}, plugin), "eth0")
@@ -74,15 +74,15 @@ def test_unknown_plugins_are_searched() -> None:
         (("odd", "bridge", "mystery"), "one of the plugins odd, mystery made"),
     ],
 )
-def test_who_made_what_cannot_be_carried(plugins: tuple[str, ...], words: str) -> None:
-    """The plugin is named, or those that it may have been."""
+def test_the_error_names_the_plugins_that_may_be_the_cause(plugins: tuple[str, ...], words: str) -> None:
+    """If something cannot be moved to the sandbox, unknown plugins are suspected first."""
     text = describe_uncarriable(network(*({"type": name} for name in plugins)), NotCarriable("a further link, dummy0"))
     assert words in text
     assert "a further link, dummy0" in text
 
 
-def test_an_ipam_plugin_may_have_made_it() -> None:
-    """It runs in the namespace as well."""
+def test_the_error_names_an_ipam_plugin() -> None:
+    """It runs in the namespace too."""
     listed = network({"type": "bridge", "ipam": {"type": "mystery"}}, {"type": "tuning"})
     assert "plugin mystery made" in describe_uncarriable(listed, NotCarriable("a further link, dummy0"))
 
@@ -90,6 +90,6 @@ def test_an_ipam_plugin_may_have_made_it() -> None:
 @pytest.mark.parametrize(
     "odd", [{"sysctl": []}, {"args": []}, {"args": {"cni": 5}}, {"args": {"cni": {"sysctl": "x"}}}]
 )
-def test_settings_that_make_no_sense_are_the_plugins_affair(odd: JsonObject) -> None:
-    """It says so at ADD."""
+def test_malformed_tuning_settings_are_left_to_the_plugin(odd: JsonObject) -> None:
+    """The plugin rejects them at ADD."""
     assert choose_observation(network({"type": "bridge"}, {"type": "tuning", **odd}), "eth0").stated == ()

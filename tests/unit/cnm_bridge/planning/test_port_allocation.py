@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Ports are chosen: free ones, no two the same, and those of before again."""
+"""Which ports of the host are chosen: free ones, each once, and the previously chosen ones again."""
 
 import asyncio
 from collections.abc import Collection
@@ -16,19 +16,19 @@ from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 
 
 class Programs:
-    """The host's programs, which have these ports."""
+    """The programs of the host, which use these ports."""
 
     def __init__(self, *ports: int, proposals: Collection[int] = ()) -> None:
         self._ports = frozenset(ports)
         self._proposals = iter(proposals)
 
     def find_obstacle(self, protocol: str, host_ip: IPv4Address | IPv6Address | None, port: int) -> str | None:
-        """Say that a port is taken."""
+        """Return the obstacle if a program uses the port."""
         del protocol, host_ip
         return "Address already in use" if port in self._ports else None
 
     def propose(self, protocol: str, host_ip: IPv4Address | IPv6Address | None) -> int:
-        """Give the proposals one by one, and then none."""
+        """Return the next proposal; without one, raise."""
         del protocol, host_ip
         try:
             return next(self._proposals)
@@ -37,42 +37,42 @@ class Programs:
 
 
 async def choose(
-    *wishes: PortRequest,
+    *requests: PortRequest,
     earlier: Collection[PortMapping] = (),
     others: Collection[PortMapping] = (),
     programs: Programs,
 ) -> tuple[PortMapping, ...]:
-    """Return the choice where others have ports."""
+    """Return the chosen ports if other endpoints have some."""
 
     def find_owner(wanted: PortMapping) -> str | None:
-        return "another's" if any(wanted.overlaps(other) for other in others) else None
+        return "another endpoint has it" if any(wanted.overlaps(other) for other in others) else None
 
-    return tuple([one async for one in choose_ports(wishes, earlier, find_owner, programs)])
+    return tuple([one async for one in choose_ports(requests, earlier, find_owner, programs)])
 
 
-async def test_a_port_as_it_is_asked_for() -> None:
-    """Protocol, address and port go on as they are; the same request twice is one."""
+async def test_a_requested_port_is_chosen() -> None:
+    """Protocol and address are kept; equal requests are one."""
     wanted = request(8080, host_ip="::1", protocol=132)
     assert await choose(wanted, wanted, programs=Programs()) == (mapping(8080, host_ip="::1", protocol="sctp"),)
 
 
-async def test_a_range() -> None:
-    """The first that nobody has, other containers, programs and this one's other ports among them."""
+async def test_the_first_free_port_of_a_range_is_chosen() -> None:
+    """Ports of other containers, of programs, and those already chosen for this container are not free."""
     chosen = await choose(
         request(8080, 8084), request(8080, 8084, port=81), others=[mapping(8080)], programs=Programs(8081)
     )
     assert [one.host_port for one in chosen] == [8082, 8083]
 
 
-async def test_any_port() -> None:
-    """What the kernel proposes, but not what a container has, which the kernel does not know."""
+async def test_any_port_is_one_proposed_by_the_kernel() -> None:
+    """Ports of containers, which the kernel does not know, are skipped."""
     assert await choose(request(), others=[mapping(40000)], programs=Programs(proposals=[40000, 40001])) == (
         mapping(40001),
     )
 
 
-async def test_the_same_again() -> None:
-    """An endpoint keeps what was chosen before, if it still can."""
+async def test_a_previous_choice_is_repeated() -> None:
+    """An endpoint keeps its ports if they match the request and are still free."""
     earlier = [mapping(40005), mapping(8083)]
     assert await choose(request(), earlier=earlier, programs=Programs()) == (mapping(40005),)
     assert await choose(request(8080, 8084), earlier=earlier, programs=Programs()) == (mapping(8083),)
@@ -85,9 +85,9 @@ async def test_the_same_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "said"),
+    ("requests", "message"),
     [
-        ([request(8080)], "port 8080/tcp cannot be published: another's"),
+        ([request(8080)], "port 8080/tcp cannot be published: another endpoint has it"),
         ([request(8081)], "port 8081/tcp cannot be published: Address already in use"),
         (
             [request(8080, 8081)],
@@ -102,31 +102,31 @@ async def test_the_same_again() -> None:
         ([request(9000, protocol=1)], "IP protocol 1"),
     ],
 )
-async def test_refused(wishes: list[PortRequest], said: str) -> None:
-    """It says which port, and why not."""
+async def test_unavailable_ports_are_rejected(requests: list[PortRequest], message: str) -> None:
+    """The error names the port and the reason."""
     with pytest.raises(Refused) as caught:
-        await choose(*wishes, others=[mapping(8080)], programs=Programs(8081))
-    assert said in str(caught.value)
+        await choose(*requests, others=[mapping(8080)], programs=Programs(8081))
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("wishes", "taken"),
+    ("requests", "taken"),
     [([request(port) for port in range(10000, 20001)], 0), ([request(10000, 20000)], 10000)],
     ids=["many ports", "one of a long range"],
 )
-async def test_many_ports(wishes: list[PortRequest], taken: int) -> None:
-    """Other tasks have their turns while thousands of ports are looked at."""
-    turns = 0
+async def test_choosing_many_ports_does_not_block_the_event_loop(requests: list[PortRequest], taken: int) -> None:
+    """Other tasks run while thousands of ports are checked."""
+    iterations = 0
 
     async def count() -> None:
-        nonlocal turns
+        nonlocal iterations
         while True:
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
 
     async with asyncio.TaskGroup() as tasks:
         counting = tasks.create_task(count())
-        chosen = await choose(*wishes, programs=Programs(*range(10000, 10000 + taken)))
+        chosen = await choose(*requests, programs=Programs(*range(10000, 10000 + taken)))
         counting.cancel()
     assert chosen[-1].host_port == 20000
-    assert turns > 1
+    assert iterations > 1

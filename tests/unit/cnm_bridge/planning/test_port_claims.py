@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which endpoint has a port is found by the port, and nothing is kept of endpoints that have none."""
+"""Endpoints are found by their ports, and an endpoint without ports takes no memory."""
 
 import sys
 
@@ -15,7 +15,7 @@ ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)
 
 
 def claims(**ports: PortMapping) -> PortClaims:
-    """Make claims of endpoints `one` and `two`."""
+    """Return claims of endpoints `one` and `two`."""
     made = PortClaims()
     for name, port in ports.items():
         made.add({"one": ONE, "two": TWO}[name], port)
@@ -32,14 +32,14 @@ def claims(**ports: PortMapping) -> PortClaims:
         (mapping(81), []),
     ],
 )
-def test_overlapping(wanted: PortMapping, found: list[EndpointId]) -> None:
-    """Endpoints are found that have the port on an address that the other one includes."""
+def test_overlapping_claims_are_found(wanted: PortMapping, found: list[EndpointId]) -> None:
+    """They have the port on the same address, or one of them on all addresses."""
     both = claims(one=mapping(80, host_ip="10.0.0.1"), two=mapping(80, host_ip="10.0.0.2"))
     assert list(both.find_overlapping(wanted)) == found
 
 
-def test_serving() -> None:
-    """A port is of a request's range only if protocol and address fit as well."""
+def test_claims_that_serve_a_request_are_found() -> None:
+    """Port, protocol and address must match the request."""
     one = claims(one=mapping(80, host_ip="10.0.0.1"))
     assert list(one.find_serving(request(79, 81), 80)) == [ONE]
     assert list(one.find_serving(request(79, 81), 79)) == []
@@ -48,8 +48,8 @@ def test_serving() -> None:
     assert list(one.find_serving(request(80, protocol=1), 80)) == []
 
 
-def test_the_same_port_of_two_endpoints() -> None:
-    """Each gives it up by itself."""
+def test_two_endpoints_may_claim_one_port() -> None:
+    """Discarding one claim keeps the other."""
     both = claims(one=mapping(80), two=mapping(80))
     both.discard(ONE, mapping(80))
     both.discard(ONE, mapping(80))
@@ -57,15 +57,15 @@ def test_the_same_port_of_two_endpoints() -> None:
     assert (list(both.of(ONE)), list(both.of(TWO))) == ([], [mapping(80)])
 
 
-def test_a_port_is_claimed_once() -> None:
-    """Repeated, nothing changes."""
+def test_claims_are_idempotent() -> None:
+    """Adding a claim again changes nothing."""
     one = claims(one=mapping(80))
     one.add(ONE, mapping(80))
     assert list(one.find_overlapping(mapping(80))) == [ONE]
 
 
-def test_release() -> None:
-    """Nothing is left of an endpoint, however many others there were."""
+def test_release_removes_all_claims_of_an_endpoint() -> None:
+    """The memory does not grow with the number of released endpoints."""
     made = claims(two=mapping(80))
     sizes: set[int] = set()
     for number in range(1000):
@@ -77,4 +77,4 @@ def test_release() -> None:
         sizes.add(sys.getsizeof(made._by_port) + sys.getsizeof(made._by_endpoint))
     assert list(made.find_overlapping(mapping(80))) == [TWO]
     assert list(made.find_overlapping(mapping(1500))) == []
-    assert max(sizes) < 2000  # some dozen bytes for each, if they stayed
+    assert max(sizes) < 2000  # with all endpoints it would be tens of thousands

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A port of the host leads into a container; two may be for the same packets."""
+"""Port mappings: which of them overlap, how they are stored, and which requests they serve."""
 
 from contextlib import nullcontext
 from ipaddress import ip_interface
@@ -14,7 +14,7 @@ from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "meet"),
+    ("one", "other", "overlap"),
     [
         (None, None, True),
         (None, "10.0.0.1", True),
@@ -26,16 +26,16 @@ from tests.unit.cnm_bridge.planning.port_requests import mapping, request
         ("::1", "::", True),
     ],
 )
-def test_overlaps(one: str | None, other: str | None, *, meet: bool) -> None:
-    """A port of one address is another's than that of another address, and not than that of all."""
-    assert mapping(80, host_ip=one).overlaps(mapping(80, host_ip=other, port=81)) is meet
-    assert mapping(80, host_ip=other).overlaps(mapping(80, host_ip=one)) is meet
+def test_overlapping_mappings(one: str | None, other: str | None, *, overlap: bool) -> None:
+    """Mappings overlap on the same address, or if one has all addresses of the family; else they are independent."""
+    assert mapping(80, host_ip=one).overlaps(mapping(80, host_ip=other, port=81)) is overlap
+    assert mapping(80, host_ip=other).overlaps(mapping(80, host_ip=one)) is overlap
     assert not mapping(80, host_ip=one).overlaps(mapping(81, host_ip=other))
     assert not mapping(80, host_ip=one).overlaps(mapping(80, host_ip=other, protocol="udp"))
 
 
-def test_json() -> None:
-    """What is stored is the capability's value."""
+def test_mappings_are_stored_as_capability_args() -> None:
+    """The stored value is that of `portMappings`."""
     chosen = (mapping(8080), mapping(8081, host_ip="fd00::1", protocol="udp"))
     assert tuple(parse_mappings({"portMappings": [one.to_json() for one in chosen], "mac": "x"})) == chosen
     assert chosen[0].to_json() == {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
@@ -52,20 +52,22 @@ def test_json() -> None:
         (None, "fd00::2/64", False),
     ],
 )
-def test_an_address_of_the_family_that_the_container_has(host_ip: str | None, address: str, *, refused: bool) -> None:
-    """`portmap` makes no rule from one family to the other, and says nothing."""
+def test_the_host_address_must_have_a_family_of_the_container(
+    host_ip: str | None, address: str, *, refused: bool
+) -> None:
+    """`portmap` silently creates no rule from one family to the other."""
     with pytest.raises(Refused, match=r"has no IPv[46] address") if refused else nullcontext():
         refuse_other_families([request(8080, host_ip=host_ip)], [ip_interface(address)])
 
 
-def test_a_result_without_addresses() -> None:
-    """`portmap` would publish nothing, and say nothing."""
+def test_ports_need_a_result_with_addresses() -> None:
+    """Without addresses `portmap` would silently publish nothing."""
     with pytest.raises(Refused, match="pass on the result"):
         refuse_other_families([request(8080)], [])
 
 
 @pytest.mark.parametrize(
-    ("asked", "serves"),
+    ("requested", "serves"),
     [
         (request(8080), True),
         (request(8000, 8100), True),
@@ -76,6 +78,6 @@ def test_a_result_without_addresses() -> None:
         (request(), False),
     ],
 )
-def test_may_serve(asked: PortRequest, *, serves: bool) -> None:
-    """A port is in the way of those who name it; who takes any port takes another."""
-    assert mapping(8080, host_ip="10.0.0.1").may_serve(asked) is serves
+def test_mappings_that_may_serve_a_request(requested: PortRequest, *, serves: bool) -> None:
+    """A mapping conflicts with a request that names its port; a request for any port gets another one."""
+    assert mapping(8080, host_ip="10.0.0.1").may_serve(requested) is serves

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The planner: what libnetwork will not bring into the sandbox is settled, and nothing gets into its way."""
+"""What is synced into the sandbox: everything that libnetwork does not add, and nothing that would conflict with it."""
 
 from dataclasses import replace
 from ipaddress import ip_address, ip_interface, ip_network
@@ -43,13 +43,13 @@ def planned(*parts: Address | Route, internal: bool = False) -> SandboxPlan:
 
 @pytest.mark.parametrize("case", ORDINARY)
 @pytest.mark.parametrize("internal", [False, True])
-def test_ordinary_lists_need_nothing(case: tuple[Address | Route, ...], *, internal: bool) -> None:
-    """What the usual plugins make libnetwork makes too; that an internal network has no gateway is no lack."""
+def test_common_plugins_need_no_sync(case: tuple[Address | Route, ...], *, internal: bool) -> None:
+    """Libnetwork adds everything that they make, except for the gateway of an internal network."""
     assert planned(*case, internal=internal).is_empty
 
 
-def test_further_addresses() -> None:
-    """All but the first of each family, in the order they were given; what the kernel or a router made is not."""
+def test_further_addresses_are_synced() -> None:
+    """These are all but the first of each family, in order; addresses of the kernel and of routers are omitted."""
     second, third = address("10.22.0.3/16", flags=0x81), address("10.50.0.1/24")
     plan = planned(
         *BRIDGE[:1],
@@ -76,7 +76,7 @@ def test_further_addresses() -> None:
 
 
 def test_a_further_address_of_the_same_prefix() -> None:
-    """The first address still has the prefix, and with it its route: nothing is told that was not told without."""
+    """The first address still has the prefix length and its route, so the reply to Join does not change."""
     plan = planned(*BRIDGE, *BRIDGE_IPV6, address("10.22.0.3/16", flags=0x81))
     assert [str(item.address) for item in plan.addresses] == ["10.22.0.3/16"]
     assert not plan.routes
@@ -87,28 +87,28 @@ def test_a_further_address_of_the_same_prefix() -> None:
     assert placement.addresses == (ip_interface("10.22.0.2/16"),)
 
 
-def test_the_route_of_a_further_prefix_is_not_told() -> None:
-    """It comes along with the address; told, there would be two."""
+def test_the_prefix_route_of_a_further_address_is_not_in_the_reply() -> None:
+    """The kernel adds it with the address; with the reply there would be two."""
     parts = (*BRIDGE, address("10.50.0.1/24"), route("10.50.0.0/24", protocol=2, source="10.50.0.1"))
     assert [str(item.destination) for item in chosen_routes(snapshot(*parts), internal=False)] == ["0.0.0.0/0"]
     assert not planned(*parts).routes
 
 
-def test_a_route_whose_next_hop_libnetwork_cannot_reach_is_settled() -> None:
-    """Only for the gateway Join tells of a way to it."""
+def test_a_route_whose_next_hop_libnetwork_cannot_reach_is_synced() -> None:
+    """Join can add a route to the gateway only."""
     beyond = route("10.99.0.0/16", "192.0.2.1", onlink=True)
     assert beyond not in chosen_routes(snapshot(*BRIDGE, beyond), internal=False)
     assert planned(*BRIDGE, beyond).routes == (beyond,)
 
 
 def test_a_further_address_without_its_prefix_route() -> None:
-    """Where the plugins took the route of its prefix away, it is added without."""
+    """If the plugins removed the route of its prefix, the address is added without it."""
     plan = planned(*BRIDGE, address("10.50.0.1/24"))
     assert plan.addresses == (replace(address("10.50.0.1/24"), flags=0x80 | NO_PREFIX_ROUTE),)
 
 
-def test_further_routes() -> None:
-    """Other tables, further metrics and next hops of the other family; what leads to a next hop comes first."""
+def test_further_routes_are_synced() -> None:
+    """They have other tables, other metrics, or next hops of the other family; routes to next hops come first."""
     away, onto = route("0.0.0.0/0", "10.22.0.1", table=100), route("10.22.0.0/16", table=100)
     spare = route("10.99.0.0/16", "10.22.0.9", metric=200)
     other = route("10.97.0.0/16", "fe80::9")
@@ -129,16 +129,16 @@ def test_further_routes() -> None:
         route("10.99.0.0/16", "10.22.0.9", protocol=4),
     ],
 )
-def test_routes_that_libnetwork_makes_plain(wanted: Route) -> None:
-    """They are told, so that there is one at once, and replaced."""
+def test_routes_with_attributes_are_replaced(wanted: Route) -> None:
+    """The reply to Join has them without attributes, so that they exist from the start; then they are replaced."""
     plain = route("10.99.0.0/16", "10.22.0.9")
     plan = planned(*BRIDGE, wanted)
     assert plan.replaced == (ReplacedRoute(plain=plain, wanted=wanted),)
     assert plan.routes == ()
 
 
-def test_a_connected_route_that_libnetwork_makes_plain() -> None:
-    """Its scope is that of a link; in IPv6 there are no scopes, and the metric is never 0."""
+def test_connected_routes_with_attributes_are_replaced() -> None:
+    """Libnetwork's route has link scope; in IPv6 there is no scope, and the metric is 1024."""
     ipv4, ipv6 = route("10.99.0.0/16", mtu=1400), route("fd99::/64", scope=0, metric=1024, mtu=1400)
     plan = planned(*BRIDGE, *BRIDGE_IPV6, ipv4, ipv6)
     assert plan.replaced == (
@@ -147,8 +147,8 @@ def test_a_connected_route_that_libnetwork_makes_plain() -> None:
     )
 
 
-def test_a_default_route_with_a_metric_replaces_the_gateways() -> None:
-    """But only where libnetwork made it: it is no further route and no fallback."""
+def test_a_default_route_with_a_metric_is_replaced() -> None:
+    """It is only replaced, and neither a further route nor a fallback."""
     plan = planned(*BRIDGE[:3], route("0.0.0.0/0", "10.22.0.1", metric=100))
     assert plan.replaced == (
         ReplacedRoute(plain=route("0.0.0.0/0", "10.22.0.1"), wanted=route("0.0.0.0/0", "10.22.0.1", metric=100)),
@@ -157,29 +157,29 @@ def test_a_default_route_with_a_metric_replaces_the_gateways() -> None:
     assert not plan.fallbacks
 
 
-def test_the_route_of_a_prefix_with_a_metric() -> None:
-    """The kernel makes it plainly along with the address."""
+def test_a_prefix_route_with_a_metric_is_replaced() -> None:
+    """The kernel adds it without the metric, together with the address."""
     mine = route("10.22.0.0/16", metric=50, source="10.22.0.2")
     plan = planned(BRIDGE[0], mine)
     assert plan.replaced == (ReplacedRoute(plain=route("10.22.0.0/16", protocol=2, source="10.22.0.2"), wanted=mine),)
 
 
-def test_ipv6_only() -> None:
-    """Before Engine 28 libnetwork shows the gateway and makes no route: settled, with a metric that is not its own."""
+def test_an_ipv6_only_network_has_a_fallback_route() -> None:
+    """Before Engine 28 libnetwork reports the gateway but adds no route; the fallback has another metric."""
     plan = planned(*BRIDGE_IPV6)
     assert plan.fallbacks == (route("::/0", "fd00:22::1", metric=1025),)
     assert planned(*BRIDGE_IPV6, internal=True).is_empty
 
 
-def test_a_default_route_that_cannot_be_told() -> None:
-    """One through the other family would be in the way of another network's gateway, so it stands behind."""
+def test_a_default_route_through_the_other_family_is_a_fallback() -> None:
+    """It must not conflict with the gateway of another network, so its metric is higher."""
     plan = planned(*BRIDGE[:3], route("0.0.0.0/0", "fe80::1"))
     assert plan.fallbacks == (route("0.0.0.0/0", "fe80::1", metric=1),)
     assert plan.routes == ()
 
 
-def test_internal_networks_have_no_default_route() -> None:
-    """In no table, whatever the plugins made."""
+def test_default_routes_of_internal_networks_are_not_synced() -> None:
+    """This holds for every table and metric."""
     plan = planned(
         *BRIDGE,
         route("0.0.0.0/0", "10.22.0.1", table=100),
@@ -192,8 +192,8 @@ def test_internal_networks_have_no_default_route() -> None:
     assert not plan.fallbacks
 
 
-def test_the_rest_is_as_it_was() -> None:
-    """Rules, neighbours, settings and the qdisc are none of libnetwork's business."""
+def test_everything_else_is_synced_unchanged() -> None:
+    """Libnetwork adds no rules, neighbours, sysctls or qdisc."""
     rest = replace(
         snapshot(*BRIDGE),
         rules=(Rule(priority=9, table=100, message=b"..."),),
@@ -212,8 +212,8 @@ def test_the_rest_is_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(("is_gateway", "defaults"), [(True, {"0.0.0.0/0", "::/0"}), (False, set())])
-def test_placement(*, is_gateway: bool, defaults: set[str]) -> None:
-    """Libnetwork is done when all that was told is there, the default routes with the gateway only."""
+def test_the_configuration_by_libnetwork_is_complete(*, is_gateway: bool, defaults: set[str]) -> None:
+    """It is complete when everything in the replies exists; default routes exist only if the network is the gateway."""
     found = describe_placement(
         snapshot(*BRIDGE, *BRIDGE_IPV6, route("10.99.0.0/16", "10.22.0.9")), internal=False, is_gateway=is_gateway
     )
@@ -221,8 +221,8 @@ def test_placement(*, is_gateway: bool, defaults: set[str]) -> None:
     assert {str(destination) for destination in found.destinations} == {"10.99.0.0/16", *defaults}
 
 
-def test_placement_of_ipv6_only() -> None:
-    """Before Engine 28 its default route never comes, so nobody waits for it."""
+def test_the_default_route_of_an_ipv6_only_network_is_not_expected() -> None:
+    """Before Engine 28 libnetwork never adds it, so the sync must not wait for it."""
     assert describe_placement(snapshot(*BRIDGE_IPV6), internal=False, is_gateway=True).destinations == ()
 
 
@@ -238,20 +238,20 @@ ROUTES = st.builds(
 
 
 @given(st.lists(ROUTES, max_size=6), st.booleans())
-def test_no_route_is_lost_or_in_the_way(routes: list[Route], internal: bool) -> None:
-    """Each route is told, settled, made by the kernel, or a default route of an internal network.
+def test_no_route_is_lost_or_conflicts(routes: list[Route], internal: bool) -> None:
+    """Each route is in the reply, synced, added by the kernel, or a default route of an internal network.
 
-    No further route is one that libnetwork could make: a default route of metric 0 in the main table.
+    No synced route is one that libnetwork could add: a default route of metric 0 in the main table.
     """
     parts = snapshot(BRIDGE[0], *routes)
     plan = plan_sandbox(parts, internal=internal)
-    told = chosen_routes(parts, internal=internal)
-    settled = {*plan.routes, *(pair.wanted for pair in plan.replaced)}
+    in_reply = chosen_routes(parts, internal=internal)
+    synced = {*plan.routes, *(pair.wanted for pair in plan.replaced)}
     fallbacks = {replace(item, metric=0) for item in plan.fallbacks}
     for item in parts.routes:
         by_kernel = item.protocol == 2 and item.table == 254 and item.gateway is None
         left_out = internal and item.destination.prefixlen == 0
-        assert item in told or item in settled or replace(item, metric=0) in fallbacks or by_kernel or left_out, item
+        assert item in in_reply or item in synced or replace(item, metric=0) in fallbacks or by_kernel or left_out, item
     default = ip_network("0.0.0.0/0")
     for item in (*plan.routes, *plan.fallbacks):
         assert (item.destination, item.table, item.metric) != (default, 254, 0)
@@ -260,8 +260,8 @@ def test_no_route_is_lost_or_in_the_way(routes: list[Route], internal: bool) -> 
 LINK_LOCAL = route("fe80::/64", scope=0, metric=256, table=100, protocol=3)
 
 
-def test_link_local_routes_where_docker_switches_ipv6_off() -> None:
-    """`sbr` copies that of the link into its table: without IPv6 it would fail, and nobody misses it."""
+def test_link_local_routes_are_not_synced_without_ipv6() -> None:
+    """`sbr` copies such a route into its table; without IPv6 adding it would fail, and it is not needed."""
     assert planned(*BRIDGE, LINK_LOCAL).is_empty
     assert planned(*BRIDGE, *BRIDGE_IPV6, LINK_LOCAL).routes == (LINK_LOCAL,)
 
@@ -274,15 +274,15 @@ def test_link_local_routes_where_docker_switches_ipv6_off() -> None:
         route("fd99::/64", "fe80::9", scope=0, metric=1024),
     ],
 )
-def test_ipv6_is_switched_on_where_plugins_made_something_of_it(part: Address | Route) -> None:
-    """Docker switches it off where it is told no address; where it is told one it does not."""
+def test_ipv6_is_enabled_if_the_plugins_used_it(part: Address | Route) -> None:
+    """Docker disables IPv6 in a sandbox for whose link it receives no IPv6 address."""
     on = Sysctl(name="net/ipv6/conf/eth0/disable_ipv6", value="0")
     assert planned(*BRIDGE, part).sysctls == (on,)
     assert planned(*BRIDGE, *BRIDGE_IPV6, part).sysctls == ()
 
 
-def test_a_prefix_route_that_somebody_changed() -> None:
-    """The address comes without, and the route is made as it was; with the address's own metric it comes along."""
+def test_a_changed_prefix_route_is_synced() -> None:
+    """The address is added without it, then the route as captured; with the address's own metric the kernel adds it."""
     added = address("10.50.0.1/24")
     changed = route("10.50.0.0/24", protocol=2, source="10.50.0.1", mtu=1300)
     plan = planned(*BRIDGE, added, changed)

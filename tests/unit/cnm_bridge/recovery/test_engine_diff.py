@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What Docker has forgotten, and what we have; by its lists alone."""
+"""The differences between Docker's networks and endpoints and our records."""
 
 from dataclasses import replace
 
@@ -47,8 +47,8 @@ ENDPOINT = EndpointRecord(
 )
 
 
-def view(*endpoints: str, scope: str = "local") -> EngineView:
-    """An engine that knows the network, with these endpoints."""
+def engine_view(*endpoints: str, scope: str = "local") -> EngineView:
+    """Return an engine that has the network with these endpoints."""
     known = {name: EngineEndpoint(id=name, name="web", address=None, address_ipv6=None, mac=None) for name in endpoints}
     network = EngineNetwork(
         id="n1", name="blue", driver="cni-bridge", scope=scope, internal=False, options={}, pools=(), endpoints=known
@@ -59,70 +59,70 @@ def view(*endpoints: str, scope: str = "local") -> EngineView:
 NOTHING = EngineView(identity="engine", networks={NETWORK.id: None})
 
 
-def test_an_endpoint_that_docker_has() -> None:
-    """It is nobody's to tear down."""
-    assert forgotten_endpoints(view("e1"), [ENDPOINT]) == ()
+def test_an_endpoint_known_to_docker_is_not_forgotten() -> None:
+    """Its record is not torn down."""
+    assert forgotten_endpoints(engine_view("e1"), [ENDPOINT]) == ()
 
 
 @pytest.mark.parametrize("phase", [Phase.READY, Phase.JOINED])
-@pytest.mark.parametrize("seen", [view(), view("e2"), NOTHING], ids=["empty", "other", "no network"])
-def test_an_endpoint_that_docker_has_not(phase: Phase, seen: EngineView) -> None:
-    """It is forgotten, with its network or alone."""
+@pytest.mark.parametrize("seen", [engine_view(), engine_view("e2"), NOTHING], ids=["empty", "other", "no network"])
+def test_an_endpoint_unknown_to_docker_is_forgotten(phase: Phase, seen: EngineView) -> None:
+    """Docker may have lost it alone, or with its network."""
     record = replace(ENDPOINT, phase=phase)
     assert forgotten_endpoints(seen, [record]) == (record,)
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.DELETING])
-def test_an_endpoint_in_the_making_or_given_up(phase: Phase) -> None:
-    """Docker cannot have it, and it says nothing."""
+def test_unfinished_endpoints_are_not_compared(phase: Phase) -> None:
+    """Docker does not know an endpoint that is being created or deleted, and that means nothing."""
     assert forgotten_endpoints(NOTHING, [replace(ENDPOINT, phase=phase)]) == ()
 
 
-def test_an_endpoint_of_a_network_that_was_not_asked_for() -> None:
-    """A network made since the question is not judged, nor is what is on it."""
+def test_a_network_created_since_the_request_is_not_compared() -> None:
+    """Neither it nor its endpoints are forgotten."""
     seen = EngineView(identity="engine", networks={})
     assert forgotten_endpoints(seen, [ENDPOINT]) == ()
     assert forgotten_networks(seen, [NETWORK], []) == ()
 
 
-def test_an_endpoint_of_a_swarm_network() -> None:
-    """Such a network may be told without its endpoints here."""
-    assert forgotten_endpoints(view(scope="swarm"), [ENDPOINT]) == ()
-    assert unknown_endpoints(view("e2", scope="swarm"), []) == {}
+def test_endpoints_of_a_swarm_network_are_not_compared() -> None:
+    """Docker may list such a network without the endpoints of this host."""
+    assert forgotten_endpoints(engine_view(scope="swarm"), [ENDPOINT]) == ()
+    assert unknown_endpoints(engine_view("e2", scope="swarm"), []) == {}
 
 
 def test_a_network_is_forgotten_after_its_endpoints() -> None:
-    """As long as one of them is here, its record is needed."""
+    """Its record is needed as long as one of its endpoints has a record."""
     assert forgotten_networks(NOTHING, [NETWORK], [ENDPOINT]) == ()
     assert forgotten_networks(NOTHING, [NETWORK], []) == (NETWORK,)
-    assert forgotten_networks(view(), [NETWORK], []) == ()
+    assert forgotten_networks(engine_view(), [NETWORK], []) == ()
 
 
-def test_endpoints_without_a_record() -> None:
-    """They are told with what Docker knows of them."""
-    seen = view("e1", "e2")
+def test_unknown_endpoints_are_those_without_a_record() -> None:
+    """They are returned with what Docker knows about them."""
+    seen = engine_view("e1", "e2")
     network = seen.networks[NETWORK.id]
     assert network is not None
     assert unknown_endpoints(seen, [ENDPOINT.id]) == {EndpointId("e2"): (network, network.endpoints["e2"])}
 
 
-def test_an_engine_that_knows_one_network() -> None:
-    """It is the one that calls us; one that knows none may be any."""
+def test_an_engine_that_knows_one_network_is_ours() -> None:
+    """An engine that knows no recorded network may be any engine."""
     other = replace(NETWORK, id=NetworkId("n2"))
-    assert knows_any(view(), [other, NETWORK])
-    assert not knows_any(view(), [other])
+    assert knows_any(engine_view(), [other, NETWORK])
+    assert not knows_any(engine_view(), [other])
     assert not knows_any(NOTHING, [NETWORK])
 
 
-def test_what_two_looks_agree_in() -> None:
-    """A record that both looks found counts; one that was stored again meanwhile, or only one look found, does not."""
+def test_only_unchanged_findings_count() -> None:
+    """A record must be found by both comparisons, and must not have been stored again in between."""
     other, stored_again = replace(ENDPOINT, id=EndpointId("e2")), replace(ENDPOINT)
     assert unchanged_since([ENDPOINT, other], [ENDPOINT]) == (ENDPOINT,)
     assert unchanged_since([ENDPOINT], [stored_again]) == ()
     assert unchanged_since([], [ENDPOINT]) == ()
 
 
-def test_looks_are_compared_without_reading_documents() -> None:
-    """Parsing those of ten thousand records would keep all calls waiting; here they cannot even be parsed."""
+def test_findings_are_compared_without_parsing_documents() -> None:
+    """Parsing those of ten thousand records would block the event loop; here they cannot be parsed at all."""
     record = replace(ENDPOINT, result=StoredDocument(b"no value", 3), snapshot=StoredDocument(b"no value", 4))
     assert len(unchanged_since([record], [record])) == 1

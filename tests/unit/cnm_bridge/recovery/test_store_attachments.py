@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's endpoints, seen as CNI attachments."""
+"""The daemon's endpoints as CNI attachments."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -34,7 +34,7 @@ RESULT: JsonObject = {"cniVersion": "1.0.0"}
 
 
 def endpoint(endpoint_id: str, network: str) -> EndpointRecord:
-    """Make an endpoint whose plugins have not run yet."""
+    """Return an endpoint whose plugins have not run yet."""
     return EndpointRecord(
         id=EndpointId(endpoint_id),
         network_id=NetworkId("a" * 64),
@@ -64,12 +64,12 @@ def make_store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture(name="cache")
 def make_cache(store: Store) -> AttachmentReader:
-    """The object under test."""
+    """The attachments of the store."""
     return EndpointCache(store)
 
 
 async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentReader) -> None:
-    """Its ID is the container ID, its configuration's name the network, and all that DEL needs is there."""
+    """The attachment ID is the container ID, the list's name the network, and all inputs of DEL are present."""
     record = endpoint("e1", "blue")
     await store.put_endpoint(record)
     await store.put_endpoint(replace(record, phase=Phase.READY, added_plugins=1, result=RESULT))
@@ -91,8 +91,8 @@ async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentReade
     assert await cache.list() == (expected,)
 
 
-async def test_who_is_asked_for(store: Store, cache: AttachmentReader) -> None:
-    """Another network, ID or interface name is another attachment."""
+async def test_attachments_are_found_by_network_and_key(store: Store, cache: AttachmentReader) -> None:
+    """Another network, container ID or interface name finds nothing."""
     for endpoint_id, network in (("e1", "blue"), ("e2", "red")):
         await store.put_endpoint(endpoint(endpoint_id, network))
     key = AttachmentKey(container_id="e1", ifname="eth0")
@@ -103,8 +103,8 @@ async def test_who_is_asked_for(store: Store, cache: AttachmentReader) -> None:
     assert [cached.attachment.container_id for cached in await cache.list("red")] == ["e2"]
 
 
-async def test_every_phase_owes_a_delete(store: Store, cache: AttachmentReader) -> None:
-    """From the intent to the end of DEL an endpoint is an attachment: GC must not take it for nobody's."""
+async def test_an_endpoint_is_an_attachment_in_every_phase(store: Store, cache: AttachmentReader) -> None:
+    """From the first record until DEL has completed GC must not treat it as stale."""
     record = endpoint("e1", "blue")
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED, Phase.DELETING):
         await store.put_endpoint(replace(record, phase=phase))
@@ -113,17 +113,17 @@ async def test_every_phase_owes_a_delete(store: Store, cache: AttachmentReader) 
     assert await cache.list("blue") == ()
 
 
-async def test_it_is_the_half_that_is_read(store: Store, cache: AttachmentReader) -> None:
-    """Only the daemon undoes an endpoint: not by DEL alone, which would not find the link."""
+async def test_the_attachments_are_read_only(store: Store, cache: AttachmentReader) -> None:
+    """Only a teardown removes an endpoint: DEL alone would not find the link in staging."""
     assert not hasattr(cache, "put")
     assert not hasattr(cache, "remove")
     await store.put_endpoint(endpoint("e1", "blue"))
     async with cache.hold("blue", "e1", wait_s=0), cache.hold("blue", None, wait_s=0):
-        assert len(await cache.list("blue", whole=True)) == 1  # nobody else has the store
+        assert len(await cache.list("blue", whole=True)) == 1  # no other process has the store
 
 
-async def test_a_list_is_as_it_was_spoken(store: Store, cache: AttachmentReader) -> None:
-    """Whatever a list offers, its plugins are spoken to in the version of the ADD."""
+async def test_a_list_has_the_version_of_add(store: Store, cache: AttachmentReader) -> None:
+    """The list offers no other version than that of ADD."""
     record = endpoint("e1", "blue")
     offering: JsonObject = {**record.attachment.configuration, "cniVersions": ["1.0.0", "1.1.0"]}
     attachment = replace(record.attachment, configuration=offering, cni_version="1.1.0")
@@ -134,8 +134,8 @@ async def test_a_list_is_as_it_was_spoken(store: Store, cache: AttachmentReader)
     assert (network.cni_version, network.cni_versions) == ("1.1.0", ("1.1.0",))
 
 
-async def test_what_has_been_set_aside(tmp_path: Path) -> None:
-    """Who is not in the store because his record was damaged is not nobody, for as long as the damage is kept."""
+async def test_a_damaged_record_makes_the_whole_network_unreadable(tmp_path: Path) -> None:
+    """The endpoint may still exist, so the attachments are incomplete until the copy of the record is removed."""
     directory = tmp_path / "state"
     with closing(Store.open(directory)) as store:
         assert await EndpointCache(store).list("blue", whole=True) == ()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Whose the rules are that a plugin finds by an address."""
+"""Which endpoint owns the rules that a plugin finds by address alone."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -31,7 +31,7 @@ OPEN: JsonObject = {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type":
 
 @pytest.fixture(name="store")
 async def open_store(tmp_path: Path) -> AsyncIterator[Store]:
-    """The records: the first endpoint, which is deleted."""
+    """A store with the first endpoint, whose teardown is pending."""
     store = Store.open(tmp_path / "state")
     await store.adopt_endpoint(record_of(FIRST, Phase.DELETING, WALLED))
     yield store
@@ -39,7 +39,7 @@ async def open_store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 def record_of(endpoint_id: EndpointId, phase: Phase, configuration: JsonObject) -> EndpointRecord:
-    """Make an endpoint that has the address."""
+    """Return an endpoint that has the address."""
     return EndpointRecord(
         id=endpoint_id,
         network_id=NetworkId("a" * 64),
@@ -61,26 +61,26 @@ def record_of(endpoint_id: EndpointId, phase: Phase, configuration: JsonObject) 
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.READY, Phase.JOINED])
-async def test_an_endpoint_with_the_same_plugin(store: Store, phase: Phase) -> None:
-    """It needs the rules, and its own DEL removes them."""
+async def test_an_endpoint_with_the_same_plugin_owns_the_rules(store: Store, phase: Phase) -> None:
+    """It needs the rules, and its own DEL will remove them."""
     await store.adopt_endpoint(record_of(SECOND, phase, WALLED))
     assert AddressOwners(store).find_owner(store.get_endpoint(FIRST), "firewall") == SECOND
 
 
-async def test_an_endpoint_without_the_plugin(store: Store) -> None:
-    """It needs no rules, and would never remove them."""
+async def test_an_endpoint_without_the_plugin_owns_no_rules(store: Store) -> None:
+    """It needs no rules, and its DEL would not remove them."""
     await store.adopt_endpoint(record_of(SECOND, Phase.JOINED, OPEN))
     assert AddressOwners(store).find_owner(store.get_endpoint(FIRST), "firewall") is None
 
 
-async def test_other_plugins(store: Store) -> None:
-    """They find what they made by the container."""
+async def test_other_plugins_find_rules_by_container(store: Store) -> None:
+    """Their rules have one owner, whatever the address."""
     await store.adopt_endpoint(record_of(SECOND, Phase.JOINED, WALLED))
     assert AddressOwners(store).find_owner(store.get_endpoint(FIRST), "bridge") is None
 
 
-async def test_an_endpoint_that_is_torn_down(store: Store) -> None:
-    """It needs no rules, also where the disk was too full for its record to say so."""
+async def test_an_endpoint_whose_teardown_is_pending_owns_no_rules(store: Store) -> None:
+    """This also holds if its phase could not be stored because the disk was full."""
     owners = AddressOwners(store)
     await store.adopt_endpoint(record_of(SECOND, Phase.JOINED, WALLED))
     first = store.get_endpoint(FIRST)
@@ -89,8 +89,8 @@ async def test_an_endpoint_that_is_torn_down(store: Store) -> None:
     assert owners.find_owner(first, "firewall") is None
 
 
-async def test_an_endpoint_that_is_being_made(store: Store) -> None:
-    """Nobody knows whether it will have the address: the DEL waits, instead of leaving rules that nobody removes."""
+async def test_a_claimed_address_has_no_known_owner(store: Store) -> None:
+    """Whether the new endpoint will get the address is unknown: DEL waits, since the rules would otherwise remain."""
     owners = AddressOwners(store)
     first = store.get_endpoint(FIRST)
     with (
@@ -101,8 +101,8 @@ async def test_an_endpoint_that_is_being_made(store: Store) -> None:
     assert owners.find_owner(first, "firewall") is None
 
 
-async def test_the_end_of_a_claim(store: Store) -> None:
-    """The DEL that was put off because of it can run at once; the end of another claim is no news for it."""
+async def test_releasing_a_claim_reports_the_waiting_endpoints(store: Store) -> None:
+    """Their DEL can then run immediately; later claims report nothing."""
     owners = AddressOwners(store)
     released: list[EndpointId] = []
     owners.when_released(released.append)
@@ -118,8 +118,8 @@ async def test_the_end_of_a_claim(store: Store) -> None:
     assert released == [FIRST]
 
 
-async def test_claims_that_are_in_no_way(store: Store) -> None:
-    """Those of the endpoint itself, of another address, and of an endpoint without the plugin do not count."""
+async def test_unrelated_claims_are_ignored(store: Store) -> None:
+    """These are claims of the endpoint itself, of another address, and of an endpoint without the plugin."""
     owners = AddressOwners(store)
     first = store.get_endpoint(FIRST)
     walled, without = map(NetworkConfigurationList.from_document, (WALLED, OPEN))
@@ -132,8 +132,8 @@ async def test_claims_that_are_in_no_way(store: Store) -> None:
             assert owners.find_owner(first, "firewall") is None
 
 
-async def test_a_claim_whose_first_result_is_stored(store: Store) -> None:
-    """From then on the new endpoint is the owner: its own tear down removes the rules, also if it fails."""
+async def test_a_claiming_endpoint_owns_the_rules_once_its_result_is_stored(store: Store) -> None:
+    """From then on its own teardown removes the rules, even if its ADD fails."""
     owners = AddressOwners(store)
     with owners.claim(SECOND, [ip_address(ADDRESS)], NetworkConfigurationList.from_document(WALLED)):
         await store.adopt_endpoint(record_of(SECOND, Phase.PENDING, WALLED))

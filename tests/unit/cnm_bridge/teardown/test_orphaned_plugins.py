@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""An endpoint is not torn down while a plugin of the previous run is at work for it."""
+"""An endpoint is not torn down while an orphaned plugin of the previous run still works for it."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ ONE, TWO = AttachmentId(f"{os.getpid():064x}"), AttachmentId(f"{os.getpid():063x
 
 @pytest.fixture(name="plugin")
 def start_plugin(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start what looks like a plugin for the first endpoint, of a runtime that does not run any more."""
+    """Start a process that looks like a plugin for the first endpoint, whose runtime no longer runs."""
     process = subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.pause()"],
         env={"CNI_COMMAND": "ADD", "CNI_CONTAINERID": ONE},
@@ -35,14 +35,14 @@ def start_plugin(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-async def test_a_plugin_that_does_not_end(
+async def test_an_endpoint_with_an_unkillable_plugin_is_refused(
     plugin: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its endpoint is refused, and no other one; once it can be ended, the endpoint is torn down."""
+    """Other endpoints are accepted; once the plugin can be killed, the endpoint is accepted too."""
     plugins = OrphanedPlugins(tmp_path)
     monkeypatch.setattr(orphaned_plugins, "_LIMIT_S", 0.1)
     with monkeypatch.context() as kernel:
-        kernel.setattr(signal, "pidfd_send_signal", lambda *_: None)  # so it is for a process that hangs in the kernel
+        kernel.setattr(signal, "pidfd_send_signal", lambda *_: None)  # as for a process that hangs in the kernel
         await plugins.end()
         await plugins.refuse(TWO)
         with pytest.raises(PluginStillRuns, match=f"process {plugin.pid} "):
@@ -52,8 +52,8 @@ async def test_a_plugin_that_does_not_end(
     await plugins.refuse(ONE)
 
 
-async def test_a_plugin_that_ends(plugin: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """It is ended before anything is torn down."""
+async def test_an_orphaned_plugin_is_killed(plugin: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """It is killed before any teardown runs."""
     plugins = OrphanedPlugins(tmp_path)
     await plugins.end()
     assert plugin.wait() == -signal.SIGKILL

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Names of chains, and of the links that `bandwidth` makes."""
+"""Names of chains, and of the ifb links of `bandwidth`."""
 
 import pytest
 
 from cnm_bridge.recovery.artifacts import chain_names, hashed_names, ifb_name, is_chain_name, is_ifb_name, noted_names
 
 
-def test_a_name_fits_the_kernel() -> None:
-    """Of each container and network another; one that the plugin would make is told from others."""
+def test_ifb_names_are_unique_and_recognised() -> None:
+    """They differ by container and network, have 15 characters, and are distinguished from other names."""
     names = {ifb_name("lan", "77ad"), ifb_name("lan", "88be"), ifb_name("wan", "77ad")}
     assert len(names) == 3
     assert all(is_ifb_name(name) and len(name) == 15 for name in names)
     assert not any(map(is_ifb_name, ["bwp0", "ifb0", "bwp0123456789AB", "xbwp0123456789ab"]))
 
 
-def test_the_names_of_chains() -> None:
-    """As the plugins 1.1.1 and 1.9.1 give them (measured); others of theirs are of all containers together."""
+def test_chain_names_are_those_of_the_plugins() -> None:
+    """They are as measured with plugins 1.1.1 and 1.9.1; chains shared by all containers are not recognised."""
     assert "CNI-e931cd072dedd5f9aad67ace" in chain_names("crash", "00000000003".ljust(64, "e"))
     published = "8b8c5d0597d1e7ffd97bf9768c2e77e8cff10fafbc56710b5f8905f752a61e4d"
     assert "CNI-DN-62ee68f9d29d8c692bdb5" in chain_names("lan", published)
@@ -28,11 +28,11 @@ def test_the_names_of_chains() -> None:
     ("file", "network", "container_id"),
     [("lan-77ad-eth0", "lan", "77ad"), ("my-lan-77ad-eth0", "my-lan", "77ad"), ("lan-cni-1-net-0", "lan", "cni-1")],
 )
-def test_what_libcni_has_noted(file: str, network: str, container_id: str) -> None:
-    """Wherever the parts end."""
+def test_the_names_of_cached_attachments_are_known(file: str, network: str, container_id: str) -> None:
+    """Names of cache files are ambiguous, so every possible split is included."""
     assert hashed_names(network, container_id) <= noted_names([file])
 
 
-def test_what_is_no_note() -> None:
-    """It tells of nobody."""
+def test_other_file_names_have_no_attachment() -> None:
+    """Too few parts give no names."""
     assert noted_names(["lan", "lan-77ad", ""]) == set()

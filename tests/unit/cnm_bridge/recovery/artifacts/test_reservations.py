@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""host-local's files, as it writes them, and what else lies there."""
+"""Reservations of host-local, and other files in their directory."""
 
 import fcntl
 from pathlib import Path
@@ -19,8 +19,8 @@ def make_network(tmp_path: Path) -> Path:
     return network
 
 
-def test_reservations(tmp_path: Path, network: Path) -> None:
-    """One file is one address; lock, last address and foreign files are not, and an empty one has no owner."""
+def test_reservations_are_found(tmp_path: Path, network: Path) -> None:
+    """Each file is an address; lock, last address and unknown files are skipped, and an empty file has no owner."""
     (network / "10.1.2.3").write_text("77ad\r\neth0")
     (network / "fd00::3").write_text("77ad\r\neth0")
     (network / "10.1.2.4").write_text("88be")
@@ -41,8 +41,8 @@ def test_a_network_without_reservations(tmp_path: Path) -> None:
     assert find_reservations(tmp_path, "lan") == Reservations()
 
 
-def test_an_empty_reservation_is_removed(network: Path) -> None:
-    """Its host-local was killed; one that another host-local has written or removed meanwhile is left alone."""
+def test_empty_reservations_are_removed(network: Path) -> None:
+    """Their host-local was killed. A file that another host-local has written or removed meanwhile is skipped."""
     empty, written, removed = network / "10.1.2.3", network / "10.1.2.4", network / "10.1.2.5"
     empty.touch()
     written.write_text("77ad\r\neth0")
@@ -50,7 +50,7 @@ def test_an_empty_reservation_is_removed(network: Path) -> None:
     assert sorted(file.name for file in network.iterdir()) == ["10.1.2.4", "lock"]
 
 
-def test_an_empty_reservation_stays_while_a_plugin_has_the_lock(network: Path) -> None:
+def test_an_empty_reservation_is_kept_while_a_plugin_holds_the_lock(network: Path) -> None:
     """That host-local may be about to write it."""
     file = network / "10.1.2.3"
     file.touch()

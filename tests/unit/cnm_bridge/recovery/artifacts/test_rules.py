@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Rules that tell whose they are, among those that do not."""
+"""Rules that name their container are found among all rules."""
 
 import asyncio
 from pathlib import Path
@@ -20,8 +20,8 @@ COMMIT
 """
 
 
-def test_rules_that_tell_a_container() -> None:
-    """Masquerading and port mappings tell network and container; anybody else's rules do not."""
+def test_rules_with_a_container_id_are_artifacts() -> None:
+    """Rules for masquerading and port mappings name network and container; other rules are skipped."""
     assert [(rule.network, rule.container_id) for rule in parse_rules(SAVED).artifacts] == [
         ("lan", "77ad"),
         ("lan", "77ad"),
@@ -29,16 +29,16 @@ def test_rules_that_tell_a_container() -> None:
     ]
 
 
-def test_the_whole_rule_is_told() -> None:
-    """With the command that would make it: an operator removes it by that, with -D for -A."""
+def test_an_artifact_has_the_complete_rule() -> None:
+    """With -D instead of -A it is the command that removes the rule."""
     rule = (
         r'iptables -t nat -A POSTROUTING -s 10.80.1.2/32 -m comment --comment "name: \"lan\" id: \"77ad\"" -j CNI-3f0c'
     )
     assert parse_rules(SAVED).artifacts[0] == PluginArtifact(network="lan", container_id="77ad", what=rule)
 
 
-def test_chains_without_rules() -> None:
-    """Those of one container; who jumps there does not matter, and what has rules tells by them whose it is."""
+def test_empty_chains_are_found() -> None:
+    """These are chains of one container without rules, whether or not a rule jumps to them."""
     full, empty, port = "CNI-2659dbd5d4119a22bf09294d", "CNI-e931cd072dedd5f9aad67ace", "CNI-DN-62ee68f9d29d8c692bdb5"
     declared = "".join(f":{name} - [0:0]\n" for name in (full, empty, port, "CNI-HOSTPORT-DNAT", "DOCKER"))
     saved = f"*nat\n{declared}-A POSTROUTING -j {empty}\n-A {full} -j ACCEPT\nCOMMIT\n"
@@ -48,13 +48,13 @@ def test_chains_without_rules() -> None:
     )
 
 
-async def test_tables_that_cannot_be_read() -> None:
-    """Without iptables there are no rules of iptables."""
+async def test_unreadable_tables_have_no_rules() -> None:
+    """A missing or failing iptables-save is no error."""
     assert await find_rules(["false", "/nonexistent"]) == SavedRules()
 
 
 def print_after(directory: Path, command: str, name: str = "iptables-save") -> str:
-    """Make an executable that notes its process ID, runs `command` and then is asked for no more."""
+    """Make an executable that writes its process ID, and runs `command`."""
     path = directory / name
     path.write_text(f"#!/bin/sh\necho $$ > {directory}/pid\n{command}\n")
     path.chmod(0o755)
@@ -62,18 +62,18 @@ def print_after(directory: Path, command: str, name: str = "iptables-save") -> s
 
 
 def has_ended(directory: Path) -> bool:
-    """Tell whether that process is gone."""
+    """Return whether that process has been reaped."""
     return not Path(f"/proc/{int((directory / 'pid').read_text())}").exists()
 
 
-async def test_a_table_that_is_not_printed(tmp_path: Path) -> None:
-    """It is given up, and what should have printed it has ended."""
+async def test_a_hanging_iptables_save_is_killed(tmp_path: Path) -> None:
+    """After the time limit there are no rules, and the process has been reaped."""
     assert await find_rules([print_after(tmp_path, "exec sleep 1000")], limit_s=0.5) == SavedRules()
     assert has_ended(tmp_path)
 
 
-async def test_a_daemon_that_stops_meanwhile(tmp_path: Path) -> None:
-    """Nothing goes on behind its back."""
+async def test_cancellation_kills_iptables_save(tmp_path: Path) -> None:
+    """A daemon that stops leaves no process."""
     async with asyncio.TaskGroup() as tasks:
         finding = tasks.create_task(find_rules([print_after(tmp_path, "exec sleep 1000")], limit_s=1000))
         async with asyncio.timeout(20):
@@ -83,16 +83,16 @@ async def test_a_daemon_that_stops_meanwhile(tmp_path: Path) -> None:
     assert has_ended(tmp_path)
 
 
-async def test_a_comment_of_any_bytes(tmp_path: Path) -> None:
-    """Somebody else's must not hide ours."""
+async def test_a_comment_that_is_not_utf8_hides_no_rule(tmp_path: Path) -> None:
+    """Another program's rule may contain any bytes."""
     theirs = '-A INPUT -m comment --comment "caf\\351" -j ACCEPT\\n'
     ours = r'-A POSTROUTING -m comment --comment "name: \"lan\" id: \"77ad\"" -j CNI-3f0c'
     (rule,) = (await find_rules([print_after(tmp_path, f"printf '{theirs}'; printf '%s\\n' '{ours}'")])).artifacts
     assert (rule.network, rule.container_id) == ("lan", "77ad")
 
 
-async def test_rules_of_both_families(tmp_path: Path) -> None:
-    """They are told apart: each is removed by its own command."""
+async def test_rules_have_the_command_of_their_family(tmp_path: Path) -> None:
+    """An IPv6 rule is removed by ip6tables."""
     ours = r'-A POSTROUTING -m comment --comment "name: \"lan\" id: \"77ad\"" -j CNI-3f0c'
     commands = [print_after(tmp_path, f"printf '%s\\n' '{ours}'", name) for name in ("iptables-save", "ip6tables-save")]
     found = await find_rules(commands)
