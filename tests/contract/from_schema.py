@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Documents made from a JSON schema of `spec/`, and documents that almost fit it, for hypothesis.
+"""Documents that fit a JSON schema of `spec/`, and documents that almost fit it, for hypothesis.
 
-It knows what the schemas of Docker's calls use, and refuses any other keyword: what it cannot make is not tested.
+Only the keywords that the schemas of Docker's calls use are supported; any other keyword is an error.
 """
 
 from collections.abc import Mapping
@@ -46,11 +46,11 @@ ANY: Final[st.SearchStrategy[JsonValue]] = st.recursive(
     lambda inner: st.lists(inner, max_size=_FEW) | st.dictionaries(_TEXT, inner, max_size=_FEW),
     max_leaves=8,
 )
-"""Any JSON, with a liking for what does harm elsewhere."""
+"""Any JSON, often with strings that do harm elsewhere."""
 
 
 def fitting(schema: JsonObject) -> st.SearchStrategy[JsonValue]:
-    """Give documents that fit a schema (without references, as `load_schema` gives it)."""
+    """Return documents that fit a schema (without references, as returned by `load_schema`)."""
     unknown = set(schema) - _KNOWN
     assert not unknown, f"no strategy for {sorted(unknown)}"
     wanted = schema.get("type")
@@ -59,7 +59,7 @@ def fitting(schema: JsonObject) -> st.SearchStrategy[JsonValue]:
 
 
 def almost_fitting(schema: JsonObject) -> st.SearchStrategy[JsonValue]:
-    """Give documents that would fit, but for one place or more."""
+    """Return documents that would fit except for one or more of their parts."""
     return st.builds(_spoilt, fitting(schema), st.integers(0, 50), ANY | _ODD, st.booleans())
 
 
@@ -92,18 +92,18 @@ def _objects(schema: JsonObject) -> st.SearchStrategy[JsonValue]:
 
 
 def _spoilt(document: JsonValue, where: int, by: JsonValue, *remove: bool) -> JsonValue:
-    """Replace or remove the part number `where` of a document, counted from its root and round again."""
-    places = list(_places(document, ()))
-    path = places[where % len(places)]
+    """Replace or remove the part number `where`, modulo their number, of a document."""
+    paths = list(_paths(document, ()))
+    path = paths[where % len(paths)]
     return _with(document, path, by, remove=bool(path) and remove[0])
 
 
-def _places(part: JsonValue, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
+def _paths(part: JsonValue, path: tuple[str | int, ...]) -> list[tuple[str | int, ...]]:
     below: list[tuple[str | int, ...]] = []
     if isinstance(part, Mapping):
-        below = [place for key, item in part.items() for place in _places(item, (*path, key))]
+        below = [found for key, item in part.items() for found in _paths(item, (*path, key))]
     elif isinstance(part, list):
-        below = [place for index, item in enumerate(part) for place in _places(item, (*path, index))]
+        below = [found for index, item in enumerate(part) for found in _paths(item, (*path, index))]
     return [path, *below]
 
 

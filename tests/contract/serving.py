@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's plugin socket as it is in production, in the test's own process, and a client that sends raw bytes.
+"""The daemon's plugin socket as in production, in the test's own process, and a client that sends raw bytes.
 
-Store and runtime are real. There is no network that could be attached to: nothing reaches the kernel.
+Store and runtime are real. No network has a usable configuration, so that nothing reaches the kernel.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _LIMIT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A socket that is answered.
+    """A plugin socket that is served.
 
     Attributes:
         socket: Its path.
@@ -37,7 +37,7 @@ class Served:
     store: Store
 
     async def send(self, data: bytes, *, end: bool = False) -> bytes:
-        """Send bytes on a connection of their own, say that this is all if `end`, and give all that comes back."""
+        """Send bytes on a new connection, close its sending side if `end`, and return everything that is received."""
         async with asyncio.timeout(_LIMIT_S):
             reader, writer = await asyncio.open_unix_connection(self.socket)
             try:
@@ -45,30 +45,30 @@ class Served:
                 if end:
                     writer.write_eof()
                 return await reader.read()
-            except ConnectionError:  # it was cut off while we were still sending
+            except ConnectionError:  # it was closed while we were still sending
                 return b""
             finally:
                 writer.transport.abort()
 
     async def post(self, method: str, body: bytes, *headers: str) -> tuple[int, JsonObject]:
-        """Call a method as dockerd does; give status and answer."""
+        """Call a method as dockerd does; return status and answer."""
         lines = [f"POST /{method} HTTP/1.1", "Host: plugin", f"Content-Length: {len(body)}", *headers, "", ""]
         answer = await self.send("\r\n".join(lines).encode("utf-8", "surrogateescape") + body)
         head, _, rest = answer.partition(b"\r\n\r\n")
         return int(head.split()[1]), json.loads(rest)
 
     async def is_answering(self) -> bool:
-        """Tell whether a real call is answered."""
+        """Return whether a valid call is answered."""
         return await self.post("Plugin.Activate", b"") == (200, {"Implements": ["NetworkDriver"]})
 
     def records(self) -> tuple[object, ...]:
-        """Give all that is stored."""
+        """Return everything that is stored."""
         return (*self.store.networks(), *self.store.endpoints())
 
 
 @asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[Served]:
-    """Answer as the daemon does, with state, configurations and plugins below `directory`."""
+    """Serve as the daemon does, with state, configurations and plugins below `directory`."""
     settings = Settings(
         state_dir=directory / "state",
         run_dir=directory / "run",

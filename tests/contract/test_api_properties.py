@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The HTTP API under anything that can be made from the schemas of Docker's calls, and beyond.
+"""The HTTP API with everything that can be made from the schemas of Docker's calls, and more.
 
-Whatever comes: status 200, a JSON object, no traceback, no bug in the log. What is refused changes nothing. Store and
-runtime are real; the one network has no configuration that anything could be attached to.
+The answer always has status 200 and a JSON object; no traceback and no bug is logged. A refused call changes nothing.
+Store and runtime are real; the only network has no configuration.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from tests.contract.from_schema import ANY, almost_fitting, fitting
 from tests.contract.serving import Served, serving
 
 NETWORK: Final = "a1" * 32
-"""A network that there is; its configuration is not."""
+"""A network that exists, without a configuration."""
 ENDPOINT: Final = "e2" * 32
 
 _RECORD: Final = NetworkRecord(
@@ -42,7 +42,7 @@ def _methods(directory: Path) -> dict[str, Method]:
 
 
 def _bodies(schema: JsonObject) -> st.SearchStrategy[bytes]:
-    """Give bodies: such as fit, such as nearly do, any JSON, any bytes; the IDs known or not."""
+    """Return bodies that fit, that almost fit, any JSON and any bytes, with known or unknown IDs."""
     known = st.fixed_dictionaries({}, optional={"NetworkID": st.just(NETWORK), "EndpointID": st.just(ENDPOINT)})
     documents = st.one_of(fitting(schema), almost_fitting(schema), ANY)
     return st.one_of(st.builds(_render, documents, known), st.binary(max_size=200))
@@ -53,8 +53,8 @@ def _render(document: JsonValue, known: dict[str, JsonValue]) -> bytes:
 
 
 @pytest.mark.timeout(60)
-def test_every_call_stands_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """See the module's docstring."""
+def test_any_body_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every call answers any body with status 200 and a JSON object, and changes nothing if it refuses."""
     table = {name: method for name, method in _methods(tmp_path).items() if method.schema}
     strategy = st.sampled_from(sorted(table)).flatmap(
         lambda name: st.tuples(st.just(name), _bodies(load_schema(table[name].schema or "")))
@@ -66,10 +66,10 @@ def test_every_call_stands_everything(tmp_path: Path, capsys: pytest.CaptureFixt
 
             @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
             @given(strategy)
-            def stands(call: tuple[str, bytes]) -> None:
-                runner.run(_stand(served, *call))
+            def is_answered(call: tuple[str, bytes]) -> None:
+                runner.run(_check_answer(served, *call))
 
-            stands()
+            is_answered()
         finally:
             runner.run(context.__aexit__(None, None, None))
     captured = capsys.readouterr()
@@ -77,7 +77,7 @@ def test_every_call_stands_everything(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "rpc.bug" not in captured.out + captured.err
 
 
-async def _stand(served: Served, name: str, body: bytes) -> None:
+async def _check_answer(served: Served, name: str, body: bytes) -> None:
     if served.store.find_network(_RECORD.id) is None:
         await served.store.put_network(_RECORD)
     before = served.records()
@@ -89,4 +89,4 @@ async def _stand(served: Served, name: str, body: bytes) -> None:
     if "Err" in answer or name not in _CHANGES:
         assert served.records() == before, f"{name} has changed what is stored"
     if name == "NetworkDriver.CreateNetwork" and "Err" not in answer:
-        assert json.loads(body)["NetworkID"] == NETWORK, "only the network that there is can be made: there is no list"
+        assert json.loads(body)["NetworkID"] == NETWORK, "only the existing network can be made: there is no list"

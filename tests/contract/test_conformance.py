@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""cni_invoker against what libcni's own tests demand, and what they should: `cni_cases.yaml`."""
+"""cni_invoker compared with what libcni's tests require, and what they should require: `cni_cases.yaml`."""
 
 import re
 from pathlib import Path
@@ -16,30 +16,30 @@ PROJECT = Path(__file__).parents[2]
 
 
 def test_every_case_is_run() -> None:
-    """There are as many cases as the file says, each has a runner, and no runner is without its case."""
+    """The file has as many cases as it says, each case has a runner, and each runner a case."""
     ids = [case.id for case in CASES]
     assert len(ids) == len(set(ids)) == COUNT == 104
     assert set(RUNNERS) == set(ids)
 
 
 def test_divergences_have_a_case_and_a_reason() -> None:
-    """The list of divergences is about cases that libcni decides; what is to be better is no divergence from it."""
+    """Divergences are listed only for cases that libcni decides, not for improvements on it."""
     assert set(DIVERGENCES) <= set(LEVELS)
     assert not [case for case in DIVERGENCES if LEVELS[case] is Level.IMPROVED]
     assert all(len(divergence.reason) > 20 for divergence in DIVERGENCES.values())
 
 
-def test_what_is_improved_elsewhere_is_there_and_tested() -> None:
-    """A case that asks for better, and is answered elsewhere, names the definition and the test; both exist."""
+def test_improvements_elsewhere_exist_and_are_tested() -> None:
+    """An improvement that another package implements names an existing definition and an existing test."""
     assert {LEVELS[case] for case in IMPROVED_ELSEWHERE} == {Level.IMPROVED}
     for better in IMPROVED_ELSEWHERE.values():
         assert len(better.reason) > 20
-        for named in (better.place, better.test):
+        for named in (better.definition, better.test):
             file, name = named.split("::")
             assert re.search(rf"^(async def|def|class) {name}\b", (PROJECT / file).read_text(), re.MULTILINE), named
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 async def test_case(case: Case, tmp_path: Path) -> None:
-    """What is expected comes true, or what the list of divergences says instead."""
+    """cni_invoker does what the case expects, or what the list of divergences says instead."""
     await RUNNERS[case.id](case, Scene(tmp_path))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The documents tell what the program does: an option that is not documented does not exist."""
+"""The documents describe what the program does: an option that is not documented does not exist."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
 DOCUMENTS = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
 EVENT = re.compile(r"[a-z]+\.[a-z_]+")
 LOUD = ("warning", "error", "exception", "_say_once")
-"""The methods that log what an administrator should know."""
+"""The methods that log what an administrator should read."""
 DAEMON = [option for option in serve.params if isinstance(option, click.Option) and option.opts[0] != "--config"]
 
 
@@ -41,8 +41,8 @@ def test_network_options_are_documented() -> None:
         assert rows == options.OPTIONS | set(options.OPTION_FAMILIES.values())
 
 
-def test_links_lead_somewhere() -> None:
-    """A relative link in a document points to a file that exists, and to a heading of it if it names one."""
+def test_links_have_targets() -> None:
+    """A relative link in a document points to an existing file, and to an existing heading if it names one."""
     for document in DOCUMENTS:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", document.read_text("utf-8")):
             file = document.parent / target if target else document
@@ -51,7 +51,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def _anchors(document: Path) -> set[str]:
-    """Return the anchors that a forge makes of the headings."""
+    """Return the anchors that a code hosting site makes of the headings."""
     headings = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -76,7 +76,7 @@ def test_make_targets_are_real() -> None:
         for document in DOCUMENTS
         for target in re.findall(r"(?:^[#$] |`)make ([\w-]+)", document.read_text("utf-8"), re.MULTILINE)
     }
-    assert {"test", "soak", "test-engines"} <= named.keys()  # with arguments, and with a hyphen, are seen too
+    assert {"test", "soak", "test-engines"} <= named.keys()  # targets with arguments, or with a hyphen, are found too
     assert {target: named[target] for target in named.keys() - targets} == {}
 
 
@@ -98,7 +98,7 @@ def test_logged_events_are_real() -> None:
     named = {
         event: document.name
         for document in DOCUMENTS
-        if document.name != "CHANGELOG.md"  # it tells of the past
+        if document.name != "CHANGELOG.md"  # it describes former versions
         for event in re.findall(rf"`({EVENT.pattern})`", document.read_text("utf-8"))
         if event.partition(".")[0] in subjects and not event.endswith((".py", ".json", ".md"))
     }
@@ -106,8 +106,8 @@ def test_logged_events_are_real() -> None:
     assert {event: named[event] for event in named.keys() - logged} == {}
 
 
-def test_the_table_of_events() -> None:
-    """The first column of the log's table has events and nothing else, however they are misspelt."""
+def test_the_table_of_events_has_events_only() -> None:
+    """Each name in the first column of the table of events is an event that the daemon logs."""
     _, _, table = TROUBLESHOOTING.partition("\n| event |")
     rows = re.findall(r"^\| ([^|]+) \|", table.partition("\n\n")[0], re.MULTILINE)
     explained = {event.strip("` ") for row in rows for event in row.split(",")} - {"---"}
@@ -116,7 +116,7 @@ def test_the_table_of_events() -> None:
 
 
 def test_warnings_are_explained() -> None:
-    """An administrator who reads a warning finds it in the troubleshooting."""
+    """Every warning that the daemon logs is in docs/troubleshooting.md."""
     warnings = _events(*LOUD)
-    assert {"endpoint.in_use", "state.damaged", "rpc.bug", "engine.knows_no_network"} <= warnings  # one of each method
+    assert {"endpoint.in_use", "state.damaged", "rpc.bug", "engine.knows_no_network"} <= warnings  # one for each method
     assert sorted(event for event in warnings if f"`{event}`" not in TROUBLESHOOTING) == []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A slow engine holds up no call for long, and what is asked in the background has the time that it needs."""
+"""A slow engine delays calls for a short time only; requests in the background have a longer limit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ CALLS_WAIT_S: Final = 0.1
 
 @asynccontextmanager
 async def slow_engine(path: Path) -> AsyncIterator[str]:
-    """Serve an engine that takes its time; give its address."""
+    """Serve a slow engine; gives its address."""
 
     async def version(request: web.Request) -> web.Response:  # noqa: ARG001
         return web.json_response({"ApiVersion": "1.41"})
@@ -48,7 +48,7 @@ async def slow_engine(path: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def assembled(directory: Path) -> AsyncIterator[Daemon]:
-    """Give the daemon's objects, with a slow engine, and a configuration that a network can be bound to."""
+    """The daemon's objects, with a slow engine, and a configuration for a network."""
     async with slow_engine(directory / "engine") as host:
         settings = Settings(
             state_dir=directory / "state",
@@ -68,14 +68,14 @@ async def assembled(directory: Path) -> AsyncIterator[Daemon]:
 
 
 async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
-    """Have a call of Docker's answered."""
+    """Make a call as Docker does, and return its answer."""
     (answer,) = (found.answer for found in daemon.api.methods if found.name == f"NetworkDriver.{method}")
     assert callable(answer)
     return await answer(body, 0)
 
 
-async def test_a_call_does_not_wait(tmp_path: Path) -> None:
-    """A network without a record is asked for, without success if the engine is slow; the call is refused soon."""
+async def test_a_call_waits_for_the_engine_for_a_short_time_only(tmp_path: Path) -> None:
+    """A call for a network without a record asks the engine, and is refused after the short limit."""
     body: JsonObject = {"NetworkID": NETWORK, "EndpointID": "e2" * 32, "Interface": {}}
     async with assembled(tmp_path) as daemon:
         with capture_logs() as logged, pytest.raises(Refused, match="cni-bridge knows no network"):
@@ -84,8 +84,8 @@ async def test_a_call_does_not_wait(tmp_path: Path) -> None:
     assert line["error"].endswith(f"did not answer within {CALLS_WAIT_S:g} s")
 
 
-async def test_the_background_waits(tmp_path: Path) -> None:
-    """The name of a network is learned from an engine that takes longer than a call would wait."""
+async def test_background_requests_wait_longer_than_calls(tmp_path: Path) -> None:
+    """The name of a network is received from an engine that takes longer than the limit of calls."""
     async with assembled(tmp_path) as daemon, asyncio.TaskGroup() as tasks:
         learning = tasks.create_task(daemon.networks.name_resolver.run())
         with capture_logs() as logged:

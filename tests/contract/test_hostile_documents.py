@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What reaches a path, a command line or a plugin is on a list of what is allowed; the rest is refused, and soon."""
+"""Values that become part of a path, a command line or a plugin's input must match an allowlist; others are refused."""
 
 import pytest
 
@@ -30,7 +30,7 @@ PATHS = [
 
 @pytest.mark.parametrize("path", PATHS)
 def test_sandbox_keys_that_are_refused(path: str) -> None:
-    """A sandbox key is opened by root: no way around by `..`, nothing that is no path to Python or the kernel."""
+    """A sandbox key is opened by root: `..`, and text that is no path for Python or the kernel, are refused."""
     with pytest.raises(SchemaError):
         load_validator("cnm/Join")({**BOTH, "SandboxKey": path})
 
@@ -47,26 +47,26 @@ def test_sandbox_keys_that_are_refused(path: str) -> None:
     ],
 )
 def test_sandbox_keys_that_docker_makes(path: str) -> None:
-    """Those of a container, of the host's network, of a swarm; below other roots as well."""
+    """Those of a container, of the host's network and of a swarm are accepted, also below other directories."""
     load_validator("cnm/Join")({**BOTH, "SandboxKey": path})
 
 
 @pytest.mark.parametrize("mac", ["02:42", "02:42:ac:11:00:0g", "02:42:ac:11:00:02\n", "x" * 17, "02:42:ac:11:00:02:03"])
 def test_mac_addresses_that_are_refused(mac: str) -> None:
-    """A hardware address is handed to plugins."""
+    """A MAC address is passed to plugins: any other text is refused."""
     with pytest.raises(SchemaError):
         load_validator("cnm/CreateEndpoint")({**BOTH, "Interface": {"MacAddress": mac}})
 
 
 @pytest.mark.parametrize("mac", ["", "02:42:ac:11:00:02", "02:42:AC:11:00:02:03:04", ":".join(["0a"] * 20)])
 def test_mac_addresses_that_go_prints(mac: str) -> None:
-    """None at all, Ethernet, EUI-64, InfiniBand."""
+    """No address, Ethernet, EUI-64 and InfiniBand are accepted."""
     load_validator("cnm/CreateEndpoint")({**BOTH, "Interface": {"MacAddress": mac}})
 
 
 @pytest.mark.parametrize("address", ["10.0.0.2", "10.0.0.2/24; rm", "fe80::1%eth0/64", "x/24", "0" * 5000 + "/1"])
 def test_addresses_that_are_refused(address: str) -> None:
-    """Nothing but digits, dots, colons and a prefix length."""
+    """Only digits, dots, colons and a prefix length are accepted."""
     for key in ("Address", "AddressIPv6"):
         with pytest.raises(SchemaError):
             load_validator("cnm/CreateEndpoint")({**BOTH, "Interface": {key: address}})
@@ -84,15 +84,15 @@ def test_addresses_that_are_refused(address: str) -> None:
         ("cnm/CreateEndpoint", {"Options": {"com.docker.network.portmap": [0] * MANY}}),
     ],
 )
-@pytest.mark.timeout(10)  # looked at one by one they would take minutes, in which nobody else is answered
+@pytest.mark.timeout(10)  # validating them one by one takes minutes, in which no other call is answered
 def test_millions_of_anything_are_refused(name: str, more: dict[str, JsonValue]) -> None:
-    """No real request has so many; how many there are is seen before what they are."""
+    """No real request has so many items: their number is checked before the items are."""
     with pytest.raises(SchemaError):
         load_validator(name)({**BOTH, **more})
 
 
-def test_all_ports_fit() -> None:
-    """`docker run --expose 1-65535 --expose 1-65535/udp` is a real request."""
+def test_all_ports_are_accepted() -> None:
+    """The ports of `docker run --expose 1-65535 --expose 1-65535/udp` are accepted."""
     ports: JsonValue = [{"Proto": proto, "Port": port} for proto in (6, 17) for port in range(1, 65536)]
     load_validator("cnm/CreateEndpoint")(
         {**BOTH, "Options": {"com.docker.network.endpoint.exposedports": ports, "com.docker.network.portmap": None}}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The plugin socket under what no Docker sends: no traceback, no 5xx, no change, and Docker is always answered."""
+"""Requests that Docker never sends to the plugin socket: no traceback, no 5xx, no change; Docker is still answered."""
 
 import asyncio
 import gzip
@@ -80,7 +80,7 @@ BODIES = {
 
 @pytest.mark.parametrize("request_bytes", MALFORMED.values(), ids=MALFORMED)
 async def test_malformed_requests(tmp_path: Path, request_bytes: bytes) -> None:
-    """Refused with a 4xx, answered as the call that it is after all, or cut off."""
+    """Each is refused with a 4xx, answered if it is a valid call after all, or its connection is closed."""
     async with serving(tmp_path) as served:
         answer = await served.send(request_bytes, end=True)
         assert not answer or _status(answer) < 500
@@ -91,7 +91,7 @@ async def test_malformed_requests(tmp_path: Path, request_bytes: bytes) -> None:
 
 @pytest.mark.parametrize("method", [CREATE, "NetworkDriver.CreateEndpoint", "NetworkDriver.Join"])
 async def test_malformed_bodies(tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each is answered by an error of reasonable length, and no bug is logged."""
+    """Each is answered with an error of limited length, and no bug is logged."""
     async with serving(tmp_path) as served:
         for name, body in BODIES.items():
             status, answer = await served.post(method, body)
@@ -104,7 +104,7 @@ async def test_malformed_bodies(tmp_path: Path, method: str, capsys: pytest.Capt
 
 
 async def test_a_body_of_100_megabytes(tmp_path: Path) -> None:
-    """It is not read to its end, and nobody else waits for it."""
+    """It is not read to its end, and other calls do not wait for it."""
     async with serving(tmp_path) as served:
         head = HEAD + b"Content-Length: 104857600\r\n\r\n"
         answer, is_answering = await asyncio.gather(served.send(head + b" " * 104_857_600), served.is_answering())
@@ -114,21 +114,21 @@ async def test_a_body_of_100_megabytes(tmp_path: Path) -> None:
 
 
 async def test_a_compressed_body(tmp_path: Path) -> None:
-    """A few kilobytes do not become gigabytes: nothing is unpacked."""
+    """It is refused without being decompressed."""
     async with serving(tmp_path) as served:
         status, answer = await served.post(CREATE, gzip.compress(b" " * 30_000_000), "Content-Encoding: gzip")
         assert (status, "not UTF-8" in str(answer["Err"])) == (200, True)
 
 
 async def test_pipelined_requests(tmp_path: Path) -> None:
-    """Each answer ends its connection: what was sent behind the first request is not carried out."""
+    """Each answer closes its connection: requests after the first one have no effect."""
     async with serving(tmp_path) as served:
         one = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
         assert (await served.send(one * 3)).count(b"HTTP/1.1 200") == 1
 
 
-async def test_an_old_client(tmp_path: Path) -> None:
-    """HTTP/1.0, which knows no Host, is as good as any."""
+async def test_a_client_of_http_1_0(tmp_path: Path) -> None:
+    """It is answered, although it sends no Host header."""
     async with serving(tmp_path) as served:
         answer = await served.send(
             b"POST /NetworkDriver.Leave HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
@@ -138,14 +138,14 @@ async def test_an_old_client(tmp_path: Path) -> None:
 
 
 async def test_500_calls_at_once(tmp_path: Path) -> None:
-    """All are answered."""
+    """All of them are answered."""
     async with serving(tmp_path) as served:
         answers = await asyncio.gather(*(served.post("NetworkDriver.Leave", BODY) for _ in range(500)))
         assert answers == [(200, {})] * 500
 
 
 async def test_docker_is_answered_beside_slow_clients(tmp_path: Path) -> None:
-    """Who connects and says nothing, or half of it, or a byte now and then, keeps nobody out."""
+    """Clients that send nothing, or a part of a request, do not keep others from being answered."""
     async with serving(tmp_path) as served:
         idle = [await asyncio.open_unix_connection(served.socket) for _ in range(700)]
         try:
@@ -159,8 +159,8 @@ async def test_docker_is_answered_beside_slow_clients(tmp_path: Path) -> None:
         assert await served.is_answering()
 
 
-async def test_a_connection_has_little_time(tmp_path: Path) -> None:
-    """One that sends a header a moment, and never its request, is ended; one whose request is there is not."""
+async def test_a_connection_without_a_request_is_closed(tmp_path: Path) -> None:
+    """A connection is closed if its request does not arrive within the limit, and stays open if it does."""
     arrived = asyncio.Event()
     connections = Connections(limit_s=0.1, waiting=10)
 
@@ -175,18 +175,18 @@ async def test_a_connection_has_little_time(tmp_path: Path) -> None:
 
     async with _listening(connections.guarded(Greeter), tmp_path / "s"):
         slow, unused = await asyncio.open_unix_connection(tmp_path / "s")
-        patient, writer = await asyncio.open_unix_connection(tmp_path / "s")
+        waiting, writer = await asyncio.open_unix_connection(tmp_path / "s")
         writer.write(b"request")
         await arrived.wait()
         assert await slow.read() == b""
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(patient.read(), 0.2)
+            await asyncio.wait_for(waiting.read(), 0.2)
         unused.close()
         writer.close()
 
 
-async def test_the_oldest_connection_gives_way(tmp_path: Path) -> None:
-    """There is always room for one more."""
+async def test_the_oldest_waiting_connection_is_closed_for_a_new_one(tmp_path: Path) -> None:
+    """When too many connections wait for a request, the oldest is closed and the others stay open."""
     connections = Connections(limit_s=60, waiting=2)
     async with _listening(connections.guarded(asyncio.Protocol), tmp_path / "s"):
         clients = [await asyncio.open_unix_connection(tmp_path / "s") for _ in range(3)]
@@ -197,7 +197,7 @@ async def test_the_oldest_connection_gives_way(tmp_path: Path) -> None:
 
 
 async def test_only_root_may_connect(tmp_path: Path) -> None:
-    """Whoever can talk to the socket can have plugins run as root."""
+    """Only its owner may use the socket, because its clients can make plugins run as root."""
     async with serving(tmp_path) as served:
         assert stat.filemode(served.socket.stat().st_mode) == "srw-------"
 

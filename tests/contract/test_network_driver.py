@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The table of calls is moby's: none is missing, each takes what dockerd sends, and answers what it decodes."""
+"""The table of calls equals moby's: none is missing, each accepts what dockerd sends, and answers what it decodes."""
 
 import json
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ DOCKERD = json.loads(Path(__file__).with_name("dockerd.json").read_text("utf-8")
 
 @contextmanager
 def methods(where: Path) -> Iterator[dict[str, Method]]:
-    """Give the table of a daemon that keeps its files below `where`, by name."""
+    """The calls, by name, of a daemon that keeps its files below `where`."""
     store = Store.open(where / "state")
     try:
         daemon = assemble(Settings(cni_conf_dirs=(where,), run_dir=where / "run"), store)
@@ -31,8 +31,8 @@ def methods(where: Path) -> Iterator[dict[str, Method]]:
         store.close()
 
 
-def test_every_call_is_there(tmp_path: Path) -> None:
-    """The calls of moby's remote driver, the handshake, and the operator's one."""
+def test_every_call_exists(tmp_path: Path) -> None:
+    """The calls are those of moby's remote driver, the handshake, and the operator's status."""
     with methods(tmp_path) as table:
         assert set(table) == {"Plugin.Activate", "CniBridge.Status", *(f"NetworkDriver.{name}" for name in DOCKERD)}
 
@@ -73,8 +73,8 @@ def test_what_dockerd_sends_fits(tmp_path: Path, call: str, version: str, body: 
         ("NetworkDriver.DeleteNetwork", {"NetworkID": NETWORK}, {}),
     ],
 )
-async def test_calls_that_do_nothing_here(tmp_path: Path, call: str, body: JsonObject, answer: JsonObject) -> None:
-    """Calls about what is not there, and those that other drivers need, have their fixed answers."""
+async def test_calls_without_effect(tmp_path: Path, call: str, body: JsonObject, answer: JsonObject) -> None:
+    """Calls about unknown objects, and calls that only other drivers need, have fixed answers."""
     with methods(tmp_path) as table:
         found = table[call].answer
         assert (await found(body, 0) if callable(found) else found) == answer

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Every schema is one, says what it is for, and refuses something."""
+"""Every schema is valid, has a title, and refuses something."""
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -17,14 +17,14 @@ def test_schema_is_valid_and_titled(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in schema_names() if not name.endswith("/_defs")])
-def test_schema_wants_an_object(name: str) -> None:
-    """A schema that lets anything through checks nothing; its references resolve."""
+def test_schema_requires_an_object(name: str) -> None:
+    """Each schema refuses an array, and its references resolve."""
     with pytest.raises(SchemaError):
         load_validator(name)([])
 
 
-def test_an_error_says_where() -> None:
-    """The place in the document is spelled as one would write it."""
+def test_an_error_names_the_part_of_the_document() -> None:
+    """The faulty part is named as in JavaScript, e.g. `IPv4Data[0].Pool`."""
     with pytest.raises(SchemaError) as caught:
         load_validator("cnm/CreateNetwork")({"NetworkID": "a" * 64, "IPv4Data": [{"Pool": 1}]})
     assert caught.value.where == "IPv4Data[0].Pool"
@@ -32,7 +32,7 @@ def test_an_error_says_where() -> None:
 
 
 def test_an_error_does_not_repeat_a_whole_document() -> None:
-    """The reason is short, however long the fault."""
+    """The message is short, however long the faulty value is."""
     with pytest.raises(SchemaError) as caught:
         load_validator("cnm/NetworkReference")({"NetworkID": "x" * 100_000})
     assert len(str(caught.value)) < 300
@@ -49,6 +49,6 @@ def test_identifiers_are_whitelisted(bad: str) -> None:
         load_validator("cnm/NetworkReference")({"NetworkID": bad})
 
 
-def test_swarm_identifiers_are_known() -> None:
+def test_swarm_identifiers_are_accepted() -> None:
     """A network of a swarm has 25 base-36 digits."""
     load_validator("cnm/NetworkReference")({"NetworkID": "8ozq5p9ckbt9cjmr7zx0v1b2y"})

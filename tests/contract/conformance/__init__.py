@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The conformance cases of `cni_cases.yaml`, carried out: a runner for each case, grouped by what it is about."""
+"""The conformance cases of `cni_cases.yaml`: a runner for each case, grouped by subject."""
 
 from tests.contract.conformance.case import Case, load_cases
 from tests.contract.conformance.divergences import DIVERGENCES, IMPROVED_ELSEWHERE

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about what is remembered of an attachment: by which file, in which form, and what if it is lost."""
+"""Cases about the cache of attachments: the files, their form, and lost or damaged ones."""
 
 import base64
 import os
@@ -24,7 +24,7 @@ RESULT: Final[JsonObject] = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.
 
 
 async def written(case: Case, scene: Scene) -> None:
-    """After ADD there is a file as libcni would have written it, readable by root alone."""
+    """After ADD there is a file as libcni writes it, readable only by root."""
     scene.install("one", "noop", "three", ADD={"result": RESULT})
     wanted = three_plugins()
     attachment = replace(ATTACHMENT, ifname="some-eth0")
@@ -48,7 +48,7 @@ async def written(case: Case, scene: Scene) -> None:
 
 
 async def no_directory(_: Case, scene: Scene) -> None:
-    """If nothing can be remembered, no plugin is run."""
+    """If the cache cannot be written, no plugin runs."""
     scene.install("one", "noop", "three")
     scene.cache_dir.mkdir()
     (scene.cache_dir / "results").write_text("a regular file")
@@ -67,7 +67,7 @@ async def two_interfaces(case: Case, scene: Scene) -> None:
 
 
 async def incomplete_key(case: Case, scene: Scene) -> None:
-    """Without its network, container ID or interface nothing is looked up."""
+    """A look-up without network, container ID or interface is refused."""
     assert get_strings(case.inputs, "missing") == ("network name", "container id", "ifname")
     with pytest.raises(InvalidParameter) as caught:
         await scene.cache.find("", KEY)
@@ -79,7 +79,7 @@ async def incomplete_key(case: Case, scene: Scene) -> None:
 
 
 async def unreadable(case: Case, scene: Scene) -> None:
-    """What is damaged is told as that; what is not there is no error."""
+    """A damaged file is an error; a missing one is not."""
     assert case.expect["missing"] == "none, no error"
     assert await scene.cache.find("some-list", KEY) is None
     scene.write_cache(b"adfadfasdfasfdsafaf")
@@ -88,7 +88,7 @@ async def unreadable(case: Case, scene: Scene) -> None:
 
 
 async def unambiguous(case: Case, scene: Scene) -> None:
-    """Attachments that would share libcni's file name keep apart."""
+    """Attachments to which libcni gives the same file name have different files."""
     kept: list[CachedAttachment] = []
     for names in get_list(case.inputs, "attachments"):
         assert isinstance(names, list)
@@ -107,7 +107,7 @@ async def unambiguous(case: Case, scene: Scene) -> None:
 
 
 async def durable(_: Case, scene: Scene) -> None:
-    """A file is replaced whole, tells the boot it was written in, and an empty one keeps nobody from DEL."""
+    """A file is replaced atomically and records the boot; an empty file does not prevent DEL."""
     scene.install("one", "noop", "three", ADD={"result": RESULT})
     runtime = scene.cached_runtime()
     await runtime.add(three_plugins(), ATTACHMENT)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""One conformance case: what is given, how plugins behave, what is to come of it."""
+"""One conformance case: the input, the behaviour of plugins, the expected outcome."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,7 +18,7 @@ _FILE: Final = Path(__file__).parent.with_name("cni_cases.yaml")
 
 
 class Level(StrEnum):
-    """What the case asks for, in the words of the file's `meta.levels`."""
+    """What the case requires, in the words of the file's `meta.levels`."""
 
     LIBCNI = "libcni"
     DIVERGENCE = "divergence"
@@ -31,11 +31,11 @@ class Case:
 
     Attributes:
         id: Its name.
-        area: What it is about.
-        level: What it asks for.
-        given: What is given; a remark in words where the runner makes it.
-        plugin: How the plugins behave; the values of `fake_plugin.py`, or a remark in words.
-        expect: What is to come of it, or a remark in words.
+        area: Its subject.
+        level: What it requires.
+        given: The input; a remark in words if the runner makes the input.
+        plugin: The behaviour of the plugins, as in `fake_plugin.py`, or a remark in words.
+        expect: The expected outcome, or a remark in words.
     """
 
     id: str
@@ -59,40 +59,39 @@ class Case:
 
     @property
     def inputs(self) -> JsonObject:
-        """What is given, where it is an object."""
+        """The input, if it is an object."""
         return as_object(self.given, f"{self.id}: given")
 
-    def expects(self, key: str, text: str, **places: object) -> None:
-        """Assert that `text` has what is expected of it, or what the list of divergences has in its place.
+    def expects(self, key: str, text: str, **paths: object) -> None:
+        """Assert that `text` contains the expected words, or those of the list of divergences instead.
 
-        Where libcni's words are expected and the case stands in the list, `text` must not have them: what has come to
-        agree does not belong there.
+        If the case is in that list, `text` must not contain libcni's words: a case that agrees does not belong there.
 
         Args:
-            key: The key of `expect` that has the words; `<dir>` in them stands for `places["dir"]`.
+            key: The key of `expect` that has the words; `<dir>` in them stands for `paths["dir"]`.
             text: Our words.
-            places: Paths that the case cannot know.
+            paths: Paths that the case cannot contain.
         """
         words = get_str(self.expect, key)
-        for name, place in places.items():
-            words = words.replace(f"<{name}>", str(place))
+        for name, path in paths.items():
+            words = words.replace(f"<{name}>", str(path))
         divergence = DIVERGENCES.get(self.id)
         if divergence is None:
             assert words in text
         else:
-            assert words not in text, f"{self.id} agrees with libcni: take it from the list of divergences"
-            assert divergence.ours.format_map({name: str(place) for name, place in places.items()}) in text
+            assert words not in text, f"{self.id} agrees with libcni: remove it from the list of divergences"
+            assert divergence.ours.format_map({name: str(path) for name, path in paths.items()}) in text
 
 
 def load_cases() -> tuple[int, tuple[Case, ...]]:
-    """Return how many cases the file says it has, and those that it has."""
+    """Return the number of cases according to the file, and the cases."""
     document = as_object(_as_json(yaml.safe_load(_FILE.read_text())), "the file of cases")
     cases = tuple(map(Case.from_document, get_objects(document, "cases")))
     return get_int(get_object(document, "meta"), "count"), cases
 
 
 def _as_json(value: object) -> JsonValue:
-    """Return what YAML gave, as far as it is JSON; YAML knows more."""
+    """Return a value that YAML has parsed, if it is JSON; YAML has more types."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -102,4 +101,4 @@ def _as_json(value: object) -> JsonValue:
             assert all(isinstance(key, str) for key in value), f"keys of a JSON object are strings: {list(value)}"
             return {key: _as_json(item) for key, item in value.items()}
         case _:
-            raise TypeError(f"{value!r} is no JSON")
+            raise TypeError(f"{value!r} is not JSON")

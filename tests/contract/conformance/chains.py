@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about ADD, DEL and old plugins: who runs, in which order, told what."""
+"""Cases about ADD, DEL and old plugins: which plugins run, in which order, with which input."""
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -23,7 +22,7 @@ BANANA: Final[JsonObject] = {"error": {"code": 999, "msg": "plugin error: banana
 
 
 async def in_order(case: Case, scene: Scene) -> None:
-    """The plugins run in their order, each told the result of the one before; the last one's counts."""
+    """Plugins run in their order, each receives the result of the previous one, and the last result counts."""
     scene.install("one", ADD={"result": RESULT})
     scene.install("noop", ADD={"passthrough": True})
     scene.install("three", ADD={"inject_dns": {"nameservers": ["1.2.3.4"]}})
@@ -38,7 +37,7 @@ async def in_order(case: Case, scene: Scene) -> None:
 
 
 async def failing_add(case: Case, scene: Scene) -> None:
-    """The first error ends ADD, under the name of the plugin."""
+    """The first error ends ADD and names the plugin."""
     scene.install("one", "noop", "three")
     scene.install("noop", ADD=case.plugin["2"])
     with pytest.raises(PluginFailed) as caught:
@@ -49,10 +48,10 @@ async def failing_add(case: Case, scene: Scene) -> None:
 
 
 async def undone_add(_: Case, scene: Scene) -> None:
-    """After an ADD that failed the whole list is deleted in reverse, with what those before the failure gave.
+    """After a failed ADD the whole list is deleted in reverse, with the last result before the failure.
 
-    So does the runtime that remembers. The one that does not leaves it to its caller, who may first have to bring the
-    namespace into the state that the plugins' DEL needs.
+    This is the cached runtime. The plain one leaves it to its caller, which may first have to restore the namespace for
+    the plugins' DEL.
     """
     scene.install("one", ADD={"result": RESULT})
     scene.install("noop", ADD=BANANA)
@@ -68,7 +67,7 @@ async def undone_add(_: Case, scene: Scene) -> None:
 
 
 async def retried_delete(case: Case, scene: Scene) -> None:
-    """A plugin that fails at what is missing already is asked once more."""
+    """DEL of a plugin that fails because something is already missing runs once more."""
     scene.install("one", "three")
     scene.install("noop", DEL=[{"error": {"code": 999, "msg": get_str(case.plugin, "msg")}}, {}])
     await scene.runtime().delete(three_plugins(), ATTACHMENT, None)
@@ -76,7 +75,7 @@ async def retried_delete(case: Case, scene: Scene) -> None:
 
 
 async def first_specification(case: Case, scene: Scene) -> None:
-    """A plugin of CNI 0.1.0 is understood, and deleted."""
+    """Result and DEL of a plugin of CNI 0.1.0 work."""
     document = {**get_object(case.inputs, "config"), "type": "v010"}
     scene.install("v010", ADD={"result": {"ip4": {"ip": "10.1.2.3/24", "gateway": "10.1.2.1"}, "dns": {}}})
     old = NetworkConfigurationList.from_plugin_document(document)
@@ -87,17 +86,17 @@ async def first_specification(case: Case, scene: Scene) -> None:
 
 
 async def first_users(_: Case, scene: Scene) -> None:
-    """Until one ADD of a plugin with shared chains has succeeded, no other one of it runs; then all do at once."""
+    """The first ADD of a plugin with shared chains runs alone; after it the others run at once."""
     count = 16
     scene.install("portmap", ADD=[{"sleep_s": 0.3}, {}])
     runtime = scene.runtime()
     portmap = network({"type": "portmap", "capabilities": {"portMappings": True}})
-    ends: list[float] = []
+    ended: list[int] = []
 
     async def add(number: int) -> None:
         await runtime.add(portmap, replace(ATTACHMENT, container_id=f"c{number}"))
-        ends.append(time.monotonic())
-        if len(ends) == 1:
+        ended.append(number)
+        if len(ended) == 1:
             first.append(len(scene.commands))
 
     first: list[int] = []
@@ -105,7 +104,7 @@ async def first_users(_: Case, scene: Scene) -> None:
         for number in range(count):
             tasks.create_task(add(number))
     assert first == [1]
-    assert len(ends) == count
+    assert len(ended) == count
 
 
 RUNNERS: Final[Mapping[str, Runner]] = {

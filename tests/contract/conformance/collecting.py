@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about GC: what is stale gets its DEL, what is valid is told, and nobody is hurt by omission."""
+"""Cases about GC: stale attachments are deleted, plugins receive the valid ones, and these cannot be omitted."""
 
 import asyncio
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ STALE: Final = replace(ATTACHMENT, container_id="stale", netns="/stale/netns", a
 
 
 async def remember(scene: Scene, version: str = "1.1.0") -> None:
-    """Have a stale attachment remembered."""
+    """Put a stale attachment into the cache."""
     scene.install("one", "noop", "three")
     await scene.cache.put(
         CachedAttachment(
@@ -36,7 +36,7 @@ async def remember(scene: Scene, version: str = "1.1.0") -> None:
 
 
 async def gc_disabled(case: Case, scene: Scene) -> None:
-    """With `disableGC` nothing is executed, however stale."""
+    """With `disableGC` no plugin runs, whatever is stale."""
     assert case.expect["executed"] == 0
     await remember(scene)
     await scene.cached_runtime().gc(three_plugins("1.1.0", {"disableGC": True}), ())
@@ -45,7 +45,7 @@ async def gc_disabled(case: Case, scene: Scene) -> None:
 
 
 async def gc_stale(case: Case, scene: Scene) -> None:
-    """A stale attachment gets a DEL with what is remembered of it; then the plugins hear what is valid."""
+    """A stale attachment is deleted with the cached values; then the plugins receive the valid attachments."""
     assert get_strings(case.expect, "commands") == ("DEL", "GC")
     await remember(scene)
     await scene.cached_runtime().gc(three_plugins(), ())
@@ -62,11 +62,11 @@ async def gc_stale(case: Case, scene: Scene) -> None:
 
 
 async def gc_valid(case: Case, scene: Scene) -> None:
-    """What is valid must be said: there is no call that means «all are stale» by leaving something out."""
+    """The valid attachments are a required argument: omitting it cannot mean that all are stale."""
     assert get_str(case.expect, "improved").startswith("refuse")
     await remember(scene)
     with pytest.raises(TypeError, match="valid"):
-        await scene.cached_runtime().gc(three_plugins())  # type: ignore[call-arg]  # what is refused
+        await scene.cached_runtime().gc(three_plugins())  # type: ignore[call-arg]  # the omission under test
     assert not scene.commands
     await scene.cached_runtime().gc(three_plugins(), [STALE.key])
     assert scene.calls == (("one", "GC"), ("noop", "GC"), ("three", "GC"))
@@ -75,7 +75,7 @@ async def gc_valid(case: Case, scene: Scene) -> None:
 
 
 async def gc_of_old(case: Case, scene: Scene) -> None:
-    """Before 1.1.0 there was no GC: stale attachments get their DEL all the same."""
+    """Versions before 1.1.0 have no GC: stale attachments are deleted all the same."""
     await remember(scene, get_str(case.inputs, "version"))
     await scene.cached_runtime().gc(three_plugins(get_str(case.inputs, "version")), ())
     assert get_strings(case.expect, "commands") == ("DEL",)
@@ -83,7 +83,7 @@ async def gc_of_old(case: Case, scene: Scene) -> None:
 
 
 async def gc_goes_on(_: Case, scene: Scene) -> None:
-    """A plugin for which GC does not work is reported; the others get theirs."""
+    """A plugin whose GC fails is reported, and GC of the others runs."""
     await remember(scene)
     (scene.plugins.directory / "noop").unlink()
     scene.install("one", GC={"error": {"code": 999, "msg": "banana"}})
@@ -94,7 +94,7 @@ async def gc_goes_on(_: Case, scene: Scene) -> None:
 
 
 async def gc_alone(_: Case, scene: Scene) -> None:
-    """GC waits for an ADD that is under way, and an ADD for a GC; what is just being added is no stale attachment."""
+    """GC and ADD wait for each other; an attachment that is being added is not stale."""
     await remember(scene)
     scene.install("one", ADD={"sleep_s": 0.3, "result": RESULT}, GC={"sleep_s": 0.3})
     runtime = scene.cached_runtime()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about configuration files: which one is found, what it means, which version it asks for."""
+"""Cases about configuration files: which one is found, what it means, which version it requires."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ __all__ = ["RUNNERS"]
 
 
 def _files(inputs: JsonObject) -> Mapping[str, JsonValue]:
-    """Return the files of a case, the remark `three plugins` made true and a missing list of plugins put in."""
+    """Return the files of a case, with plugins in place of the remark `three plugins` or of a missing list."""
     files: dict[str, JsonValue] = {}
     for name, document in get_object(inputs, "files").items():
         found = dict(as_object(document, name))
@@ -36,7 +36,7 @@ def _files(inputs: JsonObject) -> Mapping[str, JsonValue]:
 
 
 def _list_files(inputs: JsonObject) -> Mapping[str, JsonValue]:
-    """Return the one list of a case, called `00.conflist`, and the files of its sub-directory."""
+    """Return the only list of a case, called `00.conflist`, and the files of its subdirectory."""
     wanted = dict(get_object(inputs, "list"))
     wanted.setdefault("name", "some-network")
     if set(wanted) <= {"name", "disableCheck"}:  # the case is about this key alone
@@ -50,14 +50,14 @@ def _types(found: NetworkConfigurationList) -> tuple[str, ...]:
 
 
 async def no_directory(case: Case, scene: Scene) -> None:
-    """A directory that is not there has no configurations."""
+    """A missing directory has no configurations."""
     with pytest.raises(ConfigurationNotFound) as caught:
         ConfigurationDirectories([scene.configurations]).index().require_any()
     case.expects("error_text", str(caught.value), dir=scene.configurations)
 
 
 async def lookup(case: Case, scene: Scene) -> None:
-    """A network is looked up among files; what is expected of its list is compared key by key."""
+    """A network is looked up among files, and its list is compared with the expected keys."""
     files = _files(case.inputs)
     index = scene.configure(files).index()
     name = get_str(case.inputs, "lookup")
@@ -87,11 +87,11 @@ async def lookup(case: Case, scene: Scene) -> None:
                 assert [plugin.document for plugin in found.plugins] == source["plugins"]
                 assert found.document == source
             case _:
-                raise AssertionError(f"nothing compares {key}")
+                raise AssertionError(f"the key {key} is not compared")
 
 
 async def bad_file(case: Case, scene: Scene) -> None:
-    """A file is refused, whether it is opened by name or met in its directory, where it does not hide others."""
+    """A file is refused, whether it is opened by name or found in its directory, and others are still found."""
     files = _files(case.inputs)
     (name,) = files
     good: JsonValue = {"name": "good", "plugins": [{"type": "foo"}]}
@@ -104,7 +104,7 @@ async def bad_file(case: Case, scene: Scene) -> None:
 
 
 async def unreadable(case: Case, _: Scene) -> None:
-    """A file that cannot be opened is told by its path."""
+    """The error for a file that cannot be opened has its path."""
     path = Path(get_str(case.inputs, "open"))
     with pytest.raises(BadConfiguration) as caught:
         read_configuration(path)
@@ -112,7 +112,7 @@ async def unreadable(case: Case, _: Scene) -> None:
 
 
 async def good_list(case: Case, scene: Scene) -> None:
-    """A list, and what is in the directory called as its network, mean what is expected."""
+    """A list, with the files in the directory of its network's name, has the expected meaning."""
     found = scene.configure(_list_files(case.inputs)).index().find("some-network")
     match case.expect:
         case {"disableCheck": wanted}:
@@ -122,11 +122,11 @@ async def good_list(case: Case, scene: Scene) -> None:
         case {"plugin_types": list(wanted)}:
             assert list(_types(found)) == wanted
         case _:
-            raise AssertionError(f"nothing compares {case.expect}")
+            raise AssertionError(f"{case.expect} is not compared")
 
 
 async def bad_list(case: Case, scene: Scene) -> None:
-    """A list is refused, with plugins in its sub-directory or without."""
+    """A list is refused, with or without plugins in its subdirectory."""
     files = _list_files(case.inputs)
     for added in ({}, {"some-network/more.conf": {"type": "more"}, "x/more.conf": {"type": "more"}}):
         (problem,) = scene.configure({**files, **added}).index().problems
@@ -134,8 +134,8 @@ async def bad_list(case: Case, scene: Scene) -> None:
         case.expects(key, str(problem), file=scene.configurations / "00.conflist")
 
 
-async def version_asked_for(case: Case, scene: Scene) -> None:
-    """A list asks for one version among those that it has."""
+async def required_version(case: Case, scene: Scene) -> None:
+    """A list selects one of its versions."""
     document = get_object(case.inputs, "list")
     if case.expect.get("error") is True:
         with pytest.raises(BadConfiguration, match=r"1\.0\.f"):
@@ -154,9 +154,9 @@ async def version_asked_for(case: Case, scene: Scene) -> None:
 
 
 async def injection(case: Case, scene: Scene) -> None:
-    """What the runtime puts into a plugin's configuration is added, or replaces what was there.
+    """Keys that the runtime injects into a plugin's configuration are added, or replace existing ones.
 
-    libcni has a call for it, which can be misused; here it is a matter of the runtime alone.
+    libcni has a public call for it; here only the runtime does it.
     """
     assert {"new key": "added", "existing key": "replaced"}.items() <= case.expect.items()
     scene.install("foo")
@@ -176,7 +176,7 @@ async def injection(case: Case, scene: Scene) -> None:
 
 
 async def numbers(case: Case, scene: Scene) -> None:
-    """Numbers, the order of keys and letters of all alphabets reach the plugin as the file has them."""
+    """Numbers, the order of keys and non-ASCII letters reach the plugin as the file has them."""
     number = case.inputs["config_number"]
     assert isinstance(number, int)
     assert find_str(case.expect, "improved") == "number preserved exactly"
@@ -196,7 +196,7 @@ RUNNERS: Final[Mapping[str, Runner]] = {
     "disc-010": unreadable,
     **dict.fromkeys(("disc-012", "disc-015", "disc-018", "disc-020", "disc-021"), good_list),
     **dict.fromkeys(("disc-014", "disc-017", "disc-023", "disc-025"), bad_list),
-    **dict.fromkeys(("ver-001", "ver-003", "ver-004", "ver-006"), version_asked_for),
+    **dict.fromkeys(("ver-001", "ver-003", "ver-004", "ver-006"), required_version),
     "stdin-006": injection,
     "stdin-007": numbers,
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about plugins that fail, in their own words or without any, hang, or cannot be started."""
+"""Cases about plugins that fail, with or without a message, hang, or cannot be started."""
 
 import asyncio
 import logging
@@ -25,14 +25,16 @@ from tests.contract.conformance.scene import ATTACHMENT, LIMITS, Scene, network
 __all__ = ["RUNNERS"]
 
 FOO: Final = network({"type": "foo"})
+HANG_LIMIT_S: Final = 25.0
+"""Ends a case that hangs; plugins that are not killed sleep for longer."""
 
 
 async def failure(case: Case, scene: Scene, **further: JsonValue) -> PluginFailed:
     """Return the error of a plugin that behaves as the case says, and in `further` ways."""
     stdout = case.plugin.get("stdout", "")
     text = stdout if isinstance(stdout, str) else render_json(stdout).decode()
-    told = {key: case.plugin[key] for key in ("stderr", "error", "exit") if key in case.plugin}
-    scene.install("foo", ADD={**told, "stdout": text, **further})
+    behaviour = {key: case.plugin[key] for key in ("stderr", "error", "exit") if key in case.plugin}
+    scene.install("foo", ADD={**behaviour, "stdout": text, **further})
     with pytest.raises(PluginFailed) as caught:
         await scene.runtime().add(FOO, ATTACHMENT)
     return caught.value
@@ -45,14 +47,14 @@ async def own_words(case: Case, scene: Scene) -> None:
 
 
 async def no_words(case: Case, scene: Scene) -> None:
-    """A plugin that says nothing is told by how it ended."""
+    """The error of a plugin without output has its exit status."""
     error = await failure(case, scene)
     assert error.exit_status == 1
     case.expects("error_text", str(error))
 
 
 async def not_there(case: Case, _: Scene) -> None:
-    """A program that cannot be started is told by its path."""
+    """The error of a program that cannot be started has its path."""
     path = Path(get_str(case.inputs, "path"))
     request = Request(plugin="foo", verb=Verb.ADD, environment={}, stdin=b"{}")
     with pytest.raises(PluginNotStarted) as caught:
@@ -61,14 +63,14 @@ async def not_there(case: Case, _: Scene) -> None:
 
 
 async def last_error(case: Case, scene: Scene) -> None:
-    """The last error counts, whatever was printed before it."""
+    """The last printed error counts, whatever was printed before it."""
     assert case.expect["improved"] == "parse the last JSON object that has code+msg"
     error = await failure(case, scene)
     assert (error.code, error.msg) == (100, "x")
 
 
 async def last_words(case: Case, scene: Scene) -> None:
-    """The standard error of a plugin that failed with an error of its own is shown and logged all the same."""
+    """The standard error of a plugin that printed a CNI error is also shown and logged."""
     logged: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: logged.append(str(record.__dict__.get("line")))  # type: ignore[method-assign]
@@ -88,9 +90,9 @@ async def last_words(case: Case, scene: Scene) -> None:
 
 
 async def try_later(case: Case, scene: Scene) -> None:
-    """A plugin that says "try again later" is asked again after a pause, a few times, and then reported.
+    """After the error "try again later" ADD is repeated a few times, with pauses, and then the error is reported.
 
-    What it has begun is deleted before: there are no two ADDs of one attachment without a DEL between.
+    DEL runs before each repetition: there are no two ADDs of one attachment without a DEL between.
     """
     assert get_str(case.expect, "improved").startswith("bounded retry with back-off")
     later: JsonValue = {"error": get_object(case.plugin, "error")}
@@ -109,7 +111,7 @@ async def try_later(case: Case, scene: Scene) -> None:
 
 
 async def no_result(case: Case, scene: Scene) -> None:
-    """A plugin that ends well and prints nothing has failed, and is named."""
+    """A plugin that succeeds without a result has failed, and the error names it."""
     scene.install("foo", ADD={"stdout": case.plugin["stdout"]})
     with pytest.raises(BadResult) as caught:
         await scene.runtime().add(FOO, ATTACHMENT)
@@ -118,7 +120,7 @@ async def no_result(case: Case, scene: Scene) -> None:
 
 
 async def killed(case: Case, scene: Scene) -> None:
-    """A plugin that a signal ended is told by the signal's name and its last words."""
+    """The error of a plugin that a signal ended has the signal's name and the plugin's standard error."""
     number = get_int(case.plugin, "killed_by_signal")
     error = await failure(case, scene, signal=number)
     assert error.signal == signal.Signals(number).name == "SIGSEGV"
@@ -127,7 +129,7 @@ async def killed(case: Case, scene: Scene) -> None:
 
 
 async def stdio(case: Case, scene: Scene) -> None:
-    """Input and output pass through byte by byte; the standard error of a good plugin is not lost."""
+    """Input and output are passed unchanged; the standard error of a successful plugin is kept."""
     assert case.expect["stdin_bytes_exact"] is case.expect["stdout_returned"] is True
     stdin = b" " + render_json(get_object(case.inputs, "stdin")) + b"\n\n"
     stdout = render_json(get_object(case.plugin, "stdout")).decode()
@@ -142,7 +144,7 @@ async def stdio(case: Case, scene: Scene) -> None:
 
 
 async def hanging(case: Case, scene: Scene) -> None:
-    """Whatever a plugin is asked, it is killed at its deadline; the error names it, what it was to do, and the time."""
+    """For every verb a hanging plugin is killed at its deadline; the error has plugin, verb and limit."""
     assert get_str(case.expect, "improved").startswith("ErrTimeout naming plugin, verb and deadline")
     deadline_s = get_int(case.inputs, "deadline_s") / 2
     sleeping: JsonValue = {"sleep_s": case.plugin["sleep_s"]}
@@ -168,44 +170,39 @@ async def hanging(case: Case, scene: Scene) -> None:
         "list CHECK": lambda: runtime.check(chain, own("c6"), None),
     }
     assert {*operations, "VALIDATE"} == set(get_strings(case.inputs, "verbs"))
-    loop = asyncio.get_running_loop()
-    started = loop.time()
 
-    async def killed_in_time(name: str) -> None:
+    async def is_killed(name: str) -> None:
         with pytest.raises(PluginTimeout) as caught:
             await operations[name]()
-        assert loop.time() - started < 2 * deadline_s + 2 * LIMITS.grace_s + 2  # in a list it may be the second
         assert (caught.value.verb, caught.value.timeout_s) == (name.rpartition(" ")[2], deadline_s)
         assert caught.value.plugin == ("mute" if name == "VERSION" else "foo")
 
-    async with asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(HANG_LIMIT_S), asyncio.TaskGroup() as tasks:
         for name in operations:
-            tasks.create_task(killed_in_time(name))
+            tasks.create_task(is_killed(name))
     report = await run_preflight(runtime, network({"type": "mute"}))
-    assert f"after {deadline_s:g} s" in " ".join(report.all_warnings)  # libcni's ADD does not ask for the versions
+    assert f"after {deadline_s:g} s" in " ".join(report.all_warnings)  # libcni's ADD does not use VERSION
     for command in scene.plugins.commands:
         await scene.wait_until_gone(command.pid)
 
 
 async def grandchild(case: Case, scene: Scene) -> None:
-    """What a plugin leaves behind with its outputs open is killed, and DEL has a time of its own."""
+    """A process that a plugin leaves behind with its outputs open is killed, and DEL has a limit of its own."""
     assert find_str(case.expect, "improved") is not None
     deadline_s = get_int(case.inputs, "deadline_s")
     scene.install("foo", ADD={"leave_behind_s": 60, "sleep_s": 60}, DEL={"sleep_s": 0.5})
     runtime = scene.runtime(replace(LIMITS, add_s=deadline_s / 2, delete_s=deadline_s))
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    with pytest.raises(PluginTimeout):
-        await runtime.add(FOO, ATTACHMENT)
-    assert loop.time() - started < deadline_s / 2 + 2 * LIMITS.grace_s + 1
+    async with asyncio.timeout(HANG_LIMIT_S):
+        with pytest.raises(PluginTimeout):
+            await runtime.add(FOO, ATTACHMENT)
     await runtime.delete(FOO, ATTACHMENT, None)
-    orphaned_plugins = scene.commands[0].orphaned_plugins
-    assert orphaned_plugins is not None
-    await scene.wait_until_gone(orphaned_plugins)
+    left_behind = scene.commands[0].orphaned_plugins
+    assert left_behind is not None
+    await scene.wait_until_gone(left_behind)
 
 
 async def text_busy(case: Case, scene: Scene) -> None:
-    """A plugin that is just being written is started as soon as it is whole, or is an error; never a success."""
+    """A plugin that is being written is started when the writing ends; if it does not end in time, that is an error."""
     assert get_str(case.expect, "improved") == "fresh spawn per attempt, typed error when exhausted"
     path = scene.plugins.install("foo", ADD={"result": {"ips": [{"address": "10.1.2.3/24"}]}})
     with path.open("ab"), pytest.raises(PluginNotStarted, match="Text file busy"):

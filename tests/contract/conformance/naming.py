@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about names, and about finding the plugin that has one."""
+"""Cases about names, and about finding a plugin by its name."""
 
 import os
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ __all__ = ["RUNNERS"]
 
 
 async def network_names(case: Case, _: Scene) -> None:
-    """A name is allowed, or refused with a code; a list of such a name cannot be made."""
+    """A name is accepted, or refused with a code; a list with a refused name cannot be made."""
     for name, code in get_object(case.inputs, "network_names").items():
         if code is None:
             check_network_name(name)
@@ -36,7 +36,7 @@ async def network_names(case: Case, _: Scene) -> None:
 
 
 async def ifnames(case: Case, _: Scene) -> None:
-    """A name is allowed, or refused with a code; an attachment of such a name cannot be made."""
+    """A name is accepted, or refused with a code; an attachment with a refused name cannot be made."""
     for ifname, code in get_object(case.inputs, "ifnames").items():
         if code is None:
             assert replace(ATTACHMENT, ifname=ifname).ifname == ifname
@@ -49,7 +49,7 @@ async def ifnames(case: Case, _: Scene) -> None:
 
 
 async def strange_names(case: Case, _: Scene) -> None:
-    """What a looser pattern lets through is refused; length is no matter."""
+    """Names that a looser pattern would accept are refused; the length is not limited."""
     assert case.expect["all"] == "rejected except the long one"
     for name in get_strings(case.inputs, "names"):
         if len(name) > 100:
@@ -63,9 +63,9 @@ async def strange_names(case: Case, _: Scene) -> None:
 
 
 async def order_of_checks(case: Case, scene: Scene) -> None:
-    """Nothing is executed for a bad ID, or without the plugin.
+    """No plugin runs for an invalid ID, or if a plugin is missing.
 
-    libcni looks for the plugin first. Here an attachment with a bad ID cannot even be made.
+    libcni looks for the plugin first. Here an attachment with an invalid ID cannot be made.
     """
     assert case.given == "missing plugin AND bad container id"
     with pytest.raises(InvalidParameter) as caught:
@@ -78,7 +78,7 @@ async def order_of_checks(case: Case, scene: Scene) -> None:
 
 
 async def second_directory(_: Case, scene: Scene) -> None:
-    """The first directory that has the plugin wins; one that does not have it is passed over."""
+    """The first directory that has the plugin is used."""
     empty = scene.directory / "empty"
     empty.mkdir()
     path = scene.plugins.install("foo")
@@ -86,7 +86,7 @@ async def second_directory(_: Case, scene: Scene) -> None:
 
 
 async def no_type(case: Case, _: Scene) -> None:
-    """A plugin must have a name."""
+    """A plugin without a name is refused."""
     with pytest.raises(InvalidParameter) as caught:
         check_plugin_type(get_str(case.inputs, "type"))
     case.expects("error_text", str(caught.value))
@@ -95,7 +95,7 @@ async def no_type(case: Case, _: Scene) -> None:
 
 
 async def absent(case: Case, scene: Scene) -> None:
-    """A plugin that is nowhere is told with the directories."""
+    """The error for a missing plugin has the searched directories."""
     directories = [scene.directory / "first", scene.directory / "second"]
     with pytest.raises(PluginNotFound) as caught:
         find_plugin(get_str(case.inputs, "type"), directories)
@@ -103,7 +103,7 @@ async def absent(case: Case, scene: Scene) -> None:
 
 
 async def no_file(_: Case, scene: Scene) -> None:
-    """Only a regular file is a plugin, also one that a link leads to."""
+    """Only a regular file, or a symbolic link to one, is a plugin."""
     path = scene.plugins.install("foo")
     directories = [scene.directory / kind for kind in ("folder", "pipe", "link")]
     for directory in directories:
@@ -117,7 +117,7 @@ async def no_file(_: Case, scene: Scene) -> None:
 
 
 async def not_executable(_: Case, scene: Scene) -> None:
-    """A file that may not be executed is told as that, before anything runs; a good one behind it is used."""
+    """A file that is not executable is an error before anything runs, unless a later directory has the plugin."""
     path = scene.plugins.install("foo")
     path.chmod(0o644)
     with pytest.raises(CniError, match="not executable") as caught:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about what a plugin is given: its environment and its standard input."""
+"""Cases about a plugin's environment and standard input."""
 
 import os
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ __all__ = ["RUNNERS"]
 
 
 async def environment(case: Case, scene: Scene) -> None:
-    """CNI's variables are ours, each once; all others are inherited."""
+    """The runtime sets CNI's variables, each once; all others are inherited."""
     call = get_object(case.inputs, "call")
     inherited = {key: str(value) for key, value in get_object(case.inputs, "process_env").items()}
     seen = scene.directory / "environ"
@@ -40,7 +40,7 @@ async def environment(case: Case, scene: Scene) -> None:
 
 
 async def trace(case: Case, scene: Scene) -> None:
-    """A plugin is told the span it belongs to; without one it is told nothing."""
+    """A plugin receives the current trace span in its environment; without a span the variables are absent."""
     spans: list[TraceContext | None] = [None]
     runtime = Runtime([scene.plugins.directory], LIMITS, find_trace=lambda: spans[0])
     scene.install("foo")
@@ -57,7 +57,7 @@ async def trace(case: Case, scene: Scene) -> None:
 
 
 async def arguments(case: Case, scene: Scene) -> None:
-    """What cannot be said in CNI_ARGS is refused before anything runs; what can be arrives as it is, in its order."""
+    """Arguments that CNI_ARGS cannot express are refused before anything runs; others arrive in their order."""
     assert get_str(case.expect, "runtime").endswith('reject keys/values containing ";" or "="')
     scene.install("foo")
     for key, value in (("K;L", "v"), ("K=L", "v"), ("K", "v;w"), ("K", "v=w"), ("", "v")):
@@ -72,7 +72,7 @@ async def arguments(case: Case, scene: Scene) -> None:
 
 
 async def injected(case: Case, scene: Scene) -> None:
-    """A plugin is given its own keys, the list's name and version, and the values of its capabilities."""
+    """A plugin receives its own keys, the list's name and version, and the values of its capabilities."""
     config = dict(get_object(case.inputs, "config"))
     name, version = str(config.pop("name")), str(config.pop("cniVersion"))
     attachment = replace(ATTACHMENT, capability_args=get_object(case.inputs, "capability_args"))
@@ -82,7 +82,7 @@ async def injected(case: Case, scene: Scene) -> None:
 
 
 async def undeclared(case: Case, scene: Scene) -> None:
-    """Without a capability in common there is no `runtimeConfig` at all."""
+    """Without a declared capability there is no `runtimeConfig`."""
     assert case.expect["runtimeConfig"] == "absent, not {}"
     declared: tuple[JsonObject, ...] = ({}, {"portMappings": False}, {"other": True})
     scene.install("noop")
@@ -93,7 +93,7 @@ async def undeclared(case: Case, scene: Scene) -> None:
 
 
 async def capabilities(_: Case, scene: Scene) -> None:
-    """From 1.0.0 on, whose text demands it, plugins are not given `capabilities`; before, as libcni always did."""
+    """From 1.0.0 on plugins do not receive `capabilities`, as its text requires; before they do, as from libcni."""
     scene.install("noop")
     for version in ("0.4.0", "1.0.0", "1.1.0"):
         plugin: JsonObject = {"type": "noop", "capabilities": {"portMappings": True}}
@@ -103,7 +103,7 @@ async def capabilities(_: Case, scene: Scene) -> None:
 
 
 async def delegation(case: Case, scene: Scene) -> None:
-    """A plugin finds the one it delegates to through CNI_PATH, and hands the verb on; our environment stays."""
+    """A plugin finds its delegate through CNI_PATH and passes the verb on; the runtime's environment is unchanged."""
     inherited = {"CNI_COMMAND": get_str(case.inputs, "process CNI_COMMAND"), "PATH": os.environ["PATH"]}
     before = dict(inherited)
     scene.install("host-local", ADD={"result": {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.3/24"}]}})

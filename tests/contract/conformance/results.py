@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about results: which version they are of, what they mean, what becomes of them in another version."""
+"""Cases about results: their version, their meaning, and their conversion to another version."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -41,7 +41,7 @@ FULL: Final[JsonObject] = {
 
 
 async def printed(case: Case, scene: Scene) -> None:
-    """A result without a version is of the configuration's."""
+    """A result without a version has the configuration's version."""
     version = get_str(case.inputs, "config_version")
     for extra in ({}, {"cniVersion": ""}):
         scene.install("foo", ADD={"result": {**get_object(case.plugin, "stdout"), **extra}})
@@ -58,7 +58,7 @@ async def null(case: Case, scene: Scene) -> None:
 
 
 async def unknown_version(case: Case, scene: Scene) -> None:
-    """A result of a version nobody knows is refused."""
+    """A result of an unknown version is refused."""
     scene.install("foo", ADD={"result": case.plugin["stdout"]})
     with pytest.raises(BadResult) as caught:
         await scene.runtime().add(network({"type": "foo"}), ATTACHMENT)
@@ -66,7 +66,7 @@ async def unknown_version(case: Case, scene: Scene) -> None:
 
 
 async def kept_fields(case: Case, _: Scene) -> None:
-    """What 1.1.0 says of an interface survives being stored."""
+    """The fields that 1.1.0 added to interfaces are kept when a result is stored."""
     assert case.expect["round_trip"] is True
     (interface,) = get_objects(FULL, "interfaces")
     assert set(get_strings(case.inputs, "fields")) <= set(interface)
@@ -79,7 +79,7 @@ async def kept_fields(case: Case, _: Scene) -> None:
 
 
 async def down_to_0_1_0(case: Case, _: Scene) -> None:
-    """The first address of each family is left, with the routes of its family; interfaces are not."""
+    """The result keeps the first address of each family, with the routes of its family, and no interfaces."""
     assert convert_result(FULL, get_str(case.inputs, "to")) == {
         "cniVersion": "0.1.0",
         "ip4": {
@@ -97,14 +97,14 @@ async def down_to_0_1_0(case: Case, _: Scene) -> None:
 
 
 async def down_to_0_4_0(case: Case, _: Scene) -> None:
-    """Addresses tell their family, and interfaces only what they told then."""
+    """Addresses have their family, and interfaces only the fields of 0.4.0."""
     found = convert_result(FULL, get_str(case.inputs, "to"))
     assert [ip["version"] for ip in get_objects(found, "ips")] == ["4", "4", "6"]
     assert found["interfaces"] == [{"name": "eth0", "mac": "00:11:22:33:44:55", "sandbox": "/run/netns/c1"}]
 
 
 async def there_and_back(case: Case, _: Scene) -> None:
-    """What 0.2.0 can say survives 0.4.0, with and without the gateways of routes."""
+    """A result of 0.2.0 is unchanged after conversion to 0.4.0 and back, with and without gateways of routes."""
     assert case.expect["lossless"] is True
     to, back = get_str(case.inputs, "to"), get_str(case.inputs, "back")
     for gateway in ({"gw": "15.5.6.8"}, {}):
@@ -121,7 +121,7 @@ async def there_and_back(case: Case, _: Scene) -> None:
 
 
 async def oldest(_: Case, __: Scene) -> None:
-    """0.1.0 is 0.2.0 by another name, also where it has none."""
+    """The form of 0.1.0 is that of 0.2.0; a result without a version is of 0.1.0."""
     document: JsonObject = {"cniVersion": "0.2.0", "ip4": {"ip": "1.2.3.30/24"}, "dns": {}}
     assert convert_result(document, "0.1.0") == {**document, "cniVersion": "0.1.0"}
     nameless = Result.from_document({"ip4": {"ip": "1.2.3.30/24"}})
@@ -129,7 +129,7 @@ async def oldest(_: Case, __: Scene) -> None:
 
 
 async def interface_index(case: Case, _: Scene) -> None:
-    """Index 0 is an index, an absent one stays absent, and -1 is tolerated and understood as none."""
+    """Index 0 is an index, an absent one stays absent, and -1 means none."""
     understood: list[int | None] = []
     for index in (*get_list(case.inputs, "interface"), -1):
         ip: dict[str, JsonValue] = {"address": "1.2.3.4/24", **({} if index is None else {"interface": index})}
@@ -143,7 +143,7 @@ async def interface_index(case: Case, _: Scene) -> None:
 
 
 async def needless_version(case: Case, _: Scene) -> None:
-    """From 1.0.0 on an address has no version; who tells one all the same is understood."""
+    """From 1.0.0 on an address has no version; a given one is ignored."""
     assert case.expect["accepted"] is case.expect["version_ignored"] is True
     ip = get_object(case.inputs, "ips[0]")
     version = get_str(case.inputs, "version")
@@ -153,7 +153,7 @@ async def needless_version(case: Case, _: Scene) -> None:
 
 
 async def misspelled(case: Case, _: Scene) -> None:
-    """The text of 0.3.0 called the addresses `ip`; that is understood there, and only there."""
+    """The key `ip` for addresses, as in the text of 0.3.0, is accepted in that version only."""
     assert get_str(case.expect, "improved").startswith("accept ip")
     ip: JsonValue = [{"version": "4", "address": "1.2.3.4/24"}]
     result = Result.from_document({"cniVersion": get_str(case.inputs, "version"), "ip": ip})

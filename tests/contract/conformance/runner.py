@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What carries out a case."""
+"""The type of the functions that run a case."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,4 +10,4 @@ from tests.contract.conformance.scene import Scene
 __all__ = ["Runner"]
 
 Runner = Callable[[Case, Scene], Awaitable[None]]
-"""Carries out a case and asserts what is expected of it."""
+"""Runs a case and asserts the expected outcome."""

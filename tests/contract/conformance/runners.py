@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""All runners, by the case that each carries out."""
+"""All runners, by case."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Where a case takes place: directories of configurations, plugins and cached attachments, and a runtime."""
+"""The environment of a case: directories of configurations, plugins and cached attachments, and a runtime."""
 
 import asyncio
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def network(*plugins: JsonValue, name: str = "some-list", version: str = "1.1.0"
 
 
 def three_plugins(version: str = "1.1.0", keys: JsonObject | None = None) -> NetworkConfigurationList:
-    """Make the list of three plugins that most cases mean, with `keys` beside them."""
+    """Make the list of three plugins that most cases use, with further `keys`."""
     plugins: list[JsonValue] = [{"type": plugin} for plugin in ("one", "noop", "three")]
     return NetworkConfigurationList.from_document(
         {"name": "some-list", "cniVersion": version, "plugins": plugins, **(keys or {})}
@@ -46,7 +46,7 @@ def three_plugins(version: str = "1.1.0", keys: JsonObject | None = None) -> Net
 
 
 class Scene:
-    """Fresh for each case.
+    """The directories and plugins of one case.
 
     Attributes:
         directory: A directory for everything.
@@ -54,7 +54,7 @@ class Scene:
         plugins: The fake plugins.
         cache_dir: The directory of the cache.
         cache: The cache, in libcni's form.
-        boot_id: The boot that the cached runtime believes in.
+        boot_id: The boot ID that the cached runtime uses.
     """
 
     boot_id: Final = "5d0e1e1c-8e0b-4f3a-9c1d-2f8c53a8f0aa"
@@ -77,12 +77,12 @@ class Scene:
         return ConfigurationDirectories([self.configurations])
 
     def install(self, *plugin_types: str, **behaviours: JsonValue) -> None:
-        """Put fake plugins there that all behave like this."""
+        """Install fake plugins with the same behaviour."""
         for plugin_type in plugin_types:
             self.plugins.install(plugin_type, **behaviours)
 
     def script(self, plugin_type: str, *lines: str) -> Path:
-        """Put a plugin there that is a shell script."""
+        """Install a shell script as a plugin."""
         path = self.plugins.directory / plugin_type
         path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
         path.chmod(0o755)
@@ -94,17 +94,17 @@ class Scene:
 
     @staticmethod
     async def wait_until_gone(pid: int) -> None:
-        """Wait until a process does not run any more."""
+        """Wait until a process has ended."""
         async with asyncio.timeout(5):
-            while _is_alive(pid):  # noqa: ASYNC110  # nothing tells us
+            while _is_alive(pid):  # noqa: ASYNC110  # there is no event
                 await asyncio.sleep(0.005)
 
     def cached_runtime(self) -> CachedRuntime:
-        """Return a runtime with a memory in `cache`; two of them do not wait for each other."""
+        """Return a runtime with the cache `cache`; two of them do not wait for each other."""
         return CachedRuntime(self.runtime(), self.cache, boot_id=self.boot_id)
 
     def write_cache(self, data: bytes) -> Path:
-        """Write what the cache has of `ATTACHMENT` to the network `some-list`; return the file."""
+        """Write the cache file of `ATTACHMENT` on the network `some-list`; return its path."""
         file = self.cache_dir / "results" / f"some-list-{ATTACHMENT.container_id}-{ATTACHMENT.ifname}"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
@@ -112,7 +112,7 @@ class Scene:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The calls since `forget_calls`, VERSION left out: the runtime asks for it when it needs to know."""
+        """The calls since `forget_calls`, without VERSION, which the runtime executes as needed."""
         return tuple(command for command in self.plugins.commands if command.verb != "VERSION")[self._forgotten :]
 
     @property
@@ -126,11 +126,11 @@ class Scene:
         return tuple(command.stdin for command in self.commands)
 
     def forget_calls(self) -> None:
-        """Leave the calls of before out from now on."""
+        """Leave the calls so far out of `commands`."""
         self._forgotten += len(self.commands)
 
     async def wait_for_call(self, plugin: str, verb: str) -> None:
-        """Wait until a plugin has been called for something."""
+        """Wait until a plugin has been called with a verb."""
         async with asyncio.timeout(10):
             while (plugin, verb) not in self.calls:  # noqa: ASYNC110  # another process writes it
                 await asyncio.sleep(0.005)

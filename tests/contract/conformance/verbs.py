@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about CHECK, DEL and STATUS with what is remembered of an attachment."""
+"""Cases about CHECK, DEL and STATUS with the cached values of an attachment."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ RESULT: Final[JsonObject] = {"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.
 
 
 async def added(scene: Scene, version: str = "1.1.0", *, result: JsonObject = RESULT) -> None:
-    """Have an attachment added by three plugins, and forget how."""
+    """Add an attachment with three plugins, and forget their calls."""
     scene.install("one", "noop", "three", ADD={"result": {**result, "cniVersion": version}})
     await scene.cached_runtime().add(three_plugins(version), ATTACHMENT)
     scene.forget_calls()
 
 
 async def check(case: Case, scene: Scene) -> None:
-    """All are checked in their order, with the result of ADD."""
+    """CHECK runs the plugins in their order, with the result of ADD."""
     await added(scene, result=get_object(case.inputs, "cache"))
     await scene.cached_runtime().check(three_plugins(), ATTACHMENT)
     assert scene.calls == (("one", "CHECK"), ("noop", "CHECK"), ("three", "CHECK"))
@@ -37,7 +37,7 @@ async def check(case: Case, scene: Scene) -> None:
 
 
 async def check_too_early(case: Case, scene: Scene) -> None:
-    """Before 0.4.0 there was no CHECK, whether it is disabled or not; where it is, nothing is run either."""
+    """Versions before 0.4.0 have no CHECK, whether it is disabled or not; if it is disabled, no plugin runs."""
     version = get_str(case.inputs, "version")
     scene.install("one", "noop", "three")
     for keys in ({}, {"disableCheck": True}):
@@ -49,7 +49,7 @@ async def check_too_early(case: Case, scene: Scene) -> None:
 
 
 async def check_of_old(case: Case, scene: Scene) -> None:
-    """A file of before `cniCacheV1` is the bare result; a newer one gives nothing but the result."""
+    """A cache file older than `cniCacheV1` is the bare result; of a newer one plugins receive only the result."""
     scene.install("one", "noop", "three")
     scene.write_cache(render_json(RESULT))
     await scene.cached_runtime().check(three_plugins(), ATTACHMENT)
@@ -65,7 +65,7 @@ async def check_of_old(case: Case, scene: Scene) -> None:
 
 
 async def check_of_other_versions(case: Case, scene: Scene) -> None:
-    """A remembered result is converted to the list's version, or its version is refused."""
+    """A cached result is converted to the list's version, or its version is refused."""
     scene.install("one", "noop", "three")
     old: JsonObject = {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.2.3/24"}]}
     scene.write_cache(render_json(old))
@@ -93,7 +93,7 @@ async def failing_check(case: Case, scene: Scene) -> None:
 
 
 async def delete(case: Case, scene: Scene) -> None:
-    """All are deleted in reverse, with the result of ADD; then the attachment is forgotten."""
+    """DEL runs the plugins in reverse, with the result of ADD; then the cache file is removed."""
     assert case.expect["cache_removed"] is True
     await added(scene)
     await scene.cached_runtime().delete(three_plugins(), ATTACHMENT)
@@ -103,7 +103,7 @@ async def delete(case: Case, scene: Scene) -> None:
 
 
 async def delete_of_old(case: Case, scene: Scene) -> None:
-    """Plugins of before 0.4.0 expect no result with DEL."""
+    """Plugins older than 0.4.0 receive no result with DEL."""
     version = get_str(case.inputs, "version")
     await added(scene, version, result={"ips": [{"version": "4", "address": "10.1.2.3/24"}]})
     await scene.cached_runtime().delete(three_plugins(version), ATTACHMENT)
@@ -112,7 +112,7 @@ async def delete_of_old(case: Case, scene: Scene) -> None:
 
 
 async def delete_of_damaged(case: Case, scene: Scene) -> None:
-    """What is remembered, but of no use, keeps nobody from DEL, and is forgotten."""
+    """A damaged cache file does not prevent DEL, and is removed."""
     assert case.expect["tolerated"] is case.expect["cache_removed"] is True
     scene.install("one", "noop", "three")
     for data in (b"garbage", render_json({**RESULT, "cniVersion": "0.4567.0"})):
@@ -124,7 +124,7 @@ async def delete_of_damaged(case: Case, scene: Scene) -> None:
 
 
 async def delete_twice(case: Case, scene: Scene) -> None:
-    """DEL may be repeated; the second time there is no result any more."""
+    """DEL may be repeated; the second time plugins receive no result."""
     assert case.expect["both_succeed"] is True
     await added(scene)
     for _ in range(2):
@@ -133,9 +133,9 @@ async def delete_twice(case: Case, scene: Scene) -> None:
 
 
 async def failing_delete(case: Case, scene: Scene) -> None:
-    """A plugin that fails ends DEL, and the attachment is still remembered.
+    """A plugin that fails ends DEL, and the cache file is kept.
 
-    An address must not be free while rules for it are still there.
+    An address must not become free while rules for it still exist.
     """
     assert case.expect["cache_kept"] is True
     await added(scene)
@@ -150,15 +150,15 @@ async def failing_delete(case: Case, scene: Scene) -> None:
 
 
 async def replayed(case: Case, scene: Scene) -> None:
-    """CHECK and DEL get the capability arguments of ADD, whatever their caller has by now."""
+    """CHECK and DEL receive the capability args of ADD, whatever their caller passes."""
     assert get_str(case.expect, "requirement").endswith("stored and replayed on DEL and CHECK")
     scene.install("one", "noop", "portmap", ADD={"result": RESULT})
     plugins: JsonValue = [{"type": "noop"}, {"type": "portmap", "capabilities": {"portMappings": True}}]
     wanted = three_plugins("1.1.0", {"plugins": plugins})
     await scene.cached_runtime().add(wanted, ATTACHMENT)
-    forgetful = replace(ATTACHMENT, capability_args={}, args=(), netns="/other")
-    await scene.cached_runtime().check(wanted, forgetful)
-    await scene.cached_runtime().delete(wanted, forgetful)
+    changed = replace(ATTACHMENT, capability_args={}, args=(), netns="/other")
+    await scene.cached_runtime().check(wanted, changed)
+    await scene.cached_runtime().delete(wanted, changed)
     commands = [command for command in scene.commands if command.plugin == "portmap"]
     assert [command.verb for command in commands] == ["ADD", "CHECK", "DEL"]
     for command in commands:
@@ -168,9 +168,9 @@ async def replayed(case: Case, scene: Scene) -> None:
 
 
 async def vanished_namespace(_: Case, scene: Scene) -> None:
-    """The path that plugins see for DEL is the path of ADD, never an empty one in its place.
+    """DEL receives the path of ADD, even if the namespace no longer exists, never an empty path.
 
-    Making a namespace with a placeholder there is for whoever makes namespaces: `cnm_bridge` does so.
+    Making a replacement namespace is left to the caller: `cnm_bridge` does so.
     """
     await added(scene)
     gone = replace(ATTACHMENT, netns="")
@@ -179,7 +179,7 @@ async def vanished_namespace(_: Case, scene: Scene) -> None:
 
 
 async def status(case: Case, scene: Scene) -> None:
-    """All are asked in their order, with nothing of an attachment; the first that is not ready ends it."""
+    """STATUS runs the plugins in their order, without an attachment; the first error ends it."""
     assert case.expect["runtimeConfig"] == "absent"
     scene.install("one", "noop", "three")
     await scene.runtime().status(three_plugins())
@@ -193,7 +193,7 @@ async def status(case: Case, scene: Scene) -> None:
 
 
 async def status_of_old(case: Case, scene: Scene) -> None:
-    """Before 1.1.0 there was no STATUS: all is well, and nothing is executed."""
+    """Versions before 1.1.0 have no STATUS: it succeeds, and no plugin runs."""
     assert case.expect["executed"] == 0
     scene.install("one", "noop", "three")
     await scene.runtime().status(three_plugins(get_str(case.inputs, "version")))
@@ -201,24 +201,21 @@ async def status_of_old(case: Case, scene: Scene) -> None:
 
 
 async def one_by_one(_: Case, scene: Scene) -> None:
-    """What is done to one container is done one after the other, to different ones at the same time."""
+    """Operations on one container run one after the other, on different containers at the same time."""
     scene.install("one", "noop", "three")
     scene.install("one", ADD={"sleep_s": 0.3})
     runtime = scene.runtime()
-    loop = asyncio.get_running_loop()
 
-    async def took(*container_ids: str) -> float:
-        started = loop.time()
+    async def add(*container_ids: str) -> None:
         async with asyncio.TaskGroup() as tasks:
             for number, container_id in enumerate(container_ids):
                 attachment = replace(ATTACHMENT, container_id=container_id, ifname=f"eth{number}")
                 tasks.create_task(runtime.add(three_plugins(), attachment))
-        return loop.time() - started
 
-    await took("same", "same")
+    await add("same", "same")
     assert [plugin for plugin, _ in scene.calls] == ["one", "noop", "three"] * 2
     scene.forget_calls()
-    await took("this", "that")
+    await add("this", "that")
     assert [plugin for plugin, _ in scene.calls[:2]] == ["one", "one"]
 
 

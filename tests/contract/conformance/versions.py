@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases about versions: how they compare, what a plugin says it speaks, and which one a list is spoken in."""
+"""Cases about versions: how they compare, which ones a plugin supports, and which one is used for a list."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -25,7 +25,7 @@ __all__ = ["RUNNERS"]
 
 
 async def comparison(case: Case, _: Scene) -> None:
-    """Versions compare by number; what is none is refused; an empty one is the first."""
+    """Versions compare by number; an invalid one is refused; an empty one is the first."""
     for pair in get_list(case.inputs, "pairs_first_ge_second"):
         assert isinstance(pair, list)
         newer, older = map(str, pair)
@@ -48,7 +48,7 @@ async def probe(case: Case, scene: Scene) -> None:
 
 
 async def bad_answer(case: Case, scene: Scene) -> None:
-    """What is no answer to VERSION is told, with the plugin's name."""
+    """The error for an invalid answer to VERSION names the plugin."""
     stdout = case.inputs["stdout"]
     scene.install("foo", VERSION={"stdout": stdout} if isinstance(stdout, str) else {"result": stdout})
     with pytest.raises(BadResult) as caught:
@@ -58,14 +58,14 @@ async def bad_answer(case: Case, scene: Scene) -> None:
 
 
 async def before_version(case: Case, scene: Scene) -> None:
-    """A plugin that does not know VERSION speaks the first specification."""
+    """A plugin without VERSION supports the first specification."""
     error = {"code": 100, **get_object(case.plugin, "error")}
     scene.install("foo", VERSION={"error": error})
     assert (await scene.runtime().version("foo")).supported == get_strings(case.expect, "supported")
 
 
 async def historical(case: Case, scene: Scene) -> None:
-    """Plugins of all ages tell what they speak."""
+    """The supported versions of plugins of all ages are understood."""
     old: JsonObject = {"cniVersion": "0.2.0"}
     answers: dict[str, JsonObject] = {
         "pre-VERSION": {"error": {"code": 100, "msg": "unknown CNI_COMMAND: VERSION"}},
@@ -82,7 +82,7 @@ async def historical(case: Case, scene: Scene) -> None:
 
 
 async def validation(case: Case, scene: Scene) -> None:
-    """A version that a plugin does not speak is reported; what is no version at all is no configuration."""
+    """A version that a plugin does not support is reported; a list with an invalid version is refused."""
     scene.install("noop", VERSION={"supportedVersions": ["0.1.0", "1.1.0"]})
     for version, wanted in (("1.1.0", case.expect["current"]), ("", "ok")):
         report = await run_preflight(scene.runtime(), network({"type": "noop"}, version=version))
@@ -96,9 +96,9 @@ async def validation(case: Case, scene: Scene) -> None:
 
 
 async def whole_list(case: Case, scene: Scene) -> None:
-    """All doubts about a list are reported at once, and all that its plugins understand.
+    """All problems of a list are reported at once, and all capabilities of its plugins.
 
-    That a plugin does not claim to speak the only version on offer is a warning here: `libcni.AddNetworkList` runs it.
+    A plugin that does not report the list's only version is a warning here: `libcni.AddNetworkList` runs it.
     """
     assert case.expect["all_errors_reported"] is True
     scene.install("noop", VERSION={"supportedVersions": ["1.1.0"]})
@@ -116,10 +116,10 @@ async def whole_list(case: Case, scene: Scene) -> None:
 
 
 async def negotiation(case: Case, scene: Scene) -> None:
-    """The newest version that everybody speaks is chosen, IPAM plugins included; none is an error that says who."""
-    spoken = list(get_strings(case.plugin, "supportedVersions"))
+    """The newest version that all plugins, also IPAM plugins, support is chosen; without one, the error lists them."""
+    supported = list(get_strings(case.plugin, "supportedVersions"))
     scene.install("new")
-    scene.install("debian", VERSION={"supportedVersions": spoken})
+    scene.install("debian", VERSION={"supportedVersions": supported})
     runtime = scene.runtime()
     document: JsonObject = {"name": "n", "cniVersions": case.inputs["cniVersions"]}
     lists: list[list[JsonValue]] = [
