@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python -m tests.soak --operations N --seed S`: a soak on a lab, with progress; status 1 where anything differs."""
+"""`python -m tests.soak --operations N --seed S`: a soak on a lab, with progress; exit status 1 on any difference."""
 
 import argparse
 import os
@@ -19,14 +19,14 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a soak; print checkpoints and figures, and at a difference the whole log, the seed and what differs."""
+    """Run a soak; print checkpoints and figures, and after a difference the whole log, the differences and the seed."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--operations", type=int, default=1000, help="how many at least; default: %(default)s")
-    parser.add_argument("--seed", type=int, help="of an earlier run, to do the same again; default: a new one")
+    parser.add_argument("--operations", type=int, default=1000, help="the minimum number; default: %(default)s")
+    parser.add_argument("--seed", type=int, help="the seed of an earlier run, to repeat it; default: a new one")
     parser.add_argument("--kills", type=float, default=0.35, help="share of rounds with a kill; default: %(default)s")
     parser.add_argument("--lists", nargs="+", choices=LISTS, default=[*LISTS], help="only these; default: all")
-    parser.add_argument("--engine", metavar="VERSION", help="another Docker engine than the machine's, e.g. 28.5")
-    parser.add_argument("--plugins", metavar="VERSION", help="other CNI plugins than the machine's, e.g. 1.9")
+    parser.add_argument("--engine", metavar="VERSION", help="a Docker engine other than the machine's, e.g. 28.5")
+    parser.add_argument("--plugins", metavar="VERSION", help="CNI plugins other than the machine's, e.g. 1.9")
     parser.add_argument("--logs", type=Path, help="a directory for the logs of dockerd and the daemon")
     parser.add_argument("--verbose", action="store_true", help="print every operation")
     options = parser.parse_args(arguments)
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.logs is not None:
             machine.save_logs(options.logs)
     if figures.differences:
-        print("\nthe log:", *(() if options.verbose else log), "\nwhat differs:", *figures.differences, sep="\n")
+        print("\nthe log:", *(() if options.verbose else log), "\ndifferences:", *figures.differences, sep="\n")
     print(f"\nseed {seed}", figures, sep="\n")
     return 1 if figures.differences else 0
 

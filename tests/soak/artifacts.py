@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What one attachment of a list leaves on the host, in general form; pure.
 
-It is not written down here but learnt: once, undisturbed, from one container on each list (`machine.py`). From then on
-each endpoint must have exactly that, with its own ID and its own addresses in it.
+It is not listed here but learnt once, without kills, from a container on each list (`machine.py`). From then on each
+endpoint must have exactly that, with its own ID and addresses.
 """
 
 import hashlib
@@ -30,10 +30,10 @@ class Attachment:
     """One endpoint on the host.
 
     Attributes:
-        endpoint: Its ID, which is the container ID that plugins are told.
+        endpoint: Its ID, which is the container ID that plugins receive.
         list: The network configuration list.
-        addresses: One of each family at most.
-        port: The port of the host that is published here, None where none is.
+        addresses: At most one of each family.
+        port: The host port that is published on this endpoint, None without one.
     """
 
     endpoint: str
@@ -53,7 +53,7 @@ class Attachment:
 
     @property
     def ifb(self) -> str:
-        """The name of the device of its bandwidth limit, if it has one (plugins `meta/bandwidth`, getIfbDeviceName)."""
+        """The ifb link of its bandwidth limit, if it has one (plugins `meta/bandwidth`, getIfbDeviceName)."""
         return f"bwp{self._hash[:12]}"
 
     @property
@@ -66,12 +66,12 @@ class Artifacts:
     """What one attachment of a list leaves.
 
     Attributes:
-        rules: Of iptables, with placeholders.
-        published: The rules of one that publishes a port, all of them; none for a list that cannot.
-        links: In the host namespace, without their names.
-        families: How many addresses it gives.
-        files: Below the plugins' run-time directory, with placeholders.
-        link: What is there for its link in a container that has no other, inside and on the host (`Link.general`).
+        rules: The iptables rules, with placeholders.
+        published: All rules of an attachment that publishes a port; none for a list that cannot publish.
+        links: The links in the host namespace, without their names.
+        families: The number of addresses.
+        files: The files below the plugins' run-time directory, with placeholders.
+        link: Everything about its link in a container without other links, inside and on the host (`Link.general`).
     """
 
     rules: tuple[str, ...]
@@ -82,11 +82,11 @@ class Artifacts:
     link: frozenset[str] = frozenset()
 
     def files_of(self, attachment: Attachment) -> frozenset[str]:
-        """Give the files that an attachment must have."""
+        """Return the files that an attachment must have."""
         return frozenset(path.replace(_ID, attachment.endpoint) for path in self.files)
 
     def rules_of(self, attachment: Attachment) -> Counter[str]:
-        """Give the rules that an attachment must have."""
+        """Return the rules that an attachment must have."""
         words = {_CHAIN: attachment.chain, _PORTS_CHAIN: attachment.ports_chain, _ID: attachment.endpoint}
         words |= {_ADDRESSES[address.version]: str(address) for address in attachment.addresses}
         if attachment.port is None:
@@ -98,15 +98,19 @@ class Artifacts:
 def generalise(
     attachment: Attachment, rules: Iterable[str], links: Sequence[str], files: Iterable[str] = ()
 ) -> Artifacts:
-    """Give the general form of what an attachment has left.
+    """Return the general form of an attachment's artifacts.
 
     Raises:
-        ValueError: A rule speaks of something that only this attachment has, and that is not known here.
+        ValueError: A rule names a chain of this attachment that is not known here.
     """
     words = {attachment.chain: _CHAIN, attachment.ports_chain: _PORTS_CHAIN, attachment.endpoint: _ID}
     for address in attachment.addresses:
-        place = _ADDRESSES[address.version]
-        words |= {f"{address}/": f"{place}/", f"{address}:": f"{place}:", f"[{address}]": f"[{place}]"}
+        word = _ADDRESSES[address.version]
+        words |= {
+            f"{address}/": f"{word}/",
+            f"{address}:": f"{word}:",
+            f"[{address}]": f"[{word}]",
+        }
     if attachment.port is not None:
         words[f" {attachment.port} "] = _PORT
     general = tuple(sorted(_replace(rule, words) for rule in rules))
@@ -122,12 +126,12 @@ def generalise(
 
 
 def kind_of_link(line: str) -> str | None:
-    """Give `veth, master cni0` for `vethc0ffee (veth, master cni0)`; None for a bridge, which plugins never remove."""
+    """Return `veth, master cni0` for `vethc0ffee (veth, master cni0)`; None for a bridge, which stays."""
     return None if _PERMANENT_LINK.fullmatch(line) else line.partition(" (")[2].removesuffix(")")
 
 
 def parse_addresses(texts: Iterable[str]) -> tuple[IPv4Address | IPv6Address, ...]:
-    """Give addresses, IPv4 first."""
+    """Parse addresses, and return those of IPv4 first."""
     return tuple(sorted((ip_address(text) for text in texts), key=lambda address: address.version))
 
 

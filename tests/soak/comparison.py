@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Compares the machine with the model; pure. Each difference is a line that a person can read."""
+"""Compares the machine with the model; pure. Each difference is a readable line."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ class Sandbox:
     Attributes:
         links: The addresses of each link, without `lo` and without link-local ones.
         unreachable: Gateways that do not answer.
-        answer: The name of the container that answers at the port that it publishes; None where it publishes none.
+        answer: The name of the container that answers at its published port; None without a published port.
     """
 
     links: Mapping[str, tuple[str, ...]]
@@ -47,16 +47,16 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineView:
-    """What is on the machine.
+    """What the machine has.
 
     Attributes:
-        sandboxes: Those of Docker's running containers, by the container's name.
+        sandboxes: The sandboxes of Docker's running containers, by the container's name.
         reservations: host-local's.
-        rules: Of iptables, without what plugins share and never remove.
-        links: In the host namespace, by kind, as far as attachments make them.
-        staging: The endpoints' IDs whose staging namespace is there.
-        files: Below the plugins' run-time directory.
-        leftovers: What nobody may leave, whatever exists: other namespaces, plugins at work.
+        rules: The iptables rules, without those that plugins share and never remove.
+        links: The links that attachments make in the host namespace, by kind.
+        staging: The IDs of the endpoints that have a staging namespace.
+        files: The files below the plugins' run-time directory.
+        leftovers: What must never exist at a checkpoint: other namespaces, running plugins.
         network_records: The IDs of the daemon's networks.
         endpoint_records: The phases of the daemon's endpoints, by ID.
     """
@@ -73,7 +73,7 @@ class MachineView:
 
 
 def compare_docker(world: World, docker: DockerView, touched: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """Give how Docker differs from the model, but for what is in `touched`."""
+    """Return how Docker differs from the model, except in what `touched` names."""
     lines = [
         *_missing("network", set(world.networks) - touched, set(docker.networks) - touched),
         *_missing("container", set(world.containers) - touched, set(docker.containers) - touched),
@@ -88,7 +88,7 @@ def compare_docker(world: World, docker: DockerView, touched: frozenset[str] = f
 def compare(
     world: World, docker: DockerView, machine: MachineView, artifacts: Mapping[str, Artifacts]
 ) -> tuple[str, ...]:
-    """Give how machine and Docker differ from the model, and the machine from Docker; nothing where all is well."""
+    """Return how machine and Docker differ from the model, and the machine from Docker."""
     lines = list(compare_docker(world, docker))
     networks = {name: network for name, network in docker.networks.items() if name in world.networks}
     attachments: list[Attachment] = []
@@ -145,13 +145,13 @@ def _compare_sandbox(
     yield from _differing(f"container {name}: address at Docker", reserved, Counter(container.addresses))
     yield from (f"container {name}: gateway {address} does not answer" for address in sandbox.unreachable)
     if wanted.port is not None and sandbox.answer != name:
-        yield f"container {name}: at its port {wanted.port} answers {sandbox.answer or 'nobody'}"
+        yield f"container {name}: at its port {wanted.port} answers {sandbox.answer or 'no container'}"
 
 
 def attachments_of(
     world: World, name: str, container: DockerContainer, reservations: Iterable[Reservation]
 ) -> Iterator[Attachment]:
-    """Give the endpoints that a running container has, with the addresses that are reserved for them."""
+    """Yield the endpoints of a running container, with the addresses that are reserved for them."""
     gateway = world.gateway_of(name)
     for network, endpoint in container.endpoints.items():
         if endpoint and network in world.networks:

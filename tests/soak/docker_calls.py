@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The requests to Docker's API that operations are; pure."""
+"""The requests to Docker's API for operations; pure."""
 
 from typing import Final
 
@@ -13,13 +13,13 @@ __all__ = ["DRIVER", "SERVER", "call_of"]
 DRIVER: Final = "cni-bridge"
 
 SERVER: Final = (b"httpd", b"-f", b"-p", b"80", b"-h", b"/tmp")
-"""What containers run: who asks their port 80 for /name is told it."""
+"""The program of containers: port 80 serves the container's name as /name."""
 
 _SERVE: Final = f'echo "$0" > /tmp/name; exec {b" ".join(SERVER).decode()}'
 
 
 def call_of(operation: Operation) -> tuple[str, str, JsonValue]:
-    """Give method, path and body of the one request that an operation is."""
+    """Return method, path and body of the request for an operation."""
     subject, network = operation.writes, operation.network
     match operation.kind:
         case Kind.CREATE:
@@ -49,7 +49,7 @@ def _ipam(list_name: str | None) -> JsonObject:
 
 
 def _endpoint(address: str | None) -> JsonObject:
-    """Give what a container asks of its first network: an address of Docker's IPAM, one of the plugins, or nothing."""
+    """Return what a container requests of its first network: an address of Docker's IPAM or of a plugin, or nothing."""
     if address is None:
         return {}
     return (
@@ -59,12 +59,12 @@ def _endpoint(address: str | None) -> JsonObject:
 
 def _new_container(operation: Operation) -> JsonObject:
     assert operation.network is not None
-    # not `unless-stopped`: what 20.10 ends because its former life was killed counts as stopped by the user
+    # not `unless-stopped`: 20.10 treats containers that it ends after a crash of dockerd as stopped by the user
     policy = "always" if operation.restarts else "no"
     return {
         "Image": "busybox",
         "Cmd": ["sh", "-c", _SERVE, operation.writes],
-        "StopSignal": "SIGKILL",  # process 1 ignores others, and dockerd would wait
+        "StopSignal": "SIGKILL",  # process 1 ignores other signals, and dockerd would wait
         "ExposedPorts": {"80/tcp": {}},
         "NetworkingConfig": {"EndpointsConfig": {operation.network: _endpoint(operation.address)}},
         "HostConfig": {

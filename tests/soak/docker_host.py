@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Docker as the soak uses it: through its API, which is some fifty milliseconds faster per call than its command."""
+"""Docker's API as the soak uses it; a call is some fifty milliseconds faster than with the docker command."""
 
 import http.client
 import json
@@ -23,10 +23,10 @@ from tests.soak.shortage import Taken
 __all__ = ["DockerHost", "Outcome"]
 
 _LIMIT_S: Final = 120.0
-"""dockerd looks for a plugin that is away for some fifteen seconds, and several times in one operation."""
+"""dockerd waits some fifteen seconds for an absent plugin, and several times in one operation."""
 
 _CRASH_S: Final = 3.0
-"""How long a container with a restart policy may be down before it counts as not started again; Docker waits 100 ms."""
+"""How long a container may be down before it counts as not restarted by its policy; Docker waits 100 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +34,9 @@ class Outcome:
     """How an operation ended.
 
     Attributes:
-        status: What Docker answered, None where the connection broke.
+        status: The status of Docker's answer, None if the connection broke.
         text: Docker's message, or the error.
-        taken: Where it failed and needed one of few addresses: those that were taken (`Machine.perform`).
+        taken: If it failed and needed an address of a small pool, those that were in use (`Machine.perform`).
     """
 
     status: int | None
@@ -45,12 +45,12 @@ class Outcome:
 
     @property
     def is_done(self) -> bool:
-        """Whether it came to its end; 304: it was so already."""
+        """Whether it completed; 304 means that nothing had to be changed."""
         return self.status is not None and (self.status < HTTPStatus.MULTIPLE_CHOICES or self.status == 304)
 
     @property
     def is_refused(self) -> bool:
-        """Whether Docker does not want it."""
+        """Whether Docker refused it."""
         return self.status == HTTPStatus.FORBIDDEN
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class DockerHost:
 
     Args:
         socket: Where it is.
-        kill_process: Sends SIGKILL to a process that Docker tells of.
+        kill_process: Sends SIGKILL to a process, by the ID that Docker shows.
     """
 
     def __init__(self, socket: Path, kill_process: Callable[[int], None]) -> None:
@@ -72,37 +72,37 @@ class DockerHost:
         self._kill_process = kill_process
 
     def perform(self, operation: Operation) -> Outcome:
-        """Do an operation, whole; any number of threads may do so."""
+        """Do a whole operation; any number of threads may call this."""
         try:
             return self._perform(operation)
         except (OSError, http.client.HTTPException) as exc:
             return Outcome(status=None, text=f"{type(exc).__name__}: {exc}")
 
     def look(self) -> DockerView:
-        """Give what Docker has; an object that goes while this looks is left out.
+        """Return what Docker has, without objects that are removed meanwhile.
 
         Raises:
             OSError, http.client.HTTPException: dockerd does not answer.
         """
         filters = quote(json.dumps({"driver": [DRIVER]}))
-        # one by one: the lists do not have what half failed
+        # one by one: the lists lack objects of failed operations
         return DockerView.from_documents(
             self._each("/containers/json?all=1", "/containers/{}/json", "State"),
             self._each(f"/networks?filters={filters}", "/networks/{}", "Scope"),
         )
 
     def sandbox(self, container: str) -> str | None:
-        """Give the path of a running container's network namespace."""
+        """Return the path of a running container's network namespace."""
         found = self._get(f"/containers/{container}/json")
         settings = found.get("NetworkSettings") if isinstance(found, Mapping) else None
         return find_str(as_object(settings, "settings"), "SandboxKey") or None if settings else None
 
     def heal(self, container: str) -> Outcome:
-        """Remove a container that is half of something, as an operator would."""
+        """Remove an inconsistent container, as an operator would."""
         return self.perform(Operation(kind=Kind.REMOVE, container=container))
 
     def detach(self, network: str, container: str) -> Outcome:
-        """Make Docker forget an endpoint of a container that is not there."""
+        """Make Docker forget an endpoint of a container that no longer exists."""
         body: JsonObject = {"Container": container, "Force": True}
         return self._request("POST", f"/networks/{network}/disconnect", body)
 
@@ -118,7 +118,7 @@ class DockerHost:
         return self._request(*call_of(operation))
 
     def _create(self, operation: Operation) -> Outcome:
-        """Make a container, and connect it to its other networks; engines before 25 take no more than one at once."""
+        """Make a container, and connect it to its other networks; engines before 25 accept only one in the request."""
         outcome = self._request(*call_of(replace(operation, kind=Kind.CREATE)))
         for network in operation.others:
             if outcome.is_done:
@@ -127,7 +127,7 @@ class DockerHost:
         return outcome
 
     def _crash(self, container: str) -> Outcome:
-        """Let a container's process end, and wait until Docker has drawn its conclusions."""
+        """Kill a container's process, and wait until Docker has restarted or stopped the container."""
         before = self._process(container)
         if not before.process:
             return Outcome(status=None, text="it does not run")
@@ -160,7 +160,7 @@ class DockerHost:
         return _Process(state=status, process=process, restarts=policy != "no")
 
     def _each(self, listed: str, target: str, key: str) -> Iterator[JsonObject]:
-        """Give the documents of all that a list has, but for what has just gone: its document lacks the key."""
+        """Yield the documents of the objects in a list; that of an object that was just removed lacks the key."""
         for item in get_objects({"listed": self._get(listed)}, "listed"):
             found = self._get(target.format(get_str(item, "Id")))
             if isinstance(found, Mapping) and key in found:
@@ -177,7 +177,7 @@ class DockerHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Process:
-    """A container's first process, 0 where it does not run, and whether Docker starts it again."""
+    """A container's first process, 0 if it does not run, and whether Docker restarts it."""
 
     state: str
     process: int

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What Docker has, as far as it is ours; read from the documents of its API."""
+"""Docker's containers and our networks, read from the documents of its API."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ class DockerContainer:
 
     Attributes:
         state: `created`, `running`, `exited`, …
-        endpoints: The endpoint's ID on each network that it is connected to; empty where it has none. Of one that
-            does not run they may be those of its former life.
+        endpoints: The endpoint's ID on each network that it is connected to, empty without an endpoint. A stopped
+            container may still show those of its previous run.
         addresses: Those that Docker shows, on all networks.
-        process: Its first process, 0 where it does not run.
+        process: Its first process, 0 if it does not run.
     """
 
     state: str
@@ -54,8 +54,8 @@ class DockerView:
     """What Docker has.
 
     Attributes:
-        containers: All, by name.
-        networks: Those of our driver, by name.
+        containers: All containers, by name.
+        networks: The networks of our driver, by name.
     """
 
     containers: Mapping[str, DockerContainer]
@@ -68,17 +68,17 @@ class DockerView:
         return frozenset(endpoint for found in running for endpoint in found.endpoints.values() if endpoint)
 
     def shape(self, name: str) -> frozenset[str] | None:
-        """Give a container's networks, or a network itself; None where there is neither of that name."""
+        """Return a container's networks, or a network itself; None if neither of that name exists."""
         if name in self.containers:
             return frozenset(self.containers[name].endpoints)
         return frozenset({name}) if name in self.networks else None
 
     def is_half_of_something(self, container: str, *, restarts: bool) -> bool:
-        """Tell whether an operation that was broken off has left a container so that Docker itself would not go on.
+        """Return whether an interrupted operation has left a container in a state that Docker does not repair itself.
 
-        One that runs then has a network whose endpoint is none of the network's: `docker network connect` has failed
-        and is seen until dockerd ends. Of one with a restart policy that does not run nobody can say whether Docker
-        will start it with its next life: that depends on how far its last operation came.
+        A running one shows an endpoint that its network does not list: a failed `docker network connect`, visible until
+        dockerd ends. Whether Docker restarts a stopped one with a restart policy at its next start depends on how far
+        its last operation came.
         """
         found = self.containers.get(container)
         if found is None:
@@ -90,7 +90,7 @@ class DockerView:
 
     @classmethod
     def from_documents(cls, containers: Iterable[JsonObject], networks: Iterable[JsonObject]) -> Self:
-        """Read what `GET /containers/{id}/json` and `GET /networks/{id}` gave."""
+        """Parse the answers of `GET /containers/{id}/json` and `GET /networks/{id}`."""
         return cls(
             containers={get_str(item, "Name").removeprefix("/"): _container(item) for item in containers},
             networks={get_str(item, "Name"): _network(item) for item in networks},

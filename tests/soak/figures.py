@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a soak did, in figures."""
+"""The figures of a soak."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,20 +10,20 @@ __all__ = ["Figures"]
 
 @dataclass(slots=True)
 class Figures:
-    """What was done.
+    """What a soak has done.
 
     Attributes:
         operations: By kind.
         outcomes: `done`, `refused`, `failed` (with something killed meanwhile).
         kills: By what was killed.
         checkpoints: How often the whole machine was compared.
-        helped: What Docker itself was left with after a kill, and was helped out of as an operator would.
-        looks: How often all running containers were looked at after a round.
-        looked_into: How many containers that were, in all.
-        looking_s: How long it took, in all.
+        helped: Inconsistencies of Docker itself after a kill, repaired as an operator would.
+        looks: How often all running containers were checked after a round.
+        looked_into: How many containers were checked, in all.
+        looking_s: How long the checks took, in all.
         slowest_s: The longest time that machine and model took to agree.
-        differences: What did not agree in the end; empty where all is well.
-        duration_s: How long it all took.
+        differences: The differences that were found; empty in a successful soak.
+        duration_s: How long the soak took.
     """
 
     operations: Counter[str] = field(default_factory=Counter)
@@ -44,9 +44,9 @@ class Figures:
                 f"{self.operations.total()} operations in {self.duration_s:.0f} s: {_render(self.operations)}",
                 f"outcomes: {_render(self.outcomes)}",
                 f"{self.kills.total()} kills: {_render(self.kills)}",
-                f"Docker was helped {self.helped.total()} times: {_render(self.helped)}",
+                f"Docker was repaired {self.helped.total()} times: {_render(self.helped)}",
                 f"{self.checkpoints} checkpoints, the slowest agreed after {self.slowest_s:.1f} s",
-                f"{self.looks} looks into {self.looked_into} running containers, in all {self.looking_s:.0f} s",
+                f"{self.looks} checks of {self.looked_into} running containers, in all {self.looking_s:.0f} s",
                 f"{len(self.differences)} differences",
             )
         )

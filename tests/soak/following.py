@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Carries the model along. Where something was killed, Docker says how far an operation came.
+"""Updates the model. After a kill Docker shows how far an operation came, and the model which outcomes are possible.
 
-The model says how far it can have come.
+Docker 20.10 itself loses data when it is killed, and no driver can change that. The inconsistent objects are removed as
+an operator would remove them, and counted (`Figures.helped`):
 
-Docker 20.10 itself forgets things when it is killed, and no driver can change that. What it is then left with is
-removed as an operator would remove it, and counted (`Figures.helped`):
-
-* A container whose operation was broken off may be half of something: `removing`, `dead`, running and said to be on a
-  network where its `connect` has failed, or not running in spite of its restart policy
+* A container whose operation was interrupted may be inconsistent: `removing`, `dead`, running and shown on a network
+  although its `connect` has failed, or not running in spite of its restart policy
   (`DockerView.is_half_of_something`).
-* A container that dockerd was just starting when it was killed may live on as a task of containerd, of which dockerd
-  knows nothing: its process is ended. Each later start says `task …: already exists`, for ever: it is removed.
-* An endpoint that dockerd was just making or removing stays in its list of a network, with no sandbox. It makes the
-  network's removal fail (`has active endpoints`), and `docker network disconnect --force` is the way out.
+* A container that dockerd was starting when it was killed may still run as a task of containerd that dockerd does not
+  have: its process is killed. If each later start fails with `task …: already exists`, the container is removed.
+* An endpoint that dockerd was making or removing stays in its list of a network, without a sandbox. The network cannot
+  be removed (`has active endpoints`) until `docker network disconnect --force`.
 """
 
 import http.client
@@ -37,16 +35,16 @@ from tests.soak.shortage import is_short
 __all__ = ["CONVERGENCE_S", "Following"]
 
 CONVERGENCE_S: Final = 60.0
-"""How long machine and model may differ: Docker starts again what it has a policy for, and the daemon reconciles."""
+"""How long machine and model may differ: Docker applies restart policies, and the daemon reconciles."""
 
 _HALF_S: Final = 5.0
-"""How long a container may be half of something before it is helped."""
+"""How long a container may be inconsistent before it is removed."""
 
 _STALE_S: Final = 10.0
-"""How long Docker may list endpoints of containers that do not run, before it is helped."""
+"""How long Docker may list endpoints of containers that do not run, before they are removed."""
 
 _CERTAIN: Final = (None, Kill.DAEMON, Kill.PLUGIN)
-"""What may be killed so that what Docker says it has done is done for good."""
+"""The kills after which everything that Docker has reported as done stays done."""
 
 _SPOILED: Final = re.compile(r"\btask [0-9a-f]{64}: already exists")
 
@@ -54,11 +52,11 @@ _PAUSE_S: Final = 0.2
 
 
 class Following:
-    """Keeps the model as it should be.
+    """Keeps the model up to date.
 
     Args:
-        machine: What operations are done on.
-        figures: Takes how often Docker was helped, and what is impossible.
+        machine: The machine of the operations.
+        figures: Counts repairs of Docker, and takes impossible outcomes.
         say: Takes each line of the log.
     """
 
@@ -100,7 +98,7 @@ class Following:
             self._remove_spoiled(operation.writes)
 
     def _find_short(self, outcomes: Mapping[Operation, Outcome]) -> frozenset[Operation]:
-        """Give the operations that were refused because there was no address left for them; Docker says what became."""
+        """Return the operations that were refused because no address was free; Docker shows their outcome."""
         wants = {operation: self.world.wants(operation) for operation in outcomes}
         rivals = Counter(name for of in wants.values() for name in of)
         short = frozenset(
@@ -114,7 +112,7 @@ class Following:
         return short
 
     def expect(self, outcomes: Mapping[Operation, Outcome]) -> None:
-        """Nothing was killed: each operation must have ended as the model says."""
+        """Compare outcomes with the model after a round without a kill."""
         for operation, outcome in outcomes.items():
             is_refused = self.world.is_refused(operation)
             if (outcome.is_refused if is_refused else outcome.is_done) is False:
@@ -122,7 +120,7 @@ class Following:
                 self._figures.differences += (f"{operation}: should be {wanted}, and is {outcome}",)
 
     def look(self) -> DockerView:
-        """Give what Docker has, as soon as it answers."""
+        """Return what Docker has, as soon as it answers."""
         while True:
             try:
                 return self._docker.look()
@@ -131,7 +129,7 @@ class Following:
                 time.sleep(_PAUSE_S)
 
     def _wait(self, touched: frozenset[str]) -> DockerView:
-        """Wait until Docker agrees with the model, but for what is in `touched`."""
+        """Wait until Docker agrees with the model, except in what `touched` names."""
         deadline = time.monotonic() + CONVERGENCE_S
         while True:
             docker = self.look()
@@ -144,13 +142,13 @@ class Following:
             time.sleep(_PAUSE_S)
 
     def _adopt(self, operation: Operation, before: World, docker: DockerView, patience_s: float) -> DockerView:
-        """Take over what Docker has, if it can have come of the operation; return what Docker has then.
+        """Put what Docker has into the model, if it is a possible outcome of the operation; return what Docker has.
 
         Args:
-            operation: It was broken off, or has failed.
+            operation: An operation that was interrupted, or has failed.
             before: The world before the round.
             docker: What Docker has.
-            patience_s: How long Docker may go on with it by itself.
+            patience_s: How long Docker may continue by itself.
         """
         name, after = operation.writes, before.after(operation)
         known = before.containers.get(name) or after.containers.get(name)
@@ -178,24 +176,24 @@ class Following:
         return docker
 
     def _is_spoiled(self, outcome: Outcome) -> bool:
-        """Tell whether containerd has what dockerd, killed at some time, knows nothing of."""
+        """Return whether containerd has a task that a killed dockerd has lost."""
         was_killed = any(self._figures.kills[kill] for kill in (Kill.DOCKERD, Kill.BOTH))
         return was_killed and _SPOILED.search(outcome.text) is not None
 
     def _remove_spoiled(self, name: str) -> None:
-        """Remove a container that containerd keeps from starting for ever."""
+        """Remove a container whose lost task keeps it from ever starting."""
         if name in self.world.containers:
             self._help_container(name, "that containerd does not let start")
             self.world = self.world.with_container(name, None)
             self._wait(frozenset())
 
     def _help_container(self, name: str, state: str) -> None:
-        """Remove a container that is half of something."""
+        """Remove an inconsistent container."""
         self._figures.helped[f"container {state}"] += 1
         deadline = time.monotonic() + CONVERGENCE_S
         while True:
             outcome = self._docker.perform(Operation(kind=Kind.REMOVE, container=name))
-            self._say(f"half made, {state}: rm {name}: {outcome}")
+            self._say(f"inconsistent, {state}: rm {name}: {outcome}")
             if outcome.is_done or outcome.status == HTTPStatus.NOT_FOUND:
                 return
             if time.monotonic() > deadline:
@@ -204,7 +202,7 @@ class Following:
             time.sleep(_PAUSE_S)
 
     def _end_lost_containers(self) -> None:
-        """End containers that run on and that Docker has lost, if it does not find them after a while."""
+        """Kill running containers that Docker has lost, if it does not find them after a while."""
         deadline = time.monotonic() + _HALF_S
         while lost := self._machine.killing.lost_containers(self.look()):
             if time.monotonic() > deadline:
@@ -215,7 +213,7 @@ class Following:
             time.sleep(_PAUSE_S)
 
     def _help_networks(self) -> None:
-        """Make Docker forget endpoints of containers that do not run, if it has not after a while."""
+        """Make Docker forget endpoints of containers that do not run, if it still lists them after a while."""
         deadline = time.monotonic() + _STALE_S
         while True:
             docker = self.look()

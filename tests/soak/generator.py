@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Random rounds from a seed; pure. What a round may do depends on the world, and on nothing else."""
+"""Random rounds from a seed; pure. The possible operations of a round depend only on the world."""
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ _MOST_AT_START: Final = 3
 
 _LONGEST_DELAY_S: Final = 0.6
 _MOST_PLUGINS: Final = 8
-"""Which plugin of a round is killed is chosen among so many; the first ones more often, for many rounds have few."""
+"""The plugin to kill in a round is one of this many; the first ones are more likely, as many rounds have few."""
 
 _FIRST_PORT: Final = 20_000
 _PORTS: Final = 10_000
-"""Below those that the kernel gives to programs, and enough that none is given again soon."""
+"""Below the kernel's ephemeral ports, and so many that none is used again soon."""
 
 _WEIGHTS: Final[Mapping[Kind, int]] = {
     Kind.RUN: 9,
@@ -48,13 +48,12 @@ _KILLS: Final[Mapping[Kill, int]] = {Kill.DAEMON: 5, Kill.PLUGIN: 5, Kill.DOCKER
 class Generator:
     """Makes rounds.
 
-    Each round has its own random numbers, so that a round whose world came out differently does not change all that
-    follow.
+    Each round has its own random numbers, so that a different outcome of one round does not change all that follow.
 
     Args:
-        seed: What the random numbers are made of.
-        lists: The network configuration lists there are.
-        port_publisher: Those of them that can publish ports.
+        seed: The seed of the random numbers.
+        lists: The network configuration lists.
+        port_publisher: The lists that can publish ports.
         kill_share: The share of rounds in which something is killed, 0 to 1.
     """
 
@@ -65,8 +64,8 @@ class Generator:
         self._kill_share = kill_share
 
     def next(self, number: int, world: World) -> Round:
-        """Give the round of this number, for a world as it is before it."""
-        rng = random.Random(f"{self._seed}/{number}")  # noqa: S311  # to be repeated, not to be secret
+        """Return the round of this number, for the world before it."""
+        rng = random.Random(f"{self._seed}/{number}")  # noqa: S311  # it must be repeatable, not secret
         operations: list[Operation] = []
         for position in range(rng.choice((1, 1, 2, 2, 3, _MOST_AT_ONCE))):
             operation = _choose(rng, self._scope(world, operations, number, position))
@@ -97,18 +96,18 @@ class Generator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """What the next operation of a round may be about: nothing that the others change, and nothing that they need.
+    """The possible subjects of a round's next operation: nothing that the others change or need.
 
     Attributes:
-        world: All that there is before the round.
-        containers: Those that no other operation changes.
-        networks: Likewise, the list of each.
+        world: The world before the round.
+        containers: The containers that no other operation changes.
+        networks: The lists of the networks that no other operation changes, by network.
         taken: What other operations change.
-        closed: The lists of which there may be one network, and is or will be one: Docker's pools may not overlap.
-        lists: The lists there are.
-        port_publisher: Those of them that can publish ports.
-        new: What a new container or network may be called, after one letter.
-        port: A port that nobody else publishes.
+        closed: The lists that allow one network and already have it: Docker's pools may not overlap.
+        lists: All lists.
+        port_publisher: The lists that can publish ports.
+        new: The name of a new container or network, after one letter.
+        port: A port that no other container publishes.
     """
 
     world: World
@@ -126,7 +125,7 @@ _Found = Iterator[Operation]
 
 
 def _lists(operations: Iterable[Operation]) -> Iterator[str]:
-    """Give the lists of the networks that operations make."""
+    """Return the lists of the networks that operations make."""
     return (operation.list for operation in operations if operation.list is not None)
 
 
@@ -167,7 +166,7 @@ def _run(kind: Kind) -> Callable[[_Scope], _Found]:
 
 
 def _others(scope: _Scope, first: Operation) -> tuple[str, ...]:
-    """Give at most two networks that a new container may be on as well, each of another list."""
+    """Return at most two further networks for a new container, each of another list."""
     assert first.network is not None
     found = {scope.networks[first.network]: first.network}
     for network, list_name in scope.networks.items():
@@ -177,9 +176,9 @@ def _others(scope: _Scope, first: Operation) -> tuple[str, ...]:
 
 
 def _joins(scope: _Scope, list_name: str, *, restarts: bool, port: int | None) -> bool:
-    """Tell whether a container may be on a network of a list, which was not made on it.
+    """Return whether a container may be connected to a network of a list after its creation.
 
-    One with a restart policy needs no address that may be another's: Docker tries once, and nobody knows when.
+    With a restart policy it must not need an address of a small pool: Docker tries a restart once, at any time.
     """
     if list_name in CHOSEN or (restarts and list_name in CANDIDATES):
         return False
@@ -198,7 +197,7 @@ def _of_containers(kind: Kind, *, running: bool | None) -> Callable[[_Scope], _F
 
 def _connect(scope: _Scope) -> _Found:
     for name, found in scope.containers.items():
-        lists = scope.world.lists_of(name)  # twice on a list, a container has two links in one subnet
+        lists = scope.world.lists_of(name)  # two networks of one list would give a container two links in one subnet
         for network, list_name in scope.networks.items():
             if list_name not in lists and _joins(scope, list_name, restarts=found.restarts, port=found.port):
                 yield Operation(kind=Kind.CONNECT, container=name, network=network)
@@ -207,7 +206,7 @@ def _connect(scope: _Scope) -> _Found:
 def _disconnect(scope: _Scope) -> _Found:
     for name, found in scope.containers.items():
         for network in sorted(found.networks & set(scope.networks)):
-            if len(found.networks) > 1:  # without any, Docker gives it the one that it was made on
+            if len(found.networks) > 1:  # without any network, Docker connects it to the one that it was made on
                 yield Operation(kind=Kind.DISCONNECT, container=name, network=network)
 
 
@@ -220,7 +219,7 @@ def _create_network(scope: _Scope) -> _Found:
 
 
 def _remove_network(scope: _Scope) -> _Found:
-    # another operation of the round may bring a container to a network, or from it
+    # another operation of the round may connect a container to a network, or disconnect it
     if any(name in scope.world.containers or name.startswith("c") for name in scope.taken):
         return
     for network in scope.networks:
@@ -230,7 +229,7 @@ def _remove_network(scope: _Scope) -> _Found:
 
 
 def _needs(container: Container) -> frozenset[str]:
-    """Give the networks without which a container does not start."""
+    """Return the networks without which a container does not start."""
     return container.networks | {container.home}
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What one running container has of its plugins, read from what iproute2, tc and /proc/sys print; pure.
+"""What plugins have made for a running container, read from the output of iproute2, tc and /proc/sys; pure.
 
-Each thing is a line that a person can read. Those of a link are also kept in general form, with placeholders for its
-name, addresses and MAC address, so that the links of one list can be compared with each other.
+Each item is a readable line. The lines of a link are also kept in general form, with placeholders for its name,
+addresses and MAC address, so that the links of one list can be compared with each other.
 """
 
 import re
@@ -27,9 +27,9 @@ for pair; do
 done
 wait
 """
-"""Prints what there is in a network namespace, and which addresses do not answer.
+"""Prints what a network namespace has, and which addresses do not answer.
 
-Its arguments are pairs of addresses, with a comma between: a link's own, and one that must answer there."""
+Its arguments are pairs of addresses, separated by a comma: a link's own, and one that must answer there."""
 
 ON_HOST: Final = r"""
 ip -json -details link show
@@ -37,7 +37,7 @@ echo
 ip -o -d route show table all
 tc qdisc show
 """
-"""Prints the other ends of the containers' links, and what leads to them."""
+"""Prints the other ends of the containers' links, and the routes to them."""
 
 _SECTION: Final = "\n"
 _LINK: Final = re.compile(
@@ -55,8 +55,8 @@ class Link:
     """A link in a container.
 
     Attributes:
-        addresses: Without prefixes and without those of the link itself.
-        general: All that is there for it, inside and on the host, in general form.
+        addresses: Its addresses, without prefixes and without link-local ones.
+        general: Everything about it, inside and on the host, in general form.
     """
 
     addresses: frozenset[str]
@@ -68,9 +68,9 @@ class Holdings:
     """What a running container has.
 
     Attributes:
-        lines: All that there is in its namespace, and on the host for its links.
-        links: Those but `lo`, by name.
-        silent: The addresses that do not answer to it.
+        lines: Everything in its namespace, and on the host for its links.
+        links: Its links except `lo`, by name.
+        silent: The addresses that do not answer its pings.
     """
 
     lines: frozenset[str]
@@ -83,9 +83,9 @@ class HostLinks:
     """The host's side.
 
     Attributes:
-        names: Of links, by number.
-        lines: What there is of each link, by name, with LINK in its place.
-        routes: Those to one address, by that, with LINK in the place of the link's name.
+        names: The names of links, by index.
+        lines: The lines about each link, by name, with LINK instead of the name.
+        routes: The routes to a single address, by address, with LINK instead of the link's name.
     """
 
     names: Mapping[int, str]
@@ -94,7 +94,7 @@ class HostLinks:
 
 
 def read_host(printed: str) -> HostLinks:
-    """Read what `ON_HOST` printed."""
+    """Parse the output of `ON_HOST`."""
     links, _, others = printed.partition(_SECTION)
     found = get_objects({"links": parse_json(links.encode())}, "links")
     lines = {get_str(link, "ifname"): {_host_link(link)} for link in found}
@@ -116,7 +116,7 @@ def read_host(printed: str) -> HostLinks:
 
 
 def read_holdings(printed: str, host: HostLinks) -> Holdings:
-    """Read what `INSIDE` printed in a container's namespace."""
+    """Parse the output of `INSIDE` in a container's namespace."""
     raw = printed.splitlines()
     links = {found["name"]: found for line in raw if (found := _LINK.match(line))}
     lines = [line for line in map(_read_line, raw) if line is not None]
@@ -140,7 +140,7 @@ def read_holdings(printed: str, host: HostLinks) -> Holdings:
 
 
 def _read_line(line: str) -> str | None:
-    """Give a line without what says nothing; None where nothing is left."""
+    """Return a line without its irrelevant parts; None if nothing is left."""
     if found := _LINK.match(line):
         flags = " ".join(sorted(set(found["flags"].split(",")) & {"UP", "NOARP", "PROMISC", "ALLMULTI"}))
         mac = _MAC.search(found["rest"])
@@ -157,7 +157,7 @@ def _plain(line: str) -> str:
 
 
 def _generalise(name: str, link: re.Match[str], addresses: Iterable[str], lines: Iterable[str]) -> Iterator[str]:
-    """Give the lines about a link or its addresses, in general form."""
+    """Yield the lines about a link or its addresses, in general form."""
     mac = _MAC.search(str(link["rest"]))
     words = {name: "LINK", **{address: f"ADDRESS-{6 if ':' in address else 4}" for address in addresses}}
     if mac:
@@ -170,7 +170,7 @@ def _generalise(name: str, link: re.Match[str], addresses: Iterable[str], lines:
 
 
 def _other_end(link: re.Match[str], addresses: Iterable[str], host: HostLinks) -> Iterator[str]:
-    """Give what there is on the host for a link: its other end or its parent, and routes to its addresses."""
+    """Yield what the host has for a link: its other end or its parent, and routes to its addresses."""
     name = host.names.get(int(link["end"] or 0))
     if link["end"] is not None and name is None:
         yield "on the host: nothing"

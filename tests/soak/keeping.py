@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Watches, round by round, that every running container keeps all that its plugins made.
+"""Checks after each round that every running container still has everything that its plugins made.
 
-A container that an operation has touched, or that dockerd has started again, may take a moment until it has what its
-lists give (`Artifacts`); then what it has is kept. From that time on it must have all of it after every round, whatever
-is done to others and whatever is killed but dockerd, and at once.
+A container that an operation has changed, or that dockerd has restarted, may take a moment until it has what its lists
+give (`Artifacts`). Then what it has is recorded. From then on it must have all of it right after every round, whatever
+is done to other containers and whatever is killed, except dockerd.
 """
 
 import time
@@ -26,12 +26,12 @@ _PAUSE_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A container that had everything.
+    """A container that was complete.
 
     Attributes:
-        container: It at Docker, with its process and its endpoints: when they change all may.
+        container: What Docker shows of it: if its process or endpoints change, everything may.
         holdings: What it had.
-        since: The round after which it had that first.
+        since: The round after which it was complete first.
     """
 
     container: DockerContainer
@@ -40,13 +40,13 @@ class _Known:
 
 
 class Keeping:
-    """Knows what running containers had, and finds what they have lost.
+    """Records what running containers have, and finds what they lose.
 
     Args:
         machine: Where they run.
-        figures: Takes what is lost, and how long looking takes.
+        figures: Takes losses, and the duration of the checks.
         say: Takes each line of the log.
-        limit_s: How long a container may take until it has everything, and reaches everybody.
+        limit_s: How long a container may take until it is complete and reaches all of its peers.
     """
 
     def __init__(self, machine: Machine, figures: Figures, say: Callable[[str], None], limit_s: float = 60.0) -> None:
@@ -57,13 +57,13 @@ class Keeping:
         self._known: dict[str, _Known] = {}
 
     def check(self, world: World, docker: DockerView, touched: Collection[str], after: str) -> None:
-        """Look at all running containers, wait for the new ones; lost things become differences.
+        """Check all running containers, and wait until the new ones are complete; losses become differences.
 
         Args:
-            world: The model, which Docker agrees with.
+            world: The model, with which Docker agrees.
             docker: What Docker has.
-            touched: The containers that something was done to.
-            after: The round that has just ended, for a person.
+            touched: The containers that operations have changed.
+            after: A description of the round that has just ended.
         """
         running = {name: found for name, found in docker.containers.items() if found.runs and name in world.containers}
         self._known = {
@@ -106,7 +106,7 @@ class Keeping:
     def _find_losses(
         self, world: World, running: Mapping[str, DockerContainer], survey: Survey
     ) -> Mapping[str, tuple[str, ...]]:
-        """Give what containers have lost that had everything."""
+        """Return what complete containers have lost."""
         found = {}
         for name, known in self._known.items():
             lacking, _ = find_gaps(world, name, running[name], survey, self._machine.artifacts)
@@ -119,7 +119,7 @@ class Keeping:
     def _find_open(
         self, world: World, running: Mapping[str, DockerContainer], survey: Survey
     ) -> Mapping[str, tuple[str, ...]]:
-        """Give what new containers lack, and whom any container does not reach."""
+        """Return what new containers lack, and which peers any container does not reach."""
         found = {}
         for name, container in running.items():
             lacking, silent = find_gaps(world, name, container, survey, self._machine.artifacts)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Kills what is at work in a lab, and starts it again."""
+"""Kills daemons and plugins in a lab, and restarts the daemons."""
 
 import signal
 import time
@@ -18,15 +18,15 @@ __all__ = ["START_LIMIT_S", "Killing"]
 
 START_LIMIT_S: Final = 60.0
 _STARTING: Final = (b"runc", b"init")
-"""What a container's first process is until it is started, which those that Docker has lost never are."""
+"""A container's first process before its program starts; a container that Docker has lost may stay so."""
 
 
 class Killing:
-    """Kills.
+    """Carries out the kills of rounds.
 
     Args:
-        lab: Where.
-        daemon_options: What the daemon is started with again.
+        lab: The lab.
+        daemon_options: The options with which the daemon is restarted.
     """
 
     def __init__(self, lab: Lab, daemon_options: Sequence[str]) -> None:
@@ -34,7 +34,7 @@ class Killing:
         self._daemon_options = tuple(daemon_options)
 
     def carry_out(self, round_: Round, is_over: Callable[[], bool]) -> bool:
-        """Kill what the round says and start it again; False where no plugin was seen at work until `is_over()`."""
+        """Kill what the round says and restart it; return False if no plugin was seen running until `is_over()`."""
         match round_.kill:
             case Kill.DAEMON:
                 self._restart_daemon()
@@ -49,7 +49,7 @@ class Killing:
         return True
 
     def kill(self, process: int) -> None:
-        """Kill a process of the lab, by its number there."""
+        """Kill a process of the lab, by its ID there."""
         self._lab.run("busybox", "kill", "-KILL", str(process), check=False)
 
     def kill_all(self, processes: Iterable[int]) -> None:
@@ -58,7 +58,7 @@ class Killing:
             self.kill(process)
 
     def lost_containers(self, docker: DockerView) -> frozenset[int]:
-        """Give the first processes of containers that run and that Docker does not have."""
+        """Return the first processes of running containers that Docker does not have."""
         known = {found.process for found in docker.containers.values()}
         return frozenset(process for process in self._containers() if process not in known)
 
@@ -71,7 +71,7 @@ class Killing:
         self._lab.start_dockerd(timeout_s=START_LIMIT_S)
 
     def _kill_plugin(self, number: int, is_over: Callable[[], bool]) -> bool:
-        """Kill the plugin that is seen at work as the one of this number."""
+        """Kill the plugin with this number, in the order in which running plugins are seen."""
         seen: list[int] = []
         while not is_over():
             for process in self._plugins():
@@ -103,15 +103,15 @@ class Killing:
                 yield int(path.parent.name)
 
     def _processes(self, file: str) -> Iterator[Path]:
-        """Give a file of each process; the process may have ended meanwhile."""
-        # not by a pattern for the file too: pathlib looks whether it exists, and raises if the process has just ended
+        """Yield a file of each process; the process may have ended meanwhile."""
+        # without a pattern for the file: pathlib would check that it exists, and raise if the process has just ended
         return (process / file for process in self._lab.path("/proc").iterdir() if process.name.isdigit())
 
     def _is_child(self, process: Path, program: str) -> bool:
-        """Tell whether a process is one that a plugin has just forked, to be iptables for one.
+        """Return whether a process is one that a plugin has just forked, e.g. to execute iptables.
 
-        When such a one is killed, `firewall` takes that for success, and its rule stays (`cleanupRules` ignores what
-        goes wrong). Nobody is told, and nobody but the plugin knows the rule.
+        If such a process is killed, `firewall` reports success and its rule stays (`cleanupRules` ignores errors). No
+        error is reported, and only the plugin knows the rule.
         """
         parent = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]  # proc(5)
         return str((process.parent / parent / "exe").readlink()) == program

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The network configuration lists of the soak: what leaves most behind, each with its own subnets."""
+"""The network configuration lists of the soak: those with most artifacts, each with its own subnets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _UPLINK: Final = "uplink0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """What Docker's own IPAM is given for a network."""
+    """The pool of Docker's own IPAM for a network."""
 
     subnet: str
     gateway: str
@@ -46,7 +46,7 @@ def _ipam(number: int, *, ipv6: bool = False, small: bool = False) -> JsonObject
 
 
 def _few(number: int) -> tuple[str, ...]:
-    """Give the addresses of a small range, or those that containers may choose."""
+    """Return the addresses of a small range, or those that containers may choose."""
     return tuple(f"10.82.{number}.{host}" for host in (10, 11, 12))
 
 
@@ -91,23 +91,23 @@ LISTS: Final[Mapping[str, Sequence[JsonObject]]] = {
     "static": ({**_bridge(8), **goes_wrong("host-local", Fault.FAILS_BEFORE)}, {"type": "sbr"}, _FIREWALL),
     "docker": (_bridge(9), _PORTMAP, {**_FIREWALL, **goes_wrong("firewall", Fault.FAILS_BEFORE)}),
 }
-"""Bridges and point to point links with masquerading and firewall rules, settings, a bandwidth limit with its ifb
-device, and macvlan, by name. Then those whose first DEL of each container goes wrong and whose addresses are used again
-soon: small ranges, and addresses that containers choose, by `cni.ips` (`static`) or of Docker's IPAM (`docker`)."""
+"""By name: bridges and point-to-point links with masquerading and firewall rules, sysctls, a bandwidth limit with its
+ifb link, and macvlan. Then lists whose first DEL of each container fails or hangs and whose addresses are soon reused:
+small ranges, and addresses that containers choose, by `cni.ips` (`static`) or by Docker's IPAM (`docker`)."""
 
 WRAPPED: Final = ("bridge", "firewall", "host-local")
-"""The plugins of them that may go wrong."""
+"""The plugins that may fail or hang."""
 
 PUBLISHING: Final = frozenset(name for name, plugins in LISTS.items() if _PORTMAP in plugins)
-"""The lists that can publish ports; a container that publishes some must have none but these."""
+"""The lists that can publish ports; a container that publishes ports must use only these."""
 
 CANDIDATES: Final[Mapping[str, tuple[str, ...]]] = {
     name: _few(list(LISTS).index(name) + 1) for name in ("again", "stuck", "static", "docker")
 }
-"""All addresses of the lists that have few."""
+"""All addresses of the lists with few addresses."""
 
 CHOSEN: Final = frozenset({"static", "docker"})
-"""Those of them of which each container chooses one for itself when it is made."""
+"""The lists of these on which each container chooses its address when it is created."""
 
 SETUP: Final = f"""set -e
 ip link add {_UPLINK} type veth peer name {_UPLINK}-end
@@ -116,27 +116,27 @@ ip addr add fd82:5::1/64 dev {_UPLINK}-end nodad
 ip link set {_UPLINK} up
 ip link set {_UPLINK}-end up
 """
-"""Makes the link that macvlan works on, in the host namespace of a lab; at its other end is the gateway."""
+"""Makes the parent link for macvlan, in the host namespace of a lab; its other end has the gateway's addresses."""
 
 
 def families(name: str) -> int:
-    """Give how many addresses a container gets of a list, and how many gateways: 2 where it is dual stack."""
+    """Return the number of addresses, and of gateways, that a list gives a container: 2 if it is dual stack."""
     return 2 if name.endswith("6") else 1
 
 
 def gateways(name: str) -> tuple[str, ...]:
-    """Give the gateways of a list, which every container on it must reach."""
+    """Return the gateways of a list, which every container on it must reach."""
     number = list(LISTS).index(name) + 1
     return (f"10.82.{number}.1", f"fd82:{number}::1")[: families(name)]
 
 
 def docker_pool(name: str) -> Pool | None:
-    """Give the pool that a network of this list is made with; None: addresses are left to the plugins."""
+    """Return the pool of a network of this list; None if its plugins choose the addresses."""
     number = list(LISTS).index(name) + 1
     return Pool(subnet=f"10.82.{number}.0/24", gateway=f"10.82.{number}.1") if name == "docker" else None
 
 
 def is_docker_choice(address: str) -> bool:
-    """Tell whether an address is one that Docker's IPAM gives."""
+    """Return whether an address is one of Docker's IPAM."""
     pool = docker_pool("docker")
     return pool is not None and ip_address(address) in ip_network(pool.subnet)

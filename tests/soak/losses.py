@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What running containers lack of what their plugins made; pure. Each loss is a line that a person can read."""
+"""What running containers have lost of what their plugins made; pure. Each loss is a readable line."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -21,10 +21,10 @@ class Survey:
 
     Attributes:
         holdings: What each running container has.
-        rules: Of iptables, all.
+        rules: All iptables rules.
         host_links: The names of the links on the host.
         reservations: host-local's.
-        answers: Which container answers at the port that a container publishes, by its name; "": none.
+        answers: The container that answers at a container's published port, by that container's name; "" for none.
     """
 
     holdings: Mapping[str, Holdings]
@@ -35,7 +35,7 @@ class Survey:
 
 
 def find_changes(before: Holdings, now: Holdings) -> tuple[str, ...]:
-    """Give what is no longer there, in a namespace and at its links, and what is new."""
+    """Return what a namespace and its links have lost, and what is new."""
     lost = (f"lost: {line}" for line in sorted(before.lines - now.lines))
     new = (f"has come: {line}" for line in sorted(now.lines - before.lines))
     return (*lost, *new)
@@ -44,21 +44,21 @@ def find_changes(before: Holdings, now: Holdings) -> tuple[str, ...]:
 def find_gaps(
     world: World, name: str, container: DockerContainer, survey: Survey, artifacts: Mapping[str, Artifacts]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give what a running container lacks of what its lists give, and whom it does not reach.
+    """Return what a running container lacks of what its lists give, and which peers it does not reach.
 
     Returns:
-        What it lacks: rules, reservations, devices, and what is there for its links. Who does not answer: gateways and
-        neighbours to it, and it at the port that it publishes.
+        The missing rules, reservations, ifb links, and properties of its links. The missing answers: of gateways and
+        neighbours, and of the container itself at its published port.
     """
     holdings = survey.holdings.get(name)
     if holdings is None:
-        return (("no namespace that could be looked at",), ())
+        return (("no namespace that could be read",), ())
     attachments = tuple(attachments_of(world, name, container, survey.reservations))
     lacking = [line for found in attachments for line in _lacking(found, holdings, survey, artifacts[found.list])]
     silent = [f"no answer from {address}" for address in sorted(holdings.silent)]
     port = world.containers[name].port
     if port is not None and survey.answers.get(name) != name:
-        silent.append(f"at its port {port} answers {survey.answers.get(name) or 'nobody'}")
+        silent.append(f"at its port {port} answers {survey.answers.get(name) or 'no container'}")
     return tuple(lacking), tuple(silent)
 
 
@@ -81,5 +81,5 @@ def _lacking(attachment: Attachment, holdings: Holdings, survey: Survey, artifac
 
 
 def _is_default_route(line: str) -> bool:
-    """Tell whether a line is a route that a container has of one of its networks only."""
+    """Return whether a line is a route that only one of a container's networks gives it."""
     return line.startswith("unicast default ") and " table main " in line

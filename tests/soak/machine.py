@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The machine of a soak: a lab with Docker and the daemon. Does operations, kills, and looks at what is there."""
+"""The machine of a soak: a lab with Docker and the daemon. Does operations and kills, and reads what exists."""
 
 import time
 from collections import Counter
@@ -32,7 +32,7 @@ from tests.soak.surveyor import Surveyor
 __all__ = ["Machine"]
 
 DAEMON_OPTIONS: Final = ("--reconcile-interval", "1", "--plugin-timeout", "8")
-"""Short, so that a plugin that hangs does not hold up a checkpoint; long enough for two busy processors."""
+"""Short, so that a hanging plugin does not delay a checkpoint; long enough for two busy CPUs."""
 
 _STAGING: Final = "/run/cni-bridge/netns/"
 _STATE: Final = "/var/lib/cni-bridge"
@@ -42,7 +42,7 @@ leaves an empty file, which its DEL ignores with status 0 (17 of 60 plugins 1.1.
 existed)."""
 
 _STABLE_S: Final = 0.5
-"""How long nothing may change before a container on a new list counts as complete."""
+"""How long nothing must change until a container on a new list counts as complete."""
 
 _LEARNING: Final = "learning"
 _LEARNING_NETWORK: Final = "learning-network"
@@ -54,8 +54,8 @@ class Machine:
     """Docker, the daemon and the lists on a lab.
 
     Args:
-        lab: A lab with dockerd and without the daemon; it is the soak's alone.
-        lists: The lists that it has; what each leaves is learnt, which takes some two seconds for each.
+        lab: A lab with dockerd and without the daemon, for the soak only.
+        lists: Its lists; the artifacts of each are learnt, which takes some two seconds per list.
     """
 
     def __init__(self, lab: Lab, lists: Iterable[str] = LISTS) -> None:
@@ -67,11 +67,11 @@ class Machine:
         self.artifacts: Mapping[str, Artifacts] = {name: self._learn(name) for name in lists}
 
     def survey(self, world: World, docker: DockerView) -> Survey:
-        """Give what all running containers have of their plugins."""
+        """Return what all running containers have of their plugins."""
         return self._surveyor.survey(world, docker)
 
     def perform(self, operation: Operation, world: World) -> Outcome:
-        """Do an operation on Docker; where it fails and needs one of few addresses, tell which were taken."""
+        """Do an operation; if it fails and needs an address of a small pool, return which addresses were in use."""
         if not world.wants(operation):
             return self.docker.perform(operation)
         before = self._taken()
@@ -79,11 +79,11 @@ class Machine:
         return outcome if outcome.is_done else replace(outcome, taken=before | self._taken() | self._pending())
 
     def look(self, world: World, docker: DockerView) -> MachineView:
-        """Give what is there now.
+        """Return what the machine has now.
 
         Args:
-            world: Tells which gateways a container should reach.
-            docker: Tells which containers run.
+            world: Has the gateways that a container should reach.
+            docker: Has the running containers.
         """
         survey = self.survey(world, docker)
         state = self._lab.state()
@@ -109,18 +109,18 @@ class Machine:
         )
 
     def complaints(self) -> tuple[str, ...]:
-        """Give what no daemon may say, whatever was killed."""
+        """Return the lines that the daemon must never log, whatever was killed."""
         words = ("Traceback", "reconcile.bug", "state.damaged", "orphan.found")
         daemons = [process for process in self._lab.processes if process.name.startswith("daemon")]
         return tuple(
-            f"{process.name} said: {line.strip()}"
+            f"{process.name} logged: {line.strip()}"
             for process in daemons
             for line in process.log().splitlines()
             if any(word in line for word in words)
         )
 
     def save_logs(self, directory: Path) -> None:
-        """Write the logs of all that ran on the machine."""
+        """Write the logs of all processes of the machine."""
         directory.mkdir(parents=True, exist_ok=True)
         for process in self._lab.processes:
             (directory / f"{process.name}.log").write_text(process.log(), encoding="utf-8")
@@ -139,7 +139,7 @@ class Machine:
         return self._lab.state()
 
     def _learn(self, name: str) -> Artifacts:
-        """Run one container on a list, and one that publishes a port, and look at what they make."""
+        """Run one container on a list, and one that publishes a port, and return their artifacts."""
         artifacts = self._learn_one(name, None)
         return (
             replace(artifacts, published=self._learn_one(name, _LEARNING_PORT).rules)
@@ -177,7 +177,7 @@ class Machine:
         return replace(artifacts, link=link.general)
 
     def _wait_stable(self, world: World, docker: DockerView) -> Link:
-        """Give what there is for the one link of a new container, as soon as it changes no more."""
+        """Return everything about the only link of a new container, as soon as it no longer changes."""
         found: Holdings | None = None
         while True:
             before, found = found, self.survey(world, docker).holdings[_LEARNING]
@@ -191,13 +191,13 @@ class Machine:
         if not outcome.is_done:
             raise AssertionError(f"{operation}: {outcome}")
 
-    # Looking
+    # Reading
 
     def _taken(self) -> frozenset[Taken]:
         return frozenset((found.list, found.address) for found in self._surveyor.reservations())
 
     def _pending(self) -> frozenset[Taken]:
-        """Give the addresses of endpoints that wait for their DEL, whether they are still reserved or not."""
+        """Return the addresses of endpoints whose teardown is pending, whether they are still reserved or not."""
         return self._records().pending_addresses()
 
     def _was_never_written(self, path: str) -> bool:

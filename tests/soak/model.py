@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What should exist: containers and networks, and what each operation changes; pure.
 
-Docker is the authority where an operation was under way when something was killed: such an operation may have come to
-its end or not. What it was to change is then read from Docker (`World.with_container`, `with_network`).
+An operation that ran while something was killed may have completed or not. What it was to change is then read from
+Docker (`World.with_container`, `with_network`).
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ class Container:
     """A container as it should be.
 
     Attributes:
-        home: The network that it was made on, which Docker looks for at every start.
-        networks: Those that it is connected to; while it runs it has an endpoint on each.
+        home: The network that it was created on, which Docker needs at every start.
+        networks: The networks that it is connected to; while it runs it has an endpoint on each.
         running: Whether it runs.
-        restarts: Whether Docker starts it again when it ends by itself, and whenever Docker itself starts.
-        port: The port of the host that it publishes, if any.
-        address: The address that it was made with, on its first network, if any.
+        restarts: Whether Docker restarts it when it ends by itself, and whenever dockerd starts.
+        port: The host port that it publishes, if any.
+        address: The address that it was created with, on its first network, if any.
     """
 
     home: str
@@ -39,7 +39,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """All that should exist.
+    """Everything that should exist.
 
     Attributes:
         containers: By name.
@@ -50,19 +50,19 @@ class World:
     networks: Mapping[str, str] = field(default_factory=dict)
 
     def is_refused(self, operation: Operation) -> bool:
-        """Tell whether Docker must refuse: a network cannot be removed while running containers are on it."""
+        """Return whether Docker must refuse: a network cannot be removed while running containers are on it."""
         return operation.kind is Kind.REMOVE_NETWORK and bool(self.running_on(operation.writes))
 
     def running_on(self, network: str) -> frozenset[str]:
-        """Give the containers that have an endpoint on a network."""
+        """Return the containers that have an endpoint on a network."""
         return frozenset(name for name, found in self.containers.items() if found.running and network in found.networks)
 
     def lists_of(self, container: str) -> frozenset[str]:
-        """Give the lists of the networks that a container is connected to."""
+        """Return the lists of the networks that a container is connected to."""
         return frozenset(self.networks[network] for network in self.containers[container].networks)
 
     def wants(self, operation: Operation) -> Mapping[str, frozenset[str]]:
-        """Give, for each list with few addresses that an operation needs one of, those that would do."""
+        """Return, for each list with few addresses of which an operation needs one, the acceptable addresses."""
         found = self.containers.get(operation.writes)
         lists: frozenset[str] = frozenset()
         match operation.kind:
@@ -77,15 +77,15 @@ class World:
         return {name: all_ & {address} or all_ for name, all_ in few.items()}
 
     def gateway_of(self, container: str) -> str | None:
-        """Give the network through which a container's answers leave, where its ports are published.
+        """Return the network that is a container's gateway, on which its ports are published.
 
-        It is libnetwork's choice (`Endpoint.Less`): one with gateways of both families first, then by name.
+        libnetwork chooses it (`Endpoint.Less`): a network with gateways of both families first, then by name.
         """
         networks = self.containers[container].networks
         return min(networks, key=lambda name: (-families(self.networks[name]), name), default=None)
 
     def after(self, operation: Operation) -> "World":
-        """Give the world after an operation that came to its end; one that is refused changes nothing."""
+        """Return the world after a completed operation; a refused one changes nothing."""
         if self.is_refused(operation):
             return self
         match operation.kind:
@@ -97,17 +97,20 @@ class World:
         return self.with_container(operation.writes, self._container_after(operation))
 
     def why_impossible(self, operation: Operation, shape: frozenset[str] | None) -> str | None:
-        """Tell why Docker cannot have come to what it has; None: it can.
+        """Return why what Docker has is not a possible outcome of an operation; None if it is possible.
 
-        An operation that was broken off may have come to its end or not, and nothing else may have happened: what it
-        was to change is as before or as after it, but for whether a container runs.
+        An interrupted operation may have completed or not, and nothing else may have happened: what it was to change is
+        as before or as after it, except for whether a container runs.
 
         Args:
-            operation: What was begun in this world.
-            shape: The networks of the container that it was about, or the network itself; None where Docker has it not.
+            operation: The operation, begun in this world.
+            shape: The networks of its container, or its network itself; None if Docker does not have it.
         """
         possible = [world._shape(operation.writes) for world in (self, self.after(operation))]
-        if operation.container and operation.kind in (Kind.RUN, Kind.CREATE):  # connected one after the other
+        if operation.container and operation.kind in (
+            Kind.RUN,
+            Kind.CREATE,
+        ):  # connected one by one
             *fewer, _ = accumulate(({name} for name in (operation.network or "", *operation.others)), set[str].union)
             possible += map(frozenset, fewer)
             possible.append(frozenset())  # dockerd stores a new container first without networks
@@ -117,20 +120,20 @@ class World:
         return f"Docker has {'nothing' if shape is None else sorted(shape)} instead of {wanted}"
 
     def after_restart_of_docker(self) -> "World":
-        """Give the world after dockerd was killed and started: containers end, those with a policy start.
+        """Return the world after dockerd was killed and started: containers end, those with a restart policy start.
 
-        With the policy `always` they start also where they had been stopped.
+        With the policy `always` even stopped containers start.
         """
         containers = {name: replace(found, running=found.restarts) for name, found in self._items()}
         return replace(self, containers=containers)
 
     def with_container(self, name: str, container: Container | None) -> "World":
-        """Give the world with a container as it is told, None: without it."""
+        """Return the world with this container under a name, or without it if `container` is None."""
         containers = {other: found for other, found in self._items() if other != name}
         return replace(self, containers=containers if container is None else {**containers, name: container})
 
     def with_network(self, name: str, list_name: str | None) -> "World":
-        """Give the world with a network of that list, None: without the network."""
+        """Return the world with a network of a list, or without the network if `list_name` is None."""
         networks = {other: found for other, found in self.networks.items() if other != name}
         return replace(self, networks=networks if list_name is None else {**networks, name: list_name})
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What the soak does: operations on containers and networks, and what may be killed meanwhile."""
+"""The soak's operations on containers and networks, and what may be killed meanwhile."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ __all__ = ["Kill", "Kind", "Operation", "Round"]
 
 
 class Kind(StrEnum):
-    """What may be done; the values are what an operator reads."""
+    """The kinds of operations, with the words of the docker command."""
 
     RUN = "run"
     CREATE = "create"
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 class Kill(StrEnum):
-    """What is killed with SIGKILL while operations are under way; what is killed starts again at once."""
+    """What is killed with SIGKILL while operations run; daemons are restarted at once."""
 
     DAEMON = "daemon"
     DOCKERD = "dockerd"
@@ -36,17 +36,17 @@ class Kill(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing to do.
+    """One operation.
 
     Attributes:
-        kind: What.
-        container: Its name; None for what is done to networks.
-        network: The network that is made, removed, connected or disconnected, or that a container is made on.
-        list: The network configuration list that a network is made with.
-        restarts: Whether a container is made with a restart policy (`always`).
-        port: The port of the host that a container is made with, for its own port 80; None: it publishes none.
-        address: The address that a container is made with, on its first network; None: any.
-        others: Further networks that a container is made on.
+        kind: Its kind.
+        container: The container's name; None for an operation on a network.
+        network: The network that is created, removed, connected or disconnected, or on which a container is created.
+        list: The network configuration list of a new network.
+        restarts: Whether a new container has a restart policy (`always`).
+        port: The host port of a new container, for its own port 80; None if it publishes none.
+        address: The address of a new container on its first network; None for any.
+        others: Further networks of a new container.
     """
 
     kind: Kind
@@ -60,14 +60,14 @@ class Operation:
 
     @property
     def writes(self) -> str:
-        """The one thing that it changes, and nothing else may change meanwhile: a container or a network."""
+        """The only container or network that it changes, which no other operation may change meanwhile."""
         subject = self.container or self.network
         assert subject is not None
         return subject
 
     @property
     def names(self) -> frozenset[str]:
-        """All that it speaks of."""
+        """All containers and networks that it names."""
         return frozenset(name for name in (self.container, self.network, *self.others) if name)
 
     def __str__(self) -> str:
@@ -82,13 +82,13 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Operations that are done at the same time, and what is killed meanwhile.
+    """Operations that run at the same time, and what is killed meanwhile.
 
     Attributes:
-        operations: None of them changes what another speaks of.
-        kill: What is killed, None: nothing.
-        delay_s: How long after the operations have begun.
-        plugin: Which plugin is killed, counted as they are seen at work from then on, from 0.
+        operations: None of them changes what another one names.
+        kill: What is killed, None for nothing.
+        delay_s: The time from the start of the operations to the kill.
+        plugin: The number of the plugin to kill, in the order in which running plugins are seen from then on, from 0.
     """
 
     operations: tuple[Operation, ...]

@@ -23,14 +23,14 @@ class Records:
 
     Attributes:
         networks: The IDs of networks.
-        endpoints: Whole.
+        endpoints: The records of endpoints.
     """
 
     networks: frozenset[str]
     endpoints: tuple[EndpointRecord, ...]
 
     def pending_addresses(self) -> frozenset[Taken]:
-        """Give the addresses of endpoints that wait for their DEL, whether they are still reserved or not."""
+        """Return the addresses of endpoints whose teardown is pending, whether they are still reserved or not."""
         return frozenset(
             (get_str(record.attachment.configuration, "name"), get_str(ip, "address").partition("/")[0])
             for record in self.endpoints
@@ -40,7 +40,7 @@ class Records:
 
 
 def read_records(directory: Path) -> Records:
-    """Read a copy of the daemon's state, for it has the original locked.
+    """Read a copy of the daemon's state, as the daemon holds the lock on the original.
 
     Raises:
         AssertionError: No copy can be read.
@@ -51,7 +51,7 @@ def read_records(directory: Path) -> Records:
             try:
                 shutil.copytree(directory, copy)
                 store = Store.open(copy)
-            except (StateError, OSError, shutil.Error):  # it was written to meanwhile
+            except (StateError, OSError, shutil.Error):  # the daemon wrote meanwhile
                 continue
             try:
                 if not store.findings:

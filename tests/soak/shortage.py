@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Whether Docker may refuse an operation because there is no address left for it; pure."""
+"""Whether Docker may refuse an operation because no address is free; pure."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Final
 __all__ = ["Taken", "is_short"]
 
 Taken = tuple[str, str]
-"""An address that somebody has: the list, and the address."""
+"""An address in use: the list, and the address."""
 
 _NO_ADDRESS: Final = re.compile(r"no IP addresses available|requested IP|Address already in use|\baddress")
 
@@ -18,13 +18,13 @@ _NO_ADDRESS: Final = re.compile(r"no IP addresses available|requested IP|Address
 def is_short(
     text: str, wants: Mapping[str, AbstractSet[str]], taken: AbstractSet[Taken], rivals: Mapping[str, int]
 ) -> bool:
-    """Tell whether a refusal is right: of some list all addresses that would do were taken.
+    """Return whether a refusal is right: all acceptable addresses of some list were in use.
 
     Args:
         text: The error.
-        wants: The addresses that would do, by list (`World.wants`).
-        taken: What was taken when the operation began or ended, also by endpoints that wait for their DEL.
-        rivals: How many other operations of the round want an address of each list; each may have had one meanwhile.
+        wants: The acceptable addresses, by list (`World.wants`).
+        taken: What was in use when the operation began or ended, also by endpoints whose teardown is pending.
+        rivals: How many other operations of the round need an address of each list; each may have used one meanwhile.
     """
     if not _NO_ADDRESS.search(text):
         return False

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The soak itself: rounds of operations and kills; the model follows, and the machine is compared with it."""
+"""The soak: rounds of operations and kills, after which the model is updated and compared with the machine."""
 
 import time
 from collections import Counter
@@ -20,7 +20,7 @@ from tests.soak.operations import Kind, Operation, Round
 __all__ = ["Soak"]
 
 _CHECK_EVERY: Final = 10
-"""How many rounds there are between two comparisons of the whole machine."""
+"""How many rounds there are between two checkpoints, which compare the whole machine."""
 
 _PAUSE_S: Final = 0.2
 
@@ -29,8 +29,8 @@ class Soak:
     """Random rounds on a machine.
 
     Args:
-        machine: What it is done to.
-        generator: Where the rounds come from.
+        machine: The machine.
+        generator: Makes the rounds.
         say: Takes each line of the log.
     """
 
@@ -44,7 +44,7 @@ class Soak:
         self._keeping = Keeping(machine, self.figures, self._log)
 
     def run(self, operations: int) -> Figures:
-        """Do at least so many operations, remove all, and compare; ends early at the first difference."""
+        """Do at least `operations` operations, remove everything, and compare; stop at the first difference."""
         number = 0
         with ThreadPoolExecutor() as threads:
             while self.figures.operations.total() < operations and not self.figures.differences:
@@ -60,7 +60,7 @@ class Soak:
         return self.figures
 
     def _do(self, number: int, round_: Round, threads: ThreadPoolExecutor) -> None:
-        """Do one round, and bring the model up to date."""
+        """Do one round, and update the model."""
         for operation in round_.operations:
             self._log(f"{number}: {operation}")
         running = {
@@ -72,7 +72,7 @@ class Soak:
             time.sleep(round_.delay_s)
             if self._machine.killing.carry_out(round_, lambda: all(done.done() for done in running.values())):
                 self.figures.kills[kill] += 1
-                self._log(f"{number}: killed: {kill}, {round_.delay_s:.2f} s after the beginning")
+                self._log(f"{number}: killed: {kill}, {round_.delay_s:.2f} s after the start")
             else:
                 kill = None
         outcomes = {operation: done.result() for operation, done in running.items()}
@@ -106,7 +106,7 @@ class Soak:
         self._following.follow({operation: outcome}, None)
 
     def _check(self) -> None:
-        """Wait until the whole machine agrees with the model; keep what does not."""
+        """Wait until the whole machine agrees with the model; record the differences."""
         began = time.monotonic()
         while True:
             docker = self._following.look()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Looks at what running containers have: one look at the host, one into each namespace, all at the same time."""
+"""Reads what running containers have: the host once, and each namespace once, all at the same time."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -30,21 +30,21 @@ done
 
 
 class Surveyor:
-    """Looks at what running containers have.
+    """Reads what running containers have.
 
     Args:
-        lab: Where.
+        lab: The lab.
     """
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
     def survey(self, world: World, docker: DockerView) -> Survey:
-        """Give what all running containers have.
+        """Return what all running containers have.
 
         Args:
-            world: Tells which networks a container is on, and which port it publishes.
-            docker: Tells which containers run.
+            world: Has the networks of each container, and the port that it publishes.
+            docker: Has the running containers.
         """
         reservations = tuple(self.reservations())
         targets = find_targets(world, docker, reservations)
@@ -68,13 +68,13 @@ class Surveyor:
         )
 
     def reservations(self) -> Iterator[Reservation]:
-        """Give host-local's reservations."""
+        """Yield host-local's reservations."""
         top = self._lab.path(_RESERVATIONS)
         for path in top.glob("*/*"):
             if path.name != "lock" and not path.name.startswith("last_reserved_ip."):
                 try:
                     endpoint = path.read_text(encoding="utf-8").split()[0]
-                except FileNotFoundError:  # it has just gone
+                except FileNotFoundError:  # it was just removed
                     continue
                 except IndexError:
                     endpoint = ""
@@ -83,7 +83,7 @@ class Surveyor:
     def _look_inside(self, process: int, targets: tuple[str, ...]) -> str | None:
         inside = ("nsenter", f"--target={process}", "--net", "sh", "-c", INSIDE, "inside", *targets)
         done = self._lab.run(*inside, check=False)
-        return done.stdout if done.returncode == 0 else None  # it has just ended
+        return done.stdout if done.returncode == 0 else None  # the container has just ended
 
     def _ask(self, ports: dict[str, int]) -> dict[str, str]:
         if not ports:
@@ -93,10 +93,10 @@ class Surveyor:
 
 
 def find_targets(world: World, docker: DockerView, reservations: tuple[Reservation, ...]) -> dict[str, tuple[str, ...]]:
-    """Give whom each running container must reach: its gateways, and the next container of each list.
+    """Return what each running container must reach: its gateways, and the next container of each list.
 
     Returns:
-        Pairs, as `INSIDE` takes them: the container's own address, and one that must answer.
+        Pairs, as for `INSIDE`: the container's own address, and one that must answer.
     """
     members: dict[str, dict[str, tuple[str, ...]]] = {}
     for name, found in sorted(docker.containers.items()):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The look after each round finds whatever a running container loses."""
+"""The check after each round finds everything that a running container loses."""
 
 import os
 
@@ -27,26 +27,26 @@ HARMS = {
     f"{INSIDE} ip route del default": "lost: unicast default via 10.82.2.1 dev eth0",
     f"{INSIDE} ip -6 addr flush dev eth0 scope global": "lost: address fd82:2::",
     'tc qdisc del dev "$veth" root': "lost: eth0: on the host: qdisc tbf",
-    'iptables -t nat -D POSTROUTING "$(place POSTROUTING "$address/32")"': "lost: lan6: rule ip nat -A POSTROUTING",
-    'iptables -t nat -D CNI-HOSTPORT-DNAT "$(place CNI-HOSTPORT-DNAT 20001)"': "lost: lan6: rule ip nat -A CNI-HOST",
+    'iptables -t nat -D POSTROUTING "$(number POSTROUTING "$address/32")"': "lost: lan6: rule ip nat -A POSTROUTING",
+    'iptables -t nat -D CNI-HOSTPORT-DNAT "$(number CNI-HOSTPORT-DNAT 20001)"': "lost: lan6: rule ip nat -A CNI-HOST",
     'iptables -D CNI-FORWARD -s "$address/32" -j ACCEPT': "lost: lan6: rule ip filter -A CNI-FORWARD -s",
     "ip addr del 10.82.2.1/24 dev cni-soak2": "no answer from 10.82.2.1",
     'ip link del "$(ip -o link show type ifb | cut -d: -f2 | head -n 1 | tr -d " ")"': "lost: lan6: device bwp",
     'ip link set "$veth" nomaster': "lost: eth0: on the host: veth, master cni-soak2",
     'rm "/var/lib/cni/networks/lan6/$address"': "lost: lan6: reserved addresses are ['fd82:2::",
 }
-"""What is done to a container, one after the other, and how it is told."""
+"""What is done to a container, one after the other, and the reported difference."""
 
 SCRIPT = r"""
 set -e
 end=$(nsenter --target "$process" --net ip -o link show dev eth0 | sed 's/.*eth0@if\([0-9]*\):.*/\1/')
 veth=$(ip -o link show | sed -n "s/^$end: \([^@:]*\).*/\1/p")
-place() { iptables -t nat -S "$1" | grep -n -- "$2" | head -n 1 | { IFS=: read -r line _; echo $((line - 1)); }; }
+number() { iptables -t nat -S "$1" | grep -n -- "$2" | head -n 1 | { IFS=: read -r line _; echo $((line - 1)); }; }
 """
 
 
 def test_losses_are_found() -> None:
-    """Each is told after the round in which it came, and of whom; before there is nothing to tell."""
+    """Each loss is reported once it has happened, with its round and its container; before there is no difference."""
     if os.geteuid() != 0:
         pytest.skip("a lab needs root")
     with Lab() as lab:
@@ -63,11 +63,9 @@ def test_losses_are_found() -> None:
         assert not figures.differences
         found = docker.containers["c1"]
         (address,) = (address for address in found.addresses if ":" not in address)
-        for harm, said in HARMS.items():
-            assert not any(said in line for line in figures.differences), harm
+        for harm, words in HARMS.items():
+            assert not any(words in line for line in figures.differences), harm
             lab.run("sh", "-c", SCRIPT + harm, env={"address": address, "process": str(found.process)})
             keeping.check(world, docker, (), "round 3")
-            told = "\n".join(figures.differences)
-            assert any(line.startswith("after round 3: container c1") and said in line for line in told.splitlines()), (
-                told
-            )
+            reported = figures.differences
+            assert any(line.startswith("after round 3: container c1") and words in line for line in reported), reported

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A short soak on a few lists, the same each time; `make soak` runs long ones, with seeds of their own."""
+"""A short soak on a few lists, with a fixed seed; `make soak` runs long ones, with other seeds."""
 
 import os
 
@@ -20,13 +20,13 @@ LISTS = ("lan6", "wire", "again", "static")
 
 @pytest.mark.timeout(600)  # 20 s on a quiet machine
 def test_a_short_soak() -> None:
-    """Operations and kills of every kind, and the machine is what the model says."""
+    """After operations and kills the machine agrees with the model."""
     if os.geteuid() != 0:
         pytest.skip("a lab needs root")
     log: list[str] = []
     with Lab() as lab:
         figures = Soak(Machine(lab, LISTS), Generator(SEED, LISTS, PUBLISHING, 0.4), log.append).run(OPERATIONS)
-    told = "\n".join((*log, *figures.differences, str(figures)))
-    assert not figures.differences, told
+    report = "\n".join((*log, *figures.differences, str(figures)))
+    assert not figures.differences, report
     assert figures.operations.total() >= OPERATIONS
-    assert {Kill.DAEMON, Kill.DOCKERD} <= set(figures.kills), told
+    assert {Kill.DAEMON, Kill.DOCKERD} <= set(figures.kills), report

@@ -112,7 +112,7 @@ DIFFERENCES: dict[str, tuple[Callable[[MachineView], MachineView], str]] = {
     ),
     "no container answers at the port": (
         lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, answer="")}),
-        "container c1: at its port 20001 answers nobody",
+        "container c1: at its port 20001 answers no container",
     ),
     "another container answers at the port": (
         lambda view: replace(view, sandboxes={"c1": replace(SANDBOX, answer="c2")}),

@@ -81,7 +81,7 @@ LOSSES: dict[str, tuple[Callable[[], Survey], str]] = {
         lambda: with_link(replace(ETH0, general=ETH0.general - {"on the host: veth, master cni1"})),
         "lan: on the host: veth, master cni1",
     ),
-    "its namespace": (lambda: replace(SURVEY, holdings={}), "no namespace that could be looked at"),
+    "its namespace": (lambda: replace(SURVEY, holdings={}), "no namespace that could be read"),
 }
 
 
@@ -96,7 +96,7 @@ def test_unanswered_probes_are_reported() -> None:
     """The container must reach its gateway, and must answer at its published port."""
     silent = replace(HOLDINGS, silent=frozenset({"10.82.1.1"}))
     _, found = find_gaps(WORLD, "c1", DOCKER, replace(SURVEY, holdings={"c1": silent}, answers={"c1": ""}), ARTIFACTS)
-    assert found == ("no answer from 10.82.1.1", "at its port 20001 answers nobody")
+    assert found == ("no answer from 10.82.1.1", "at its port 20001 answers no container")
 
 
 def test_the_default_route_may_use_another_network() -> None:
