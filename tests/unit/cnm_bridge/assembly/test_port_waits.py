@@ -15,7 +15,7 @@ from cnm_bridge.settings import Settings
 from cnm_bridge.teardown.contention import ContentionResolver
 from spec import JsonObject
 from state import EndpointId, EndpointRecord, Phase, Store
-from tests.unit.cnm_bridge.test_daemon_departures import PORT, RECORD, REFERENCE
+from tests.unit.cnm_bridge.assembly.test_interrupted_publishing import PORT, RECORD, REFERENCE
 
 OWNER = EndpointId("d" * 64)
 HOST_PORT: JsonObject = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
