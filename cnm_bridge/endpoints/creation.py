@@ -87,7 +87,7 @@ class EndpointCreation:
                     return await self._prepare_or_undo(record, plan)
             except PluginFailed as exc:
                 is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
-                if is_refusal and await contention.wait_for_room():
+                if is_refusal and await contention.wait_before_retry():
                     continue
                 leaving = contention.describe_leaving() if is_refusal else ""
                 if not leaving:

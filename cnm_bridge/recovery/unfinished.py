@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The teardowns that the previous run of the daemon did not finish: they are taken up at the start."""
+"""Adds the teardowns that the previous run of the daemon left unfinished, when the daemon starts."""
 
 import asyncio
 from typing import Final
@@ -15,12 +15,12 @@ _UNFINISHED: Final = frozenset({Phase.PENDING, Phase.DELETING})
 
 
 class UnfinishedTeardowns:
-    """Finds the teardowns that the previous run did not finish.
+    """Finds endpoints that the previous run left half created or half deleted, and adds their teardowns.
 
     Args:
         store: The records.
         teardowns: Tears endpoints down.
-        orphaned_plugins: Kills the plugins that a killed daemon has left behind.
+        orphaned_plugins: Kills the plugins that a killed daemon left running.
         boot_id: The kernel's boot ID.
     """
 
@@ -31,20 +31,20 @@ class UnfinishedTeardowns:
         self._boot_id = boot_id
 
     async def add(self) -> int:
-        """Add the teardowns of all endpoints that the previous run of the daemon did not finish; return how many.
+        """Add the teardowns of all such endpoints; return their number.
 
-        Endpoints of an earlier boot are among them: their links and namespaces are gone, their reservations are not,
-        and Docker makes new endpoints for the containers that it starts again.
+        This includes the endpoints of an earlier boot: their reservations still exist, their links and namespaces do
+        not, and Docker creates new endpoints when it restarts the containers.
 
-        A killed daemon leaves its running plugins behind. All of them are killed first. As long as one cannot be
-        killed, the teardown of its endpoint fails and is repeated.
+        Plugins that a killed daemon left running are killed first. While such a plugin cannot be killed, the teardown
+        of its endpoint fails and is repeated.
         """
         unfinished = [
             record.id
             for record in self._store.endpoints()
             if record.phase in _UNFINISHED or record.boot_id != self._boot_id
         ]
-        await self._orphaned_plugins.end()
+        await self._orphaned_plugins.kill()
         for endpoint_id in unfinished:
             self._teardowns.add_later(endpoint_id)
             await asyncio.sleep(0)  # there may be ten thousand

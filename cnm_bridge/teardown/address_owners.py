@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which endpoint an address belongs to, where a plugin finds what it made by the address alone.
+"""Finds the owner of an address, for plugins whose DEL finds rules by the address alone.
 
-The DEL of such a plugin removes what it finds, whichever endpoint it was made for. An address has a new owner while the
-former one is still being deleted if its DEL failed half way, if its record came back from a copy, or if no plugin
-reserves addresses (`static`).
+The DEL of such a plugin removes the rules of every endpoint that uses the address. An address can have a new owner
+while the former one is still being deleted: its DEL may have failed after the address was released, its record may have
+been restored from a copy, or no plugin may reserve addresses (`static`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -20,21 +20,21 @@ __all__ = ["AddressOwners"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
-    """Addresses that an endpoint may receive.
+    """The addresses that an endpoint being created may receive.
 
     Attributes:
         addresses: The addresses.
         types: The types of the endpoint's plugins.
-        put_off: Endpoints of which a DEL was put off because of this claim.
+        deferred: The endpoints whose DEL was deferred because of this claim.
     """
 
     addresses: frozenset[str]
     types: frozenset[str]
-    put_off: set[EndpointId] = field(default_factory=set)
+    deferred: set[EndpointId] = field(default_factory=set)
 
 
 class AddressOwners:
-    """Knows which endpoints have an address, or are about to receive it, and are not being deleted.
+    """Finds the endpoints that have an address or may receive it, except those being deleted.
 
     Args:
         store: The records.
@@ -46,33 +46,33 @@ class AddressOwners:
         self._on_released: Callable[[EndpointId], None] = _ignore
 
     def when_released(self, on_released: Callable[[EndpointId], None]) -> None:
-        """Have this called for each endpoint of which a DEL was put off, when the claim that was in its way is gone."""
+        """Set the callback for the end of a claim. It receives each endpoint whose DEL was deferred because of it."""
         self._on_released = on_released
 
     @contextmanager
     def claim(
         self, endpoint_id: EndpointId, addresses: Iterable[IpAddress], configuration: NetworkConfigurationList
     ) -> Iterator[None]:
-        """Keep addresses for an endpoint while its plugins run, before any result of it is in its record."""
+        """Claim addresses for an endpoint while its plugins run: its record does not contain its addresses yet."""
         self._claims[endpoint_id] = _Claim(addresses=frozenset(map(str, addresses)), types=_types_of(configuration))
         try:
             yield
         finally:
-            for put_off in self._claims.pop(endpoint_id).put_off:
-                self._on_released(put_off)
+            for deferred in self._claims.pop(endpoint_id).deferred:
+                self._on_released(deferred)
 
     def find_owner(
         self, record: EndpointRecord, plugin: str, *, leaving: Collection[EndpointId] = ()
     ) -> EndpointId | None:
-        """Return another endpoint that needs the rules which the DEL of a plugin would remove; None if there is none.
+        """Return another endpoint that needs the rules that a plugin's DEL would remove, None if there is none.
 
         Args:
-            record: The endpoint that is deleted.
+            record: The endpoint that is being deleted.
             plugin: The plugin's type.
-            leaving: Endpoints whose teardown has begun, whatever their records say: on a full disk they say less.
+            leaving: Endpoints whose teardown has begun. On a full disk, their records may not show it.
 
         Raises:
-            AddressClaimed: No endpoint has the address yet, but one that is being created may receive it.
+            AddressClaimed: No other endpoint has the address, but one that is being created may receive it.
         """
         for other in self._store.endpoints_with_address(record.addresses):
             if other.id == record.id or other.id in leaving or other.phase is Phase.DELETING:
@@ -85,7 +85,7 @@ class AddressOwners:
             if claimant != record.id and needs_rules(
                 plugin, record.addresses, other_types=claim.types, other_addresses=claim.addresses
             ):
-                claim.put_off.add(record.id)
+                claim.deferred.add(record.id)
                 raise AddressClaimed(plugin, claimant)
         return None
 

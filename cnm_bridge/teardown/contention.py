@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Resolves contention: a new endpoint needs what an endpoint that is being deleted, or is dead, still holds.
+"""Resolves contention: a new endpoint needs an address or a port that an endpoint being deleted, or dead, still holds.
 
-DeleteEndpoint is answered before its plugins have run (docs/decisions, 13). Most later calls do not notice, because
-plugins are made for ADD and DEL of several containers at the same time. A new endpoint that needs a certain address
-waits for the endpoint that holds it. One whose plugins refuse something waits for endpoints that are being deleted,
-and tries again. dockerd holds a lock of the network meanwhile, so all waits together have a limit.
+DeleteEndpoint is answered before the plugins have run (docs/decisions, 13). Most later calls do not notice, because
+plugins can run ADD and DEL for several containers concurrently. A new endpoint that needs a specific address waits for
+the endpoint that holds it. If a plugin refuses an ADD, the new endpoint waits for endpoints that are being deleted, and
+tries again. dockerd holds a lock of the network meanwhile, so there is one time limit for all these waits.
 
-A dockerd that was killed starts again, forgets its former endpoints silently, and starts containers anew, all within a
-second. Reconcile comes later. Until then dead endpoints hold what new ones need: ports, static addresses, or the last
-addresses of a small subnet. They are looked for only after something was refused.
+After a crash, dockerd forgets its endpoints silently and restarts its containers within a second, long before the next
+reconciliation. Until then dead endpoints hold what the new ones need: ports, static addresses, or the last addresses of
+a small subnet. The daemon searches for dead endpoints only after a refusal.
 """
 
 import asyncio
@@ -31,26 +31,26 @@ __all__ = ["WAIT_LIMIT_S", "Contention", "ContentionResolver"]
 
 log = structlog.get_logger()
 
-_DEAD: Final = "its container does not run, and a new endpoint needs what it has"
+_DEAD: Final = "its container does not run, and a new endpoint needs an address or a port that it may hold"
 _WHAT_TO_DO: Final = (
-    "try again when `cni-bridge status` does not show that endpoint any more; "
-    "if it stays, its plugin hangs or fails, and the log tells more"
+    "try again when `cni-bridge status` no longer shows that endpoint; "
+    "if it stays, its plugin hangs or fails: see the log"
 )
 
 WAIT_LIMIT_S: Final = 10.0
-"""How long one call waits for other endpoints, in all. dockerd keeps other calls for the network waiting meanwhile."""
+"""Limit for all waits of one call. dockerd delays other calls for the network meanwhile."""
 
 _ELSEWHERE_LIMIT_S: Final = 1.0
-"""How much of that it waits for endpoints that leave other networks. They seldom have what was refused."""
+"""The part of it that is spent on endpoints of other networks. They seldom hold what was refused."""
 
 
 class ContentionResolver:
-    """Waits for pending teardowns, and begins those of dead endpoints.
+    """Waits for pending teardowns, and tears down dead endpoints.
 
     Args:
         store: The records.
         liveness: Finds the endpoints that are dead.
-        in_use: Tells what is in use, wherever its sandbox is.
+        in_use: Finds the endpoints in use.
         teardowns: Tears endpoints down.
     """
 
@@ -61,32 +61,32 @@ class ContentionResolver:
         self._teardowns = teardowns
 
     def begin(self, network: str) -> "Contention":
-        """Return what waits for one new endpoint on a CNI network; its time runs from now on."""
+        """Return the contention of one new endpoint on a CNI network. Its time limit starts now."""
         return Contention(self, self._store, self._teardowns, network)
 
     async def wait_for(self, endpoints: Iterable[EndpointId], limit_s: float) -> None:
-        """Wait until some endpoints are gone or their tear down has failed, but not for long."""
+        """Wait until these endpoints are gone or their teardown has failed, at most for `limit_s` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self._teardowns.wait_left(endpoints)
 
     async def evict_dead(self, endpoints: Iterable[EndpointRecord], limit_s: float) -> bool:
-        """Tear down those of some endpoints that are dead; return whether any is gone.
+        """Tear down the dead ones of these endpoints; return whether any is gone within `limit_s` seconds.
 
-        What fails, or takes longer than that, goes on in the background.
+        A teardown that fails or takes longer continues in the background.
         """
         dead: dict[EndpointId, EndpointRecord] = {}
         try:
             async with asyncio.timeout(limit_s):
                 dead = await self._find_dead(tuple(endpoints))
-                async with asyncio.TaskGroup() as tasks:  # the lock of one may be held for long
+                async with asyncio.TaskGroup() as tasks:  # one of them may be locked for long
                     for record in dead.values():
                         tasks.create_task(self._evict(record))
                 await self._teardowns.wait_left(dead)
         except TimeoutError:
             pass
-        except KernelError as exc:  # then the plugin's refusal says what is missing
-            log.warning("endpoint.room_unknown", error=str(exc))
+        except KernelError as exc:  # the plugin's own error is reported instead
+            log.warning("contention.kernel_unread", error=str(exc))
             return False
         return any(self._store.find_endpoint(endpoint_id) is None for endpoint_id in dead)
 
@@ -100,7 +100,7 @@ class ContentionResolver:
 
 
 class Contention:
-    """What one new endpoint waits for; all waits together end after `WAIT_LIMIT_S`."""
+    """The waits of one new endpoint, at most `WAIT_LIMIT_S` seconds in total."""
 
     def __init__(self, resolver: ContentionResolver, store: Store, teardowns: TeardownQueue, network: str) -> None:
         self._resolver = resolver
@@ -110,17 +110,17 @@ class Contention:
         self._deadline = asyncio.get_running_loop().time() + WAIT_LIMIT_S
         self._here: set[EndpointId] = set()
         self._elsewhere: set[EndpointId] = set()
-        self._was_refused = False
-        self._has_looked_for_dead = False
+        self._has_been_refused = False
+        self._has_evicted_dead = False
 
     async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
-        """Wait until no endpoint with any of some addresses is being deleted.
+        """Wait until no endpoint with one of these addresses is being deleted.
 
-        `firewall` finds its rules by address: the DEL of such an endpoint would take those of a new one away. One whose
-        DEL has failed is not waited for (`owners.py`).
+        `firewall` finds its rules by address: the DEL of such an endpoint would remove the rules of the new one. An
+        endpoint whose DEL has failed is not waited for; `address_owners.py` handles it.
 
         Raises:
-            Refused: One is being deleted after all the time that there is.
+            Refused: An endpoint with such an address is still being deleted when the time is up.
         """
         wanted = frozenset(map(str, addresses))
         holders = [record.id for record in self._store.endpoints_with_address(wanted)]
@@ -131,35 +131,41 @@ class Contention:
             raise Refused(f"address {shared} is not free yet: {_describe(record)}; {_WHAT_TO_DO}")
 
     def note_leaving(self) -> None:
-        """Remember what is being deleted when the plugins begin for the first time: it may have what they refuse."""
-        if not self._was_refused:
+        """Note which endpoints are being deleted before the plugins run for the first time.
+
+        If a plugin refuses the ADD, one of them may have been the reason.
+        """
+        if not self._has_been_refused:
             self._remember()
 
-    async def wait_for_room(self) -> bool:
-        """Wait, after the plugins have refused something, until it makes sense to ask them once more.
+    async def wait_before_retry(self) -> bool:
+        """Wait, after a plugin refused the ADD, until another attempt may succeed.
 
-        That is so when an endpoint has left the CNI network, or could not but was tried; where there is none, when
-        dead endpoints of the network were torn down; where there are none either, once, when some have left other
-        networks within a second.
-        What begins to leave after the first refusal is not waited for: on a busy host that would have no end.
+        Another attempt may succeed when, in this order:
+
+        1. an endpoint has left the CNI network, or an attempt to tear it down has failed;
+        2. dead endpoints of the network have been torn down (tried once);
+        3. endpoints have left other networks within a second (tried once).
+
+        Endpoints that begin to leave after the first refusal do not count: on a busy host the wait would never end.
 
         Returns:
-            False if there is nothing to wait for any more, or no time.
+            False if there is nothing left to wait for, or the time is up.
         """
-        if not self._was_refused:
+        if not self._has_been_refused:
             self._remember()
-            self._was_refused = True
+            self._has_been_refused = True
         if await self._has_left(self._here):
             return True
-        if not self._has_looked_for_dead and self._rest_s > 0:
-            self._has_looked_for_dead = True
+        if not self._has_evicted_dead and self._remaining_s > 0:
+            self._has_evicted_dead = True
             here = (record for record in self._store.endpoints() if record.cni_network == self._network)
-            if await self._resolver.evict_dead(here, self._rest_s):
+            if await self._resolver.evict_dead(here, self._remaining_s):
                 return True
         return await self._have_left_elsewhere()
 
     def describe_leaving(self) -> str:
-        """Return what is still being deleted on the CNI network, for the user; empty if nothing is."""
+        """Return a message that names an endpoint still being deleted on the CNI network, "" if there is none."""
         for record in self._records(self._of_network(self._teardowns.leaving)):
             return f"perhaps what it needs is not free yet: {_describe(record)}; {_WHAT_TO_DO}"
         return ""
@@ -171,19 +177,19 @@ class Contention:
         self._elsewhere |= leaving - here - self._here
 
     async def _has_left(self, endpoints: set[EndpointId]) -> bool:
-        """Wait until any of some endpoints has left, and take all out that have; return whether one has."""
-        if not endpoints or self._rest_s <= 0 or not await self._in_time(self._teardowns.wait_any_left(endpoints)):
+        """Wait until one of these endpoints has left, and remove those that have; return whether one has."""
+        if not endpoints or self._remaining_s <= 0 or not await self._in_time(self._teardowns.wait_any_left(endpoints)):
             return False
         endpoints &= self._teardowns.leaving
         return True
 
     async def _have_left_elsewhere(self) -> bool:
-        """Wait for a moment, the first time, for endpoints that leave other networks; return whether any has left.
+        """Wait up to a second, once, for endpoints that leave other networks; return whether any has left.
 
-        Most refusals have nothing to do with these, and dockerd holds a lock of this network meanwhile.
+        The wait is short because most refusals have nothing to do with them.
         """
         elsewhere, self._elsewhere = self._elsewhere, set()
-        if not elsewhere or self._rest_s <= 0:
+        if not elsewhere or self._remaining_s <= 0:
             return False
         limit = min(self._deadline, asyncio.get_running_loop().time() + _ELSEWHERE_LIMIT_S)
         await self._in_time(self._teardowns.wait_left(elsewhere, go_first=False), limit)
@@ -198,18 +204,18 @@ class Contention:
         return True
 
     @property
-    def _rest_s(self) -> float:
+    def _remaining_s(self) -> float:
         return self._deadline - asyncio.get_running_loop().time()
 
     def _of_network(self, endpoints: Iterable[EndpointId]) -> frozenset[EndpointId]:
         return frozenset(record.id for record in self._records(endpoints) if record.cni_network == self._network)
 
     def _records(self, endpoints: Iterable[EndpointId]) -> Iterator[EndpointRecord]:
-        """Give the records of those of some endpoints that are not gone."""
+        """Return the records of these endpoints, without those that are gone."""
         return filter(None, map(self._store.find_endpoint, endpoints))
 
 
 def _describe(record: EndpointRecord) -> str:
     plugin = first_pending_plugin(record)
-    reason = f"plugin {plugin} has not completed its DEL" if plugin else "its record is not removed"
+    reason = f"plugin {plugin} has not completed its DEL" if plugin else "its record has not been removed"
     return f"endpoint {record.id} is being deleted, {reason}"

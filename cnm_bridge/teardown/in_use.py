@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which endpoints a container runs on, whatever the records and the engine say.
+"""Finds the endpoints in use: a process runs in the namespace that has the link. The kernel alone decides this.
 
-A record may be older than what it tells of: its last write was lost, or an older export was imported. An engine may
-answer with less than it has, or not be the only one that calls us. The kernel knows.
+A record may be out of date, because its last write was lost or an older export was imported. The engine may list fewer
+endpoints than it has, or may not be the only engine that uses this driver.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ __all__ = ["InUseCheck"]
 log = structlog.get_logger()
 
 _IN_USE: Final = (
-    "a container starts or runs on it, so it stays until that has ended; has dockerd lost it in a crash, or does "
+    "a container starts or runs on it, so it stays until that container ends; did dockerd lose it in a crash, or does "
     "another engine use this driver too?"
 )
 
 
 class InUseCheck:
-    """Tells which endpoints are in use.
+    """Finds endpoints in use, and logs each of them once.
 
     Args:
-        kernel: The links and sandboxes.
-        run_dir: Below it are the staging namespaces.
+        kernel: Lists the links of all namespaces.
+        run_dir: The parent directory of the staging namespaces, which do not count as use.
     """
 
     def __init__(self, kernel: Kernel, run_dir: Path) -> None:
@@ -41,14 +41,14 @@ class InUseCheck:
         self._logged: set[EndpointId] = set()
 
     def forget(self, endpoint_id: EndpointId) -> None:
-        """Forget what was logged of an endpoint that is gone."""
+        """Forget an endpoint whose record has been removed."""
         self._logged.discard(endpoint_id)
 
     async def find_in_use(self, records: Iterable[EndpointRecord]) -> frozenset[EndpointId]:
-        """Return those of some endpoints whose link is in a namespace in which a process lives.
+        """Return the endpoints whose link is in a namespace in which a process runs.
 
         Raises:
-            KernelError: It cannot be known.
+            KernelError: The namespaces or their links cannot be read.
         """
         wanted = {alternative_name(record.attachment_id): record.id for record in records}
         if not wanted:
@@ -57,9 +57,9 @@ class InUseCheck:
         return frozenset(endpoint_id for name, endpoint_id in wanted.items() if name in found)
 
     async def without_in_use(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-        """Return those of some endpoints that may be torn down: what cannot be known counts as in use.
+        """Return the endpoints that are not in use. On a kernel error, all count as in use.
 
-        An endpoint that is in use is logged once.
+        Each endpoint in use is logged once.
         """
         wanted = tuple(records)
         try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which endpoints can never be used again; each attacher knows it of its own."""
+"""Finds endpoints that no container can use any more. The attacher of each mode decides this for its endpoints."""
 
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -10,7 +10,7 @@ from state import AttachMode, EndpointRecord
 __all__ = ["Liveness"]
 
 Records = Iterable[EndpointRecord]
-Question = Callable[[Attacher, Records], Awaitable[tuple[EndpointRecord, ...]]]
+Query = Callable[[Attacher, Records], Awaitable[tuple[EndpointRecord, ...]]]
 
 
 class Liveness:
@@ -24,7 +24,7 @@ class Liveness:
         self._attachers = attachers
 
     async def find_dead(self, records: Records) -> tuple[EndpointRecord, ...]:
-        """Return the endpoints of which the kernel has nothing any more.
+        """Return the endpoints of which neither the sandbox nor the link exists.
 
         Raises:
             KernelError: The links cannot be listed.
@@ -35,21 +35,21 @@ class Liveness:
         """Return the endpoints that belong to no container that runs or is being started.
 
         Raises:
-            KernelError: Links or processes cannot be looked at.
+            KernelError: Links or processes cannot be listed.
         """
         return await self._ask(lambda attacher, own: attacher.find_abandoned(own), records)
 
     async def find_without_link(self, records: Records) -> tuple[EndpointRecord, ...]:
-        """Return the joined endpoints whose sandbox exists and whose link does not. The container is left alone.
+        """Return the joined endpoints whose sandbox exists and whose link does not.
 
         Raises:
-            KernelError: A namespace cannot be looked into.
+            KernelError: A namespace cannot be entered or read.
         """
         return await self._ask(lambda attacher, own: attacher.find_without_link(own), records)
 
-    async def _ask(self, question: Question, records: Records) -> tuple[EndpointRecord, ...]:
+    async def _ask(self, query: Query, records: Records) -> tuple[EndpointRecord, ...]:
         by_mode: dict[AttachMode, list[EndpointRecord]] = {}
         for record in records:
             by_mode.setdefault(record.attach_mode, []).append(record)
-        answers = [await question(self._attachers[mode], own) for mode, own in by_mode.items()]
+        answers = [await query(self._attachers[mode], own) for mode, own in by_mode.items()]
         return tuple(record for answer in answers for record in answer)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins that a killed daemon has left behind."""
+"""Kills the plugins that a killed daemon left running."""
 
 import asyncio
 from pathlib import Path
@@ -16,43 +16,43 @@ __all__ = ["OrphanedPlugins"]
 log = structlog.get_logger()
 
 _LIMIT_S: Final = 2.0
-"""How long their end is waited for, however many they are: no call is answered before."""
+"""Limit for all of them together: the daemon answers no call before."""
 
 
 class OrphanedPlugins:
-    """Ends the plugins of the previous run, and knows for which attachments that was without success.
+    """Kills the plugins of the previous run, and remembers the attachments of those that still run.
 
     Args:
-        directory: Where the previous run kept which plugins it ran.
+        directory: The directory in which the daemon records its running plugins.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._attachments: frozenset[str] = frozenset()
 
-    async def end(self) -> None:
-        """End the plugins that are still at work, whatever for; returns after two seconds at the latest.
+    async def kill(self) -> None:
+        """Kill all plugins that still run; returns after two seconds at the latest.
 
-        So too those that were to publish ports of a joined endpoint: they would disturb what publishes them once more.
+        This includes plugins that publish ports of a joined endpoint: they would interfere with publishing them again.
         """
         try:
-            ended = await asyncio.to_thread(kill_orphaned_plugins, self._directory, None, limit_s=_LIMIT_S)
-            if ended:
-                log.warning("plugins.ended", pids=ended)
+            killed = await asyncio.to_thread(kill_orphaned_plugins, self._directory, None, limit_s=_LIMIT_S)
+            if killed:
+                log.warning("plugins.ended", pids=killed)
                 running = await asyncio.to_thread(find_orphaned_plugins, self._directory, None)
-                self._attachments = frozenset(stray.container_id for stray in running)
+                self._attachments = frozenset(plugin.container_id for plugin in running)
         except OSError as exc:
             log.warning("plugins.not_ended", directory=str(self._directory), error=str(exc))
 
-    async def refuse(self, attachment_id: AttachmentId) -> None:
-        """Refuse to detach an endpoint as long as a plugin is at work for it; that plugin is killed once more.
+    async def ensure_none(self, attachment_id: AttachmentId) -> None:
+        """Ensure that no plugin of the previous run is still running for an attachment; kill it again if one is.
 
         Raises:
-            PluginStillRuns: It does not end, because it hangs in the kernel.
+            PluginStillRuns: The plugin does not end, because it hangs in the kernel.
         """
         if attachment_id in self._attachments:
             await asyncio.to_thread(kill_orphaned_plugins, self._directory, [attachment_id], limit_s=_LIMIT_S)
             running = await asyncio.to_thread(find_orphaned_plugins, self._directory, [attachment_id])
             if running:
-                raise PluginStillRuns(attachment_id, [str(stray) for stray in running])
+                raise PluginStillRuns(attachment_id, [str(plugin) for plugin in running])
             self._attachments -= {attachment_id}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""How far the DEL of an endpoint's plugins has come: in the record, and on a full disk at least in memory."""
+"""Tracks which plugins of an endpoint have completed DEL: in the record, and in memory in case the disk is full."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -20,7 +20,7 @@ class Progress:
 
     Args:
         store: The records.
-        find_owner: Finds the endpoint that needs what a plugin would remove by the address alone.
+        find_owner: Finds another endpoint that needs the rules that a plugin would remove by address.
         find_slot: Returns the function that takes a plugin slot, None to use the runtime's slots.
     """
 
@@ -37,25 +37,25 @@ class Progress:
 
     @property
     def slot(self) -> Callable[[], AbstractAsyncContextManager[None]] | None:
-        """What limits how many plugins run at once in this attempt, None if nothing does."""
+        """The function that takes a plugin slot in this attempt, None to use the runtime's slots."""
         return self._find_slot()
 
     def with_deleted(self, record: EndpointRecord) -> EndpointRecord:
-        """Return a record that has the progress."""
+        """Return a copy of the record that lists the plugins whose DEL has completed."""
         return replace(record, deleted=tuple(sorted(self.deleted)))
 
     async def save(self, record: EndpointRecord) -> None:
-        """Store a record with the progress if that is possible: a full disk must not keep the address and the link."""
+        """Store a record with the progress. A failure is logged: a full disk must not keep the address and the link."""
         try:
             await self._store.put_endpoint(self.with_deleted(record))
         except StateUnusable as exc:
             log.warning("endpoint.not_stored", endpoint_id=record.id, error=str(exc))
 
     async def is_needed(self, record: EndpointRecord, plugin: str) -> bool:
-        """Return whether another endpoint needs what a plugin's DEL would remove by the addresses.
+        """Return whether another endpoint needs the rules that a plugin's DEL would remove by address.
 
         Raises:
-            AddressClaimed: That is not certain yet.
+            AddressClaimed: An endpoint that is being created may need them.
         """
         owner = self._find_owner(record, plugin)
         if owner is not None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Pending teardowns: requested, or begun, and not completed. Docker has forgotten such an endpoint; we have not."""
+"""Runs pending teardowns, and repeats each until it completes. Docker has already forgotten these endpoints."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ log = structlog.get_logger()
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 300.0
 _LOGGED = 5
-"""How many endpoints a line of the log names, of those that a call waits for."""
+"""Number of endpoints that one log line names, of those that a call waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,8 @@ class PendingTeardown:
     """A teardown that has not completed.
 
     Attributes:
-        attempts: How often it has been tried in the background.
-        error: Why the last attempt failed, None before the first has.
+        attempts: Number of attempts in the background.
+        error: The error of the last attempt, None before one has failed.
     """
 
     attempts: int
@@ -43,19 +43,19 @@ class PendingTeardown:
 
 
 class TeardownQueue:
-    """Repeats each pending teardown until it has completed.
+    """Runs pending teardowns, and repeats each until it completes.
 
-    A teardown that Docker requested yields to Docker's other calls, unless a call waits for it. All others begin at
-    once.
+    A teardown that Docker requested waits until Docker makes no other calls, unless a call needs it. All others begin
+    at once.
 
     Args:
         store: The records.
         teardown: The one undo.
-        resumed_teardown: The same, for an attempt in the background.
+        resumed_teardown: The undo for attempts in the background.
         locks: The locks of endpoints.
-        owners: Tells when a DEL that was put off, because a new endpoint claimed the address, can run.
+        owners: Reports when a DEL can run that was deferred because a new endpoint claimed the address.
         slots: Limits concurrent teardowns.
-        quiet_s: Tells for how many seconds Docker has not wanted anything, but for one endpoint.
+        quiet_s: Returns the seconds since Docker's last call about any other endpoint.
     """
 
     def __init__(
@@ -95,36 +95,35 @@ class TeardownQueue:
 
     @property
     def untried(self) -> frozenset[EndpointId]:
-        """Those that have not been tried in the background yet."""
+        """The endpoints whose teardown has not been tried in the background yet."""
         return frozenset(endpoint_id for endpoint_id, attempts in self._retries.attempts.items() if not attempts)
 
     @property
     def leaving(self) -> frozenset[EndpointId]:
-        """Those that have not been tried yet, and those that are being torn down now, for the first time or again."""
+        """The endpoints whose teardown has not been tried yet or is running."""
         return self.untried | self._attempts.running
 
     @property
     def requested_ids(self) -> frozenset[EndpointId]:
-        """Those of them that Docker requested in this run of the daemon, whose calls did not wait for them."""
+        """The untried ones that Docker requested from this run of the daemon."""
         return frozenset(endpoint_id for endpoint_id in self.untried if endpoint_id in self._idle_gate)
 
     def add(self, endpoint_id: EndpointId) -> None:
-        """Add the teardown of an endpoint; returns at once."""
+        """Add the teardown of an endpoint, to begin at once."""
         self._retries.want(endpoint_id)
 
     def add_later(self, endpoint_id: EndpointId) -> None:
-        """Add one of very many teardowns, none of which is urgent unless a call waits for it."""
+        """Add one of very many teardowns. It begins later, unless a call waits for it."""
         self._retries.want_later(endpoint_id)
 
     async def request(self, endpoint_id: EndpointId) -> None:
-        """Add the teardown of an endpoint that Docker deletes; one that is unknown is gone already.
+        """Store that Docker deletes an endpoint, and add its teardown. An unknown endpoint is ignored.
 
-        When this returns, the request is on disk. The call does not wait for the plugins; if they have failed, they run
-        again now.
+        The plugins run later, in the background. If an earlier attempt has failed, another one begins now.
 
         Raises:
-            StateError: It is not on disk, e.g. because there is no space. The endpoint is torn down all the same, at
-                once.
+            StateError: The request cannot be stored, e.g. because the disk is full. The endpoint is torn down anyway,
+                at once.
         """
         if endpoint_id in self._retries.attempts and self._is_being_deleted(endpoint_id):
             self.add(endpoint_id)
@@ -137,9 +136,9 @@ class TeardownQueue:
             self._idle_gate.add(endpoint_id)
 
     async def abandon(self, record: EndpointRecord) -> None:
-        """Do the same with an endpoint that Docker will not delete, unless its record has changed since that was found.
+        """Tear down, at once, an endpoint that Docker will never delete.
 
-        It is torn down at once.
+        Nothing happens if its record has changed since the caller read it.
         """
         async with self._locks.hold(record.id):
             if self._store.find_endpoint(record.id) == record:
@@ -149,7 +148,7 @@ class TeardownQueue:
                     log.warning("endpoint.teardown_pending", endpoint_id=record.id, error=str(exc))
 
     async def wait_tried(self, endpoints: Iterable[EndpointId] | None = None) -> None:
-        """Wait until each pending teardown, or each of some endpoints, has been tried once."""
+        """Wait until all pending teardowns, or those of these endpoints, have been tried once."""
         if endpoints is None:
             wanted = self.untried
             self._idle_gate.hurry(wanted)
@@ -160,9 +159,9 @@ class TeardownQueue:
         await self._retries.wait_tried(wanted)
 
     async def wait_left(self, endpoints: Iterable[EndpointId], *, go_first: bool = True) -> None:
-        """Wait until some endpoints are gone, or not `leaving` any more: then their teardown has failed.
+        """Wait until none of these endpoints is `leaving`: each is gone, or its teardown has failed.
 
-        They are torn down at once, and, with `go_first`, before all others.
+        They are torn down at once, and with `go_first` before all others.
         """
         wanted = frozenset(endpoints)
         if go_first:
@@ -173,7 +172,7 @@ class TeardownQueue:
         await self._attempts.wait_until(lambda: not any(map(self._is_leaving, wanted)))
 
     async def wait_any_left(self, endpoints: Iterable[EndpointId]) -> None:
-        """Wait until at least one of some endpoints is gone, or not `leaving` any more."""
+        """Wait until at least one of these endpoints is not `leaving`: it is gone, or its teardown has failed."""
         wanted = frozenset(endpoints)
         self._prefer(wanted)
         if all(map(self._is_leaving, wanted)):
@@ -181,10 +180,10 @@ class TeardownQueue:
         await self._attempts.wait_until(lambda: not all(map(self._is_leaving, wanted)))
 
     async def undo(self, record: EndpointRecord) -> None:
-        """Tear an endpoint down now, under its lock, which the caller holds; what fails is repeated in the background.
+        """Tear an endpoint down now. The caller holds its lock. After an error, it is repeated in the background.
 
         Raises:
-            CniError, KernelError, StateError: As the teardown.
+            CniError, KernelError, StateError: See `Teardown`.
         """
         try:
             with self._attempts.attempt(record.id):
@@ -195,7 +194,7 @@ class TeardownQueue:
             raise
 
     async def run(self) -> None:
-        """Tear down for as long as it is not cancelled."""
+        """Run the pending teardowns until cancelled."""
         await self._retries.run()
 
     async def _begin(self, record: EndpointRecord) -> None:
@@ -206,22 +205,22 @@ class TeardownQueue:
             self.add(record.id)
 
     def _prefer(self, endpoints: Iterable[EndpointId]) -> None:
-        """Tear some endpoints down at once and before all others, because a call needs what they have."""
+        """Tear these endpoints down at once and before all others, because a call waits for them."""
         self._slots.prefer(self._hurry(endpoints))
 
     def _hurry(self, endpoints: Iterable[EndpointId]) -> Sequence[EndpointId]:
-        """Have some endpoints torn down at once; return those of them for which an attempt runs or comes."""
+        """Tear these endpoints down at once; return those whose attempt is running or about to begin."""
         due = [endpoint_id for endpoint_id in endpoints if self._is_due(endpoint_id)]
         self._idle_gate.hurry(due)
         self._retries.begin(due)
         return due
 
     def _is_due(self, endpoint_id: EndpointId) -> bool:
-        """Return whether an attempt in the background runs, or is the first and comes at once."""
+        """Return whether an attempt in the background is running, or the first one is about to begin."""
         return self._retries.is_under_way(endpoint_id) and self._is_leaving(endpoint_id)
 
     def _log_wait(self, endpoints: Iterable[EndpointId]) -> None:
-        """Log that a call waits for those of some endpoints that are leaving, if any is."""
+        """Log that a call waits for those of these endpoints that are leaving, if there are any."""
         leaving = sorted(filter(self._is_leaving, endpoints))
         if leaving:
             log.info("endpoint.waits", count=len(leaving), leaving=leaving[:_LOGGED])
@@ -250,7 +249,7 @@ class TeardownQueue:
             return True
 
     async def _try(self, record: EndpointRecord) -> bool:
-        """Tear down under the endpoint's lock; return whether that has completed."""
+        """Make one attempt, under the endpoint's lock; return whether it has completed."""
         try:
             with self._attempts.attempt(record.id):
                 await self._resumed_teardown(record)

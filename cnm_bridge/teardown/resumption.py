@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A teardown in the background, perhaps of an endpoint that the previous run of the daemon left.
+"""Tears endpoints down in the background, including those left by the previous run of the daemon.
 
-So its record may not be the latest, and one of its plugins may still run. Both are checked first.
+The record of such an endpoint may be out of date, and one of its plugins may still be running. Both are checked first.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ __all__ = ["ResumedTeardown"]
 
 log = structlog.get_logger()
 
-_OUTDATED: Final = "a container runs on it, so its record was not the latest"
+_OUTDATED: Final = "a container runs on it, so its record was not up to date"
 
 
 class ResumedTeardown:
@@ -28,8 +28,8 @@ class ResumedTeardown:
     Args:
         store: The records.
         teardown: The one undo.
-        in_use: Tells what is in use, whatever the records say.
-        orphaned_plugins: Kills the plugins that the previous run left behind.
+        in_use: Finds endpoints in use.
+        orphaned_plugins: Kills the plugins that a killed daemon left running.
     """
 
     def __init__(self, store: Store, teardown: Teardown, in_use: InUseCheck, orphaned_plugins: OrphanedPlugins) -> None:
@@ -39,20 +39,21 @@ class ResumedTeardown:
         self._orphaned_plugins = orphaned_plugins
 
     async def __call__(self, record: EndpointRecord) -> None:
-        """Tear an endpoint down, or store it as joined; the caller holds its lock.
+        """Tear an endpoint down, or store it as joined if a container runs on it. The caller holds its lock.
 
         Raises:
-            PluginStillRuns: A plugin that the previous run left behind cannot be killed.
-            CniError, KernelError, StateError: As the teardown, or its use cannot be known.
+            PluginStillRuns: A plugin of the previous run is still running for the endpoint and cannot be killed.
+            KernelError: As `Teardown`, or it cannot be checked whether the endpoint is in use.
+            CniError, StateError: See `Teardown`.
         """
         if not await self._keep_if_in_use(record):
-            await self._orphaned_plugins.refuse(record.attachment_id)
+            await self._orphaned_plugins.ensure_none(record.attachment_id)
             await self._teardown(record)
 
     async def _keep_if_in_use(self, record: EndpointRecord) -> bool:
-        """Store an endpoint as joined if a container runs on it though it was not joined; return whether.
+        """Return whether a container runs on an endpoint that is not stored as joined; if so, store it as joined.
 
-        Such an endpoint was finished, and its later record was lost. Docker deletes it when the container leaves it.
+        Such an endpoint was created and joined, and its latest record was lost. Docker deletes it later.
         """
         if record.phase not in {Phase.PENDING, Phase.READY} or not await self._in_use.find_in_use([record]):
             return False

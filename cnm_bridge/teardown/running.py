@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which teardowns run at this moment, and news of each that has ended, with or without success."""
+"""The teardowns that are running, and a notification when one ends, with or without success."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ __all__ = ["RunningTeardowns"]
 
 
 class RunningTeardowns:
-    """The attempts to tear an endpoint down, one at a time for each endpoint."""
+    """The running attempts to tear endpoints down; at most one for each endpoint."""
 
     def __init__(self) -> None:
         self._running: set[EndpointId] = set()
@@ -20,12 +20,12 @@ class RunningTeardowns:
 
     @property
     def running(self) -> frozenset[EndpointId]:
-        """The endpoints for which an attempt runs."""
+        """The endpoints whose teardown is running."""
         return frozenset(self._running)
 
     @contextmanager
     def attempt(self, endpoint_id: EndpointId) -> Iterator[None]:
-        """Run the body as an attempt."""
+        """Track an attempt while the block runs."""
         self._running.add(endpoint_id)
         try:
             yield
@@ -34,11 +34,11 @@ class RunningTeardowns:
             self.announce()
 
     def announce(self) -> None:
-        """Tell all who wait that something may have changed."""
+        """Have all waiters check their condition again."""
         self._ended.set()
         self._ended = asyncio.Event()
 
     async def wait_until(self, is_true: Callable[[], bool]) -> None:
-        """Wait until `is_true()`, which is looked at now and whenever something may have changed."""
+        """Wait until `is_true()`, which is called now and after each announcement."""
         while not is_true():
             await self._ended.wait()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The one undo: failed creates, DeleteEndpoint and recovery all use it, and it may be repeated at any point."""
+"""The one undo of an endpoint. Failed creates, DeleteEndpoint and recovery use it; it can be repeated at any point."""
 
 import time
 from dataclasses import replace
@@ -21,12 +21,12 @@ log = structlog.get_logger()
 
 
 class Teardown:
-    """Undoes an endpoint.
+    """Tears an endpoint down.
 
     Args:
         store: The records.
-        attachers: Undo the attachments, each those of its own mode.
-        owners: Knows whose the addresses are.
+        attachers: The attacher of each mode, which detaches its endpoints.
+        owners: Finds the owners of addresses.
         slots: Limits concurrent plugins of teardowns in the background.
     """
 
@@ -38,15 +38,15 @@ class Teardown:
         self._progress: dict[EndpointId, Progress] = {}
 
     async def __call__(self, record: EndpointRecord) -> None:
-        """Undo all that was done for `record`, whatever its phase; the caller holds the endpoint's lock.
+        """Undo an endpoint in any phase and remove its record. The caller holds the endpoint's lock.
 
-        The record is gone when this returns. When it raises, it still exists, and calling again resumes: a plugin
-        whose DEL has completed does not run again, in this process also if that could not be stored.
+        After an error the record still exists, and another call resumes: a plugin whose DEL has completed does not run
+        again. Within this process that holds even if its completion could not be stored.
 
         Raises:
             CniError: A plugin's DEL failed.
-            KernelError: The link or the namespace cannot be had.
-            StateError: The record cannot be written; all else is undone.
+            KernelError: The link or the namespace cannot be removed.
+            StateError: The record cannot be written; everything else is undone.
         """
         started = time.monotonic()
         progress = self._progress_of(record)
@@ -54,7 +54,7 @@ class Teardown:
             record = replace(record, phase=Phase.DELETING)
             await progress.save(record)
         link = await self._attachers[record.attach_mode].detach(record, progress)
-        if self._store.get_endpoint(record.id).phase is not Phase.DELETING:  # there was no space; there may be now
+        if self._store.get_endpoint(record.id).phase is not Phase.DELETING:  # the disk was full; it may no longer be
             await self._store.put_endpoint(progress.with_deleted(record))
         await self._store.remove_endpoint(record.id)
         del self._progress[record.id]
@@ -73,6 +73,6 @@ class Teardown:
 
 
 def first_pending_plugin(record: EndpointRecord) -> str | None:
-    """Return the type of the plugin whose DEL is the next to complete, None if all have completed."""
+    """Return the type of the plugin whose DEL is next, None if all have completed."""
     plugins = Endpoint(record).network.plugins
     return next((plugins[i].type for i in reversed(range(len(plugins))) if i not in record.deleted), None)

@@ -43,18 +43,18 @@ async def test_an_endpoint_with_an_unkillable_plugin_is_refused(
     monkeypatch.setattr(orphaned_plugins, "_LIMIT_S", 0.1)
     with monkeypatch.context() as kernel:
         kernel.setattr(signal, "pidfd_send_signal", lambda *_: None)  # as for a process that hangs in the kernel
-        await plugins.end()
-        await plugins.refuse(TWO)
+        await plugins.kill()
+        await plugins.ensure_none(TWO)
         with pytest.raises(PluginStillRuns, match=f"process {plugin.pid} "):
-            await plugins.refuse(ONE)
-    await plugins.refuse(ONE)
+            await plugins.ensure_none(ONE)
+    await plugins.ensure_none(ONE)
     assert plugin.wait() == -signal.SIGKILL
-    await plugins.refuse(ONE)
+    await plugins.ensure_none(ONE)
 
 
 async def test_an_orphaned_plugin_is_killed(plugin: subprocess.Popen[bytes], tmp_path: Path) -> None:
     """It is killed before any teardown runs."""
     plugins = OrphanedPlugins(tmp_path)
-    await plugins.end()
+    await plugins.kill()
     assert plugin.wait() == -signal.SIGKILL
-    await plugins.refuse(ONE)
+    await plugins.ensure_none(ONE)
