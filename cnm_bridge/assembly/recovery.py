@@ -42,11 +42,11 @@ def make_recovery(
     adopt = AdoptEndpoint(
         store=outside.store,
         networks=networks.service,
-        lost=networks.engine_import,
+        engine_import=networks.engine_import,
         locks=attach.locks,
         new_records=attach.new_records,
     )
-    remove = RemoveLeftovers(
+    remove_leftovers = RemoveLeftovers(
         store=outside.store,
         networks=networks.service,
         kernel=outside.kernel,
@@ -64,10 +64,10 @@ def make_recovery(
             in_use=teardown.in_use,
             networks=networks.service,
             teardowns=teardown.queue,
-            lost=networks.engine_import,
+            engine_import=networks.engine_import,
             adopt=adopt,
             audit=audit,
-            remove=remove,
+            remove_leftovers=remove_leftovers,
             driver=driver,
             interval_s=outside.settings.reconcile_interval_s,
             grace_s=outside.settings.reconcile_grace_s,

@@ -108,7 +108,7 @@ class EndpointService:
         The link is still in the sandbox; libnetwork moves it back to the host namespace after this call.
         """
         self._joined.stop(request.endpoint_id)
-        await self._adopt.find(request.network_id, request.endpoint_id)
+        await self._adopt.ask_engine(request.network_id, request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase is Phase.JOINED:

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Records, engine, kernel and plugins are compared, and made to agree."""
+"""Compares the records with the engine, the kernel and the plugins, and repairs the differences."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Adopts endpoints that Docker has and we have no record of: their containers run, and will need a teardown."""
+"""Adopts endpoints that Docker has and the daemon has no record of: they will need a teardown."""
 
 import structlog
 
@@ -19,15 +19,15 @@ log = structlog.get_logger()
 
 
 class AdoptEndpoint:
-    """Creates a record of an endpoint from the engine's data and the current configuration.
+    """Creates the record of an endpoint from the engine's data and the current configuration.
 
-    It is sufficient for a DEL that finds reservations, masquerading and firewall rules by the endpoint's ID and by the
-    addresses that Docker still has.
+    The record is sufficient for DEL: plugins find reservations, masquerading and firewall rules by the endpoint's ID
+    and by its addresses, which Docker still has.
 
     Args:
         store: The records.
-        networks: Knows the configuration of a network.
-        lost: Asks the engine for networks.
+        networks: Finds the configuration of a network.
+        engine_import: Asks the engine for networks.
         locks: The locks of endpoints.
         new_records: Makes the record.
     """
@@ -37,25 +37,25 @@ class AdoptEndpoint:
         *,
         store: Store,
         networks: NetworkService,
-        lost: EngineImport,
+        engine_import: EngineImport,
         locks: KeyedLocks[EndpointId],
         new_records: NewRecords,
     ) -> None:
         self._store = store
         self._networks = networks
-        self._lost = lost
+        self._engine_import = engine_import
         self._locks = locks
         self._new_records = new_records
 
-    async def find(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
-        """Ask the engine for an endpoint whose network is unknown as well, and store a record if Docker has it.
+    async def ask_engine(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
+        """Adopt an endpoint whose network is unknown too, if the engine has both.
 
-        Errors are logged, and the caller continues without the record.
+        Errors are logged, and the caller continues without a record.
         """
         if self._store.find_network(network_id) is not None:
             return
         try:
-            network = await self._lost.ask(network_id)
+            network = await self._engine_import.ask(network_id)
             endpoint = network.endpoints.get(endpoint_id) if network is not None else None
             if network is not None and endpoint is not None:
                 await self(network, endpoint)
@@ -63,11 +63,11 @@ class AdoptEndpoint:
             log.warning("endpoint.not_adopted", endpoint_id=endpoint_id, error=str(exc))
 
     async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
-        """Store a record of `endpoint`, joined; nothing if there is one by now.
+        """Store a record of `endpoint` in phase JOINED, unless it has a record already.
 
         Raises:
-            Refused: Its network is unknown.
-            CniError: The configuration of its network is not there, or does not fit its plugins.
+            Refused: The network has no record.
+            CniError: The network's configuration does not exist or does not fit its plugins.
             StateError: The record cannot be written.
         """
         endpoint_id = EndpointId(endpoint.id)

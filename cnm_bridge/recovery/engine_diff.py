@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which records Docker has forgotten, and which networks and endpoints of Docker's have no record; pure.
+"""Compares Docker's networks and endpoints with the records; pure.
 
-dockerd does not report endpoints that it lost in a crash, and ignores the answer to DeleteEndpoint. So its lists are
-compared with ours. What is being created is briefly in neither list or only in one, so a difference counts only if two
-looks, some seconds apart, agree on it (`reconciler.py`).
+dockerd does not report the endpoints that it lost in a crash, and ignores errors of DeleteEndpoint. So its lists are
+compared with the records. An endpoint that is being created is briefly in only one of the two, so a difference counts
+only if two comparisons, some seconds apart, both find it (`reconciler.py`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,11 +25,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineView:
-    """What the engine knew in one look.
+    """The engine's networks at one moment.
 
     Attributes:
-        identity: The engine's own ID.
-        networks: The networks that it was asked for, None for those it does not know.
+        identity: The engine's ID (`docker info`, field ID).
+        networks: The networks that it was asked for, by ID; None for a network that it does not know.
     """
 
     identity: str
@@ -37,14 +37,14 @@ class EngineView:
 
 
 def knows_any(view: EngineView, networks: Iterable[NetworkRecord]) -> bool:
-    """Return whether the engine knows one of our networks: then it is the one whose driver we are."""
+    """Return whether the engine knows one of these networks. Then it is an engine that uses this driver."""
     return any(view.networks.get(network.id) is not None for network in networks)
 
 
 def forgotten_endpoints(view: EngineView, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the endpoints that Docker does not have any more.
+    """Return the endpoints that Docker no longer has.
 
-    Networks that are known only from a swarm manager are skipped: their endpoints need not be listed on this host.
+    Networks of a swarm are skipped: the engine of this host may not list their endpoints.
     """
     return tuple(
         record
@@ -56,7 +56,7 @@ def forgotten_endpoints(view: EngineView, endpoints: Iterable[EndpointRecord]) -
 def forgotten_networks(
     view: EngineView, networks: Iterable[NetworkRecord], endpoints: Iterable[EndpointRecord]
 ) -> tuple[NetworkRecord, ...]:
-    """Return the networks that Docker does not have any more and that no endpoint of ours is on."""
+    """Return the networks that Docker no longer has and that have no endpoints."""
     used = {record.network_id for record in endpoints}
     return tuple(
         record
@@ -68,7 +68,7 @@ def forgotten_networks(
 def unknown_endpoints(
     view: EngineView, known: Iterable[EndpointId]
 ) -> Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]]:
-    """Return Docker's endpoints on our networks that have no record, with their networks."""
+    """Return the endpoints that Docker has and that have no record, each with its network."""
     records = set(known)
     return {
         EndpointId(endpoint.id): (network, endpoint)
@@ -80,10 +80,10 @@ def unknown_endpoints(
 
 
 def unchanged_since(earlier: Iterable[EndpointRecord], later: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return those of the later records that the earlier look found too, and that have not been stored again since.
+    """Return the later records that are also among the earlier ones and have not been stored again in between.
 
-    They are compared by identity, for which the store stands. Comparing their values would parse the documents in them:
-    of ten thousand records for most of a second, in which no call is answered.
+    Records are compared by identity: the store returns the same object until a record changes. Comparing values would
+    parse the documents in the records, and for ten thousand of them block the event loop for most of a second.
     """
     seen = {record.id: record for record in earlier}
     return tuple(record for record in later if seen.get(record.id) is record)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Removes the remains of an endpoint of ours whose record was lost."""
+"""Removes what is left of endpoints whose record was lost."""
 
 from pathlib import Path
 from typing import Final
@@ -22,20 +22,20 @@ __all__ = ["RemoveLeftovers"]
 log = structlog.get_logger()
 
 _UNKNOWN: Final = NetworkId("0" * 64)
-"""The Docker network of such an endpoint; it is not used any more."""
+"""Stored as the Docker network of such an endpoint. The teardown does not use it."""
 
 
 class RemoveLeftovers:
-    """Removes the remains of endpoints, including the plugins' artifacts.
+    """Removes leftovers: staging namespaces, links, and the plugins' artifacts.
 
     Args:
         store: The records.
-        networks: Finds the configuration of the artifacts' network.
-        kernel: Links and namespaces.
-        teardowns: Tears down what can get a record.
+        networks: Finds the configuration of the artifacts' CNI network.
+        kernel: Removes links and namespaces.
+        teardowns: Tears down leftovers whose configuration is known.
         locks: The locks of endpoints.
-        run_dir: Below it are the staging namespaces.
-        new_records: Makes the record of what is torn down.
+        run_dir: The parent directory of the staging namespaces.
+        new_records: Creates the record for a teardown.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class RemoveLeftovers:
         self._new_records = new_records
 
     async def __call__(self, leftovers: Leftovers) -> None:
-        """Remove what is left of an endpoint, unless its link is in a sandbox.
+        """Remove the leftovers of an endpoint, unless its link is in a sandbox.
 
-        If the plugins' artifacts show the CNI network, the endpoint gets a record again and is torn down: plugins find
-        their work by its ID and its addresses. Errors are logged; the next round finds the remains again.
+        If the artifacts identify the CNI network, the endpoint gets a new record and is torn down: its plugins find
+        what they made by its ID and addresses. Errors are logged; the next round finds the leftovers again.
         """
         attachment_id = leftovers.attachment_id
         endpoint_id = EndpointId(attachment_id)
@@ -70,9 +70,11 @@ class RemoveLeftovers:
                 if self._store.find_attachment(attachment_id) is not None or await self._is_in_use(attachment_id):
                     return
                 log.warning(
-                    "endpoint.leftovers", endpoint_id=endpoint_id, artifacts=[t.what for t in leftovers.artifacts]
+                    "endpoint.leftovers",
+                    endpoint_id=endpoint_id,
+                    artifacts=[artifact.what for artifact in leftovers.artifacts],
                 )
-                configuration = await self._configuration(leftovers)
+                configuration = await self._find_configuration(leftovers)
                 if configuration is None:
                     await self._remove(leftovers)
                     return
@@ -91,17 +93,17 @@ class RemoveLeftovers:
             self._teardowns.add(endpoint_id)
         except (KernelError, StateError) as exc:
             log.warning("endpoint.leftovers_kept", endpoint_id=endpoint_id, error=str(exc))
-        except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen
+        except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
             log.exception("endpoint.leftovers_kept", endpoint_id=endpoint_id)
 
     async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
-        """Tell whether the link is in a sandbox, as it is when its container runs, wherever Docker keeps sandboxes."""
+        """Return whether the link is in a sandbox, in whichever directory Docker keeps its sandboxes."""
         name, staging = alternative_name(attachment_id), staging_directory(self._run_dir)
         return name in await self._kernel.altnames_in_use(staging) or name in await self._kernel.altnames_mounted(
             staging
         )
 
-    async def _configuration(self, leftovers: Leftovers) -> NetworkConfigurationList | None:
+    async def _find_configuration(self, leftovers: Leftovers) -> NetworkConfigurationList | None:
         for name in dict.fromkeys(artifact.network for artifact in leftovers.artifacts):
             try:
                 return await self._networks.find_configuration(name)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds what has no record: staging namespaces, links, reservations, rules, chains, and bandwidth limits.
+"""Finds objects without a record: staging namespaces, links, reservations, rules, chains, and bandwidth limits.
 
-A staging namespace, or a link with an alternative name of ours, is ours by its name; everything else with the same
-container ID is torn down with it. A reservation or a rule contains only a container ID, and another runtime may have
-created it on a CNI network of the same name. It is reported and left to the operator.
+A staging namespace or a link is ours if its name says so. It is a leftover, and so is everything else with the same
+container ID: the daemon removes them. A reservation or a rule contains only a container ID. Another runtime may have
+created it on a CNI network of the same name, so it is an orphan: the daemon reports it and leaves it to the operator.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from cnm_bridge.recovery.artifacts import (
     find_rules,
     hashed_names,
     is_ifb_name,
-    noted_names,
+    names_for_cache_files,
 )
 from spec import JsonObject, find_object, find_str, get_objects
 from state import AttachmentId, EndpointRecord, Store
@@ -38,10 +38,10 @@ __all__ = ["Leftovers", "Orphan", "OrphanAudit"]
 log = structlog.get_logger()
 
 _RESERVATIONS: Final = Path("/var/lib/cni/networks")
-"""Where host-local keeps them, unless its configuration has `dataDir`."""
+"""host-local's data directory, unless its configuration has `dataDir`."""
 
 _LIBCNI_RESULTS: Final = (Path("/var/lib/cni/results"), Path("/var/lib/cni/cache/results"))
-"""Where other runtimes note what they have attached: cnitool, containerd, Podman, nerdctl; and cri-dockerd."""
+"""The caches of other runtimes: cnitool, containerd, Podman and nerdctl; and of cri-dockerd."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Orphan:
     Attributes:
         network: The CNI network's name, `?` if unknown.
         container_id: The container ID that it was created for, `?` if unknown.
-        what: A description by which an operator finds it.
+        what: A description that lets an operator find it.
     """
 
     network: str
@@ -61,13 +61,13 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
-    """The remains of an endpoint of ours whose record was lost.
+    """What is left of an endpoint whose record was lost.
 
     Attributes:
-        attachment_id: The ID that all of it has.
+        attachment_id: The ID that all its objects share.
         staging: Whether its staging namespace exists.
         link: Its link in the host namespace, None if there is none.
-        artifacts: The objects that plugins created for it.
+        artifacts: The objects that its plugins created.
     """
 
     attachment_id: AttachmentId
@@ -77,11 +77,11 @@ class Leftovers:
 
 
 class OrphanAudit:
-    """Looks for objects without a record.
+    """Scans the host for objects without a record.
 
     Args:
         store: The records.
-        kernel: Links and staging namespaces.
+        kernel: Lists links and staging namespaces.
         run_dir: The parent directory of the staging namespaces.
     """
 
@@ -95,33 +95,33 @@ class OrphanAudit:
 
     @property
     def unwritten(self) -> tuple[Path, ...]:
-        """The empty reservations that the last look found; see `artifacts.remove_unwritten`."""
+        """The empty reservations that the last scan found; see `artifacts.remove_unwritten`."""
         return self._unwritten
 
     @property
     def orphans(self) -> tuple[Orphan, ...]:
-        """What the last two looks both found and that may belong to another program."""
+        """The objects that the last two scans both found, and that may belong to another program."""
         return self._orphans
 
     @property
-    def is_in_doubt(self) -> bool:
-        """Whether the last look found something that the one before had not."""
+    def has_unconfirmed(self) -> bool:
+        """Whether the last scan found an orphan that the previous one did not find."""
         return not self._found <= set(self._orphans)
 
-    async def look(
+    async def scan(
         self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
     ) -> Mapping[AttachmentId, Leftovers]:
-        """Return what is provably ours, by attachment, and keep the rest in `orphans`; each new one is logged.
+        """Return the leftovers of our own endpoints, and update `orphans`. Each new orphan is logged.
 
         Args:
-            networks: The names of the CNI networks in use; others are not looked at.
-            configurations: Their lists as they are now; reservations may be where an earlier edition had them, too.
+            networks: The names of the CNI networks in use. Reservations and rules of other networks are ignored.
+            configurations: Their current lists. Reservations are also searched for where the lists in the records say.
 
         Raises:
             KernelError: Links or staging namespaces cannot be listed.
         """
-        # Records and notes before and after all else: what is made or undone meanwhile is among them.
-        records, noted = self._store.endpoints(), await asyncio.to_thread(_noted_elsewhere)
+        # Records and cache files are read first and last, so that they include what is created or removed meanwhile.
+        records, cache_files = self._store.endpoints(), await asyncio.to_thread(_list_cache_files)
         links = await self._kernel.host_links()
         staging = await self._kernel.namespaces_in(self._staging)
         names = frozenset(networks).union(filter(None, (record.cni_network for record in records)))
@@ -129,21 +129,21 @@ class OrphanAudit:
         directories = await asyncio.to_thread(_data_directories, configurations, records)
         reservations = await asyncio.to_thread(_find_reservations, sorted({_RESERVATIONS, *directories}), sorted(names))
         self._unwritten = reservations.unwritten
-        noted |= await asyncio.to_thread(_noted_elsewhere)
-        sight = _Sight(
-            names=names,
+        cache_files |= await asyncio.to_thread(_list_cache_files)
+        scan = _Scan(
+            networks=names,
             records=(*records, *self._store.endpoints()),
-            noted=noted,
+            cache_files=cache_files,
             links=links,
             staging=staging,
             artifacts=(*rules.artifacts, *reservations.owned),
             empty_chains=rules.empty_chains,
         )
-        leftovers, orphans = await asyncio.to_thread(_judge, sight)  # of ten thousand endpoints that takes a while
-        await self._keep(orphans)
+        leftovers, orphans = await asyncio.to_thread(_classify, scan)  # takes a while for ten thousand endpoints
+        await self._update(orphans)
         return leftovers
 
-    async def _keep(self, found: tuple[Orphan, ...]) -> None:
+    async def _update(self, found: tuple[Orphan, ...]) -> None:
         before, self._orphans = set(self._orphans), tuple(orphan for orphan in found if orphan in self._found)
         self._found = frozenset(found)
         for orphan in self._orphans:
@@ -153,36 +153,36 @@ class OrphanAudit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sight:
-    """The observations of one look.
+class _Scan:
+    """The objects found by one scan.
 
     Attributes:
-        names: The names of the CNI networks in use.
-        records: The endpoints that had a record before or after the look; may have duplicates.
-        noted: The names of other runtimes' cache files.
+        networks: The names of the CNI networks in use.
+        records: The endpoints that had a record before or after the scan; may contain duplicates.
+        cache_files: The names of other runtimes' cache files.
         links: The links of the host namespace.
         staging: The staging namespaces.
         artifacts: The plugins' objects that contain a container ID.
         empty_chains: The chains without rules.
     """
 
-    names: frozenset[str]
+    networks: frozenset[str]
     records: tuple[EndpointRecord, ...]
-    noted: frozenset[str]
+    cache_files: frozenset[str]
     links: tuple[Link, ...]
     staging: tuple[Path, ...]
     artifacts: tuple[PluginArtifact, ...]
     empty_chains: tuple[EmptyChain, ...]
 
 
-def _judge(sight: _Sight) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
-    """Return the remains of our endpoints, and the objects that may belong to another program; pure."""
-    known = {record.attachment_id: record.cni_network for record in sight.records}
-    links = _by_attachment(sight.links)
-    staging = {AttachmentId(path.name) for path in sight.staging if is_attachment_id(path.name)}
+def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orphan, ...]]:
+    """Return the leftovers of our endpoints, and the orphans; pure."""
+    known = {record.attachment_id: record.cni_network for record in scan.records}
+    links = _by_attachment(scan.links)
+    staging = {AttachmentId(path.name) for path in scan.staging if is_attachment_id(path.name)}
     ours = (staging | links.keys()) - known.keys()
     artifacts: dict[str, list[PluginArtifact]] = {}
-    for artifact in sight.artifacts:
+    for artifact in scan.artifacts:
         artifacts.setdefault(artifact.container_id, []).append(artifact)
     leftovers = {
         attachment_id: Leftovers(
@@ -193,30 +193,31 @@ def _judge(sight: _Sight) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orpha
         )
         for attachment_id in ours
     }
-    files = sorted(sight.noted)
-    strange = [
+    files = sorted(scan.cache_files)
+    with_id = [
         Orphan(network=artifact.network, container_id=artifact.container_id, what=artifact.what)
         for container_id, found in artifacts.items()
         if container_id not in known and container_id not in ours
         for artifact in found
-        if artifact.network in sight.names and not _is_noted(artifact, files)
+        if artifact.network in scan.networks and not _is_cached(artifact, files)
     ]
     hashed = (
-        *((name, f"link {name} (ifb)") for name in _limiting(sight.links)),
-        *((chain.name, chain.what) for chain in sight.empty_chains),
+        *((name, f"link {name} (ifb)") for name in _bandwidth_links(scan.links)),
+        *((chain.name, chain.what) for chain in scan.empty_chains),
     )
     if not hashed:
-        return leftovers, tuple(strange)
-    accounted = noted_names(files).union(
+        return leftovers, tuple(with_id)
+    owned = names_for_cache_files(files).union(
         *(hashed_names(name, attachment_id) for attachment_id, name in known.items()),
-        *(hashed_names(name, attachment_id) for name in sight.names for attachment_id in ours),
+        *(hashed_names(name, attachment_id) for name in scan.networks for attachment_id in ours),
     )
-    unowned = (Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in accounted)
-    return leftovers, (*strange, *unowned)
+    unowned = (Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in owned)
+    return leftovers, (*with_id, *unowned)
 
 
 def _data_directories(configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]) -> frozenset[Path]:
-    """Return the directories in which lists have reservations; thousands of records share a few lists."""
+    """Return host-local's data directories in these lists and in those of the records."""
+    # Thousands of records share a few lists.
     shared = {id(configuration): configuration for configuration in (record.configuration for record in records)}
     documents = (*configurations, *shared.values())
     ipams = (find_object(plugin, "ipam") or {} for document in documents for plugin in get_objects(document, "plugins"))
@@ -237,12 +238,12 @@ def _by_attachment(links: Iterable[Link]) -> Mapping[AttachmentId, Link]:
     return {attachment_id: link for attachment_id, link in found if attachment_id is not None}
 
 
-def _limiting(links: Iterable[Link]) -> frozenset[str]:
-    """Return the names of the links that `bandwidth` has made."""
+def _bandwidth_links(links: Iterable[Link]) -> frozenset[str]:
+    """Return the names of the links that `bandwidth` created."""
     return frozenset(link.state.name for link in links if link.state.kind == IFB_KIND and is_ifb_name(link.state.name))
 
 
-def _noted_elsewhere() -> frozenset[str]:
+def _list_cache_files() -> frozenset[str]:
     """Return the names of other runtimes' cache files."""
     found: set[str] = set()
     for directory in _LIBCNI_RESULTS:
@@ -251,8 +252,13 @@ def _noted_elsewhere() -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_noted(artifact: PluginArtifact, files: Sequence[str]) -> bool:
-    """Return whether another runtime has cached the attachment (libcni `libcni/api.go`, getCacheFilePath)."""
+def _is_cached(artifact: PluginArtifact, files: Sequence[str]) -> bool:
+    """Return whether a runtime has cached the attachment (libcni `libcni/api.go`, getCacheFilePath).
+
+    Args:
+        artifact: An object that was created for the attachment.
+        files: The names of cache files, sorted.
+    """
     prefix = f"{artifact.network}-{artifact.container_id}-"
-    place = bisect_left(files, prefix)
-    return place < len(files) and files[place].startswith(prefix)
+    index = bisect_left(files, prefix)
+    return index < len(files) and files[index].startswith(prefix)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Has plugins clean up what belongs to no endpoint (CNI SPEC "Garbage collection"); only if the operator wants it.
+"""Runs the plugins' GC (CNI SPEC "Garbage collection"), if the operator has enabled it.
 
-It does not replace the teardown: an endpoint whose teardown is pending is valid until that completes. GC is for what no
-record knows any more. Plugins cannot know the owner of an address, so only the daemon may use these network names;
+GC does not replace the teardown: an endpoint whose teardown is pending stays valid until that completes. GC removes
+what has no record. Plugins cannot know who owns an address, so no other program may use CNI networks of the same names;
 see docs/decisions/0008-plugin-gc-is-asked-for.md.
 """
 
@@ -22,19 +22,19 @@ __all__ = ["PluginGc"]
 log = structlog.get_logger()
 
 _WAIT_S: Final = 1.0
-"""Containers that come to the network wait as long; what is not free by then is collected another time."""
+"""Limit for the locks of a network. New containers on the network wait meanwhile, so GC gives up and tries later."""
 
-_SOON_S: Final = 10.0
-"""When it is tried again if it could not be."""
+_RETRY_S: Final = 10.0
+"""Pause before the next attempt if GC was deferred."""
 
 
 class PluginGc:
     """Runs GC.
 
     Args:
-        runtime: Runs the plugins; the one that adds and deletes.
-        own: The daemon's endpoints.
-        others: The readable caches of other runtimes on this host: their attachments are valid too.
+        runtime: Runs the plugins; the same runtime that runs ADD and DEL.
+        own: The daemon's attachments.
+        others: The caches of other runtimes on this host. Their attachments are valid too.
     """
 
     def __init__(self, runtime: Runtime, own: AttachmentReader, others: Sequence[AttachmentReader]) -> None:
@@ -45,11 +45,11 @@ class PluginGc:
     async def collect(self, configurations: Iterable[NetworkConfigurationList]) -> None:
         """Run GC once for each of these lists, and for each list that an endpoint was added with.
 
-        Every attachment to a network of the same name is valid, whichever list it was added with. What goes wrong is
-        logged; it is tried again the next time.
+        All attachments to a network of the same name are valid, whichever list they were added with. Errors are logged;
+        the next round tries again.
 
         Args:
-            configurations: The lists that networks are bound to now, in the version their plugins are spoken to in.
+            configurations: The lists of the networks now, each in the CNI version that its plugins receive.
         """
         lists: dict[tuple[str, bytes], NetworkConfigurationList] = {}
         try:
@@ -73,28 +73,28 @@ class PluginGc:
         *,
         every_s: float,
     ) -> None:
-        """Collect now and then for as long as it is not cancelled.
+        """Run GC periodically until cancelled.
 
         Args:
-            find_configurations: Gives the lists that networks are bound to.
-            find_gap: Returns the reason if it is not certain that every endpoint in use has a record, else None. In
-                doubt GC does not run, because the container of an endpoint without a record would lose its address.
-                Starting or stopping containers may be the reason, so it is called again soon.
-            every_s: How often, in seconds.
+            find_configurations: Returns the lists of the networks now.
+            find_gap: Returns None if every endpoint in use has a record, else the reason why that is not certain. Then
+                GC is deferred, because the container of an endpoint without a record would lose its address. A
+                container that is starting or stopping can be the reason, so the next attempt is soon.
+            every_s: The interval in seconds.
         """
-        said: str | None = None
+        logged: str | None = None
         while True:
-            doubt: str | None = None
+            gap: str | None = None
             try:
-                doubt = await find_gap()
-                if doubt is None:
+                gap = await find_gap()
+                if gap is None:
                     await self.collect(await find_configurations())
-                elif doubt != said:
-                    log.warning("gc.put_off", reason=doubt)
-                said = doubt
-            except Exception:  # a bug in background work must neither end the daemon nor go unseen
+                elif gap != logged:
+                    log.warning("gc.deferred", reason=gap)
+                logged = gap
+            except Exception:  # a bug in background work is logged, and must not end the daemon
                 log.exception("gc.bug")
-            await asyncio.sleep(every_s if doubt is None else min(every_s, _SOON_S))
+            await asyncio.sleep(every_s if gap is None else min(every_s, _RETRY_S))
 
     async def _stored(self) -> AsyncIterator[NetworkConfigurationList]:
         time_slice = TimeSlice()

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Compares the records with the engine and the kernel, and makes them agree.
+"""Compares the records with the engine and the kernel, and repairs the differences.
 
-It runs whenever the engine comes up, and periodically. What Docker and the kernel have lost is torn down; what Docker
-has and we have lost is rebuilt. It looks twice and acts only on what both looks found: an endpoint whose CreateEndpoint
-has not been answered yet is in no list of Docker's, and a DeleteEndpoint may be on its way to us.
+A round runs whenever the engine comes up, and periodically. Endpoints that Docker or the kernel has lost are torn down;
+records that the daemon has lost are rebuilt from Docker's data. A round compares twice, some seconds apart, and acts
+only on the differences that both comparisons found: an endpoint whose CreateEndpoint has not been answered is not in
+Docker's lists yet, and a DeleteEndpoint may be on its way.
 
-Only the engine that calls us counts. `--docker-host` may point elsewhere by mistake, and that engine knows none of our
-networks. So an engine is trusted only once it has known a network that we were asked to create; its ID is stored.
+`--docker-host` may point to the wrong engine by mistake, which knows none of the daemon's networks. So an engine is
+trusted only after it has known a network that this driver was asked to create; then its ID is stored.
 """
 
 import asyncio
@@ -47,17 +48,28 @@ __all__ = ["Reconciler"]
 log = structlog.get_logger()
 
 _PAUSE_S: Final = 1.0
-"""How soon an engine that has gone away is looked for again."""
+"""Pause before the next attempt to connect to an engine that went away."""
 
 _DEAD: Final = "its sandbox and its link are gone"
 _FORGOTTEN: Final = "the engine does not know it"
 _WITHOUT_LINK: Final = "its container has no network any more; restart the container"
-_NOT_OURS: Final = "what Docker has lost is not found; see that --docker-host is the engine that uses this driver"
+_NOT_OURS: Final = (
+    "endpoints that Docker has lost cannot be found; make sure that --docker-host is the engine that uses this driver"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """The findings of one look. Records are compared by identity: one that has changed since does not count."""
+class _Differences:
+    """The differences that one comparison found.
+
+    Attributes:
+        forgotten: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
+        networks: Networks that Docker has lost.
+        unknown: Endpoints that Docker has and that have no record, each with its network.
+        without_link: Joined endpoints whose sandbox exists and whose link does not.
+        leftovers: Objects of endpoints whose record was lost.
+        has_asked_engine: Whether the engine answered.
+    """
 
     forgotten: Mapping[EndpointId, tuple[EndpointRecord, str]] = field(default_factory=dict)
     networks: frozenset[NetworkId] = frozenset()
@@ -68,7 +80,7 @@ class _Look:
 
     @property
     def lost_records(self) -> tuple[EndpointRecord, ...]:
-        """The records of what is forgotten."""
+        """The records of the forgotten endpoints."""
         return tuple(record for record, _ in self.forgotten.values())
 
     def __bool__(self) -> bool:
@@ -76,22 +88,22 @@ class _Look:
 
 
 class Reconciler:
-    """Makes records, engine and kernel agree.
+    """Compares the records with the engine and the kernel, and repairs the differences.
 
     Args:
         store: The records.
-        engine: Docker's own lists.
-        liveness: Finds the endpoints that are dead.
-        in_use: Finds what is in use, whatever the engine reports.
-        networks: Forgets networks.
+        engine: Lists the networks and endpoints of Docker.
+        liveness: Finds dead endpoints.
+        in_use: Finds endpoints in use.
+        networks: Removes the records of networks.
         teardowns: Tears endpoints down.
-        lost: Creates records of networks that Docker has and we have not.
-        adopt: Creates records of such endpoints.
+        engine_import: Creates records of networks that Docker has and that have none.
+        adopt: Creates records of endpoints that Docker has and that have none.
         audit: Finds objects without a record.
-        remove: Removes those that are ours.
-        driver: The name of this driver in Docker.
+        remove_leftovers: Removes those of our own endpoints.
+        driver: This driver's name in Docker.
         interval_s: The pause between two rounds, in seconds.
-        grace_s: The pause between the two looks of a round, in seconds.
+        grace_s: The pause between the two comparisons of a round, in seconds.
     """
 
     def __init__(
@@ -103,10 +115,10 @@ class Reconciler:
         in_use: InUseCheck,
         networks: NetworkService,
         teardowns: TeardownQueue,
-        lost: EngineImport,
+        engine_import: EngineImport,
         adopt: AdoptEndpoint,
         audit: OrphanAudit,
-        remove: RemoveLeftovers,
+        remove_leftovers: RemoveLeftovers,
         driver: str,
         interval_s: float,
         grace_s: float,
@@ -117,31 +129,31 @@ class Reconciler:
         self._in_use = in_use
         self._networks = networks
         self._teardowns = teardowns
-        self._lost = lost
+        self._engine_import = engine_import
         self._adopt = adopt
         self._audit = audit
-        self._remove = remove
+        self._remove_leftovers = remove_leftovers
         self._driver = driver
         self._interval_s = interval_s
         self._grace_s = grace_s
         self._is_up = False
         self._rounds = 0
         self._wanted = asyncio.Event()
-        self._said: frozenset[tuple[str, str]] = frozenset()
-        self._said_now: set[tuple[str, str]] = set()
+        self._warned_before: frozenset[tuple[str, str]] = frozenset()
+        self._warned_now: set[tuple[str, str]] = set()
 
     @property
     def engine_is_up(self) -> bool:
-        """The engine has answered and not gone away since."""
+        """Whether the daemon is connected to the engine's event stream."""
         return self._is_up
 
     @property
     def rounds(self) -> int:
-        """How many rounds this daemon has completed in which the engine answered."""
+        """Number of completed rounds in which the engine answered, since the daemon started."""
         return self._rounds
 
     async def run(self) -> None:
-        """Work for as long as it is not cancelled."""
+        """Run rounds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_engine())
             while True:
@@ -153,13 +165,13 @@ class Reconciler:
                     await self.once()
                 except StateError as exc:
                     log.warning("reconcile.given_up", error=str(exc))
-                except Exception:  # a bug in background work must neither end the daemon nor go unseen
+                except Exception:  # a bug in background work is logged, and must not end the daemon
                     log.exception("reconcile.bug")
 
     async def add_dead(self) -> int:
-        """Request the teardown of what the kernel has lost, at the daemon's start; return how many.
+        """Add the teardowns of endpoints that the kernel has lost, when the daemon starts; return their number.
 
-        No calls run at that time, so one look is enough.
+        No calls are running at that time, so one comparison is enough.
         """
         try:
             dead = await self._liveness.find_dead(self._store.endpoints())
@@ -174,18 +186,18 @@ class Reconciler:
         return len(gone)
 
     async def once(self) -> None:
-        """Do one round."""
-        if await self._go_round():
+        """Run one round."""
+        if await self._compare_and_repair():
             self._rounds += 1
-        self._said, self._said_now = frozenset(self._said_now), set()
+        self._warned_before, self._warned_now = frozenset(self._warned_now), set()
 
-    async def _go_round(self) -> bool:
-        """Compare, and make what differs agree; return whether the engine answered."""
-        first = await self._look()
-        if not first and not self._audit.is_in_doubt:
+    async def _compare_and_repair(self) -> bool:
+        """Compare twice, and repair the differences found by both; return whether the engine answered."""
+        first = await self._compare()
+        if not first and not self._audit.has_unconfirmed:
             return first.has_asked_engine
         await asyncio.sleep(self._grace_s)
-        second = await self._look()
+        second = await self._compare()
         due = await self._in_use.without_in_use(unchanged_since(first.lost_records, second.lost_records))
         for record in due:
             _, reason = second.forgotten[record.id]
@@ -197,13 +209,13 @@ class Reconciler:
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
             await self._rebuild_endpoint(*second.unknown[endpoint_id])
         for attachment_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
-            await self._remove(second.leftovers[attachment_id])
+            await self._remove_leftovers(second.leftovers[attachment_id])
         for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
-            self._say_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
+            self._warn_once(endpoint_id, "endpoint.without_link", endpoint_id=endpoint_id, consequence=_WITHOUT_LINK)
         return second.has_asked_engine
 
-    async def _look(self) -> _Look:
-        # the records first: what is made after them is not looked for
+    async def _compare(self) -> _Differences:
+        # Records first: a record stored later is not compared, so a new endpoint does not look like a lost one.
         endpoints, networks = self._store.endpoints(), self._store.networks()
         forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
         without_link: frozenset[EndpointId] = frozenset()
@@ -213,20 +225,20 @@ class Reconciler:
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
         try:
-            view = await self._view(networks, endpoints)
+            view = await self._ask_engine(networks, endpoints)
         except EngineUnavailable as exc:
             log.info("reconcile.engine_unread", error=str(exc))
-            return _Look(forgotten=forgotten, without_link=without_link)
+            return _Differences(forgotten=forgotten, without_link=without_link)
         if view is None:
-            return _Look(forgotten=forgotten, without_link=without_link, has_asked_engine=True)
+            return _Differences(forgotten=forgotten, without_link=without_link, has_asked_engine=True)
         gone = {record.id: (record, _FORGOTTEN) for record in forgotten_endpoints(view, endpoints)}
         leftovers: Mapping[AttachmentId, Leftovers] = {}
         try:
-            leftovers = await self._audit.look(self._networks.bound_names(), self._networks.bound_documents())
+            leftovers = await self._audit.scan(self._networks.bound_names(), self._networks.bound_documents())
             await self._release_unwritten()
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
-        return _Look(
+        return _Differences(
             leftovers=leftovers,
             forgotten=forgotten | gone,
             networks=frozenset(record.id for record in forgotten_networks(view, networks, endpoints)),
@@ -236,19 +248,19 @@ class Reconciler:
         )
 
     async def _release_unwritten(self) -> None:
-        """Release the addresses that a host-local reserved for no container, because it was killed."""
+        """Release addresses whose reservation is empty because host-local was killed."""
         try:
             for file in await asyncio.to_thread(lambda: tuple(remove_unwritten(self._audit.unwritten))):
                 log.warning("reservation.unwritten", file=str(file))
         except OSError as exc:
             log.warning("reservation.unwritten_kept", error=str(exc))
 
-    async def _view(
+    async def _ask_engine(
         self, networks: tuple[NetworkRecord, ...], endpoints: tuple[EndpointRecord, ...]
     ) -> EngineView | None:
-        """Ask the engine for our networks; None if it is not the one that calls us, as far as is known.
+        """Return the engine's view of all networks in the records; None if the engine is not known to use this driver.
 
-        A network that Docker has removed may have had an endpoint that Docker lost.
+        This includes networks that have no record but still an endpoint: Docker may have lost that endpoint.
         """
         identity = await self._engine.identity()
         is_ours = identity == self._store.engine_identity()
@@ -259,23 +271,23 @@ class Reconciler:
         if not is_ours:
             if not knows_any(view, networks):
                 if networks:
-                    self._say_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
+                    self._warn_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
                 return None
             await self._store.put_engine_identity(identity)
-            self._wanted.set()  # once more: now its own list of networks counts too
+            self._wanted.set()  # run another round: now the engine's own list of networks counts too
         for network in view.networks.values():
             if network is not None:
                 record = self._store.find_network(NetworkId(network.id))
                 if record is None or record.name is None:
-                    await self._lost.keep(network)
+                    await self._engine_import.keep(network)
         return view
 
     async def _rebuild_endpoint(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         try:
             await self._adopt(network, endpoint)
         except (BridgeError, CniError, StateError) as exc:
-            self._say_once(endpoint.id, "endpoint.not_adopted", endpoint_id=endpoint.id, error=str(exc))
-        except Exception:  # a bug with one endpoint must not keep the others from being looked after, nor go unseen
+            self._warn_once(endpoint.id, "endpoint.not_adopted", endpoint_id=endpoint.id, error=str(exc))
+        except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
             log.exception("endpoint.not_adopted", endpoint_id=endpoint.id)
 
     async def _follow_engine(self) -> None:
@@ -288,13 +300,13 @@ class Reconciler:
                 await self._engine.follow(up)
             except EngineUnavailable as exc:
                 log.debug("engine.away", error=str(exc))
-            except Exception:  # a bug in background work must neither end the daemon nor go unseen
+            except Exception:  # a bug in background work is logged, and must not end the daemon
                 log.exception("reconcile.bug")
             self._is_up = False
             await asyncio.sleep(_PAUSE_S)
 
-    def _say_once(self, subject: str, event: str, **words: str) -> None:
-        """Log what is not ours to change in the first of the rounds in a row that find it."""
-        if (subject, event) not in self._said | self._said_now:
-            log.warning(event, **words)
-        self._said_now.add((subject, event))
+    def _warn_once(self, subject: str, event: str, **fields: str) -> None:
+        """Log a problem that the daemon cannot repair, unless the previous round logged it too."""
+        if (subject, event) not in self._warned_before | self._warned_now:
+            log.warning(event, **fields)
+        self._warned_now.add((subject, event))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's endpoints as CNI attachments: a read-only attachment cache over the store.
+"""Presents the daemon's endpoints as CNI attachments: a read-only attachment cache over the store.
 
-Nothing is written here: only the daemon's own calls create and delete endpoints, and they return the link before DEL.
+It has no way to add or remove attachments: only Docker's calls create and delete endpoints, and they bring the link
+back before DEL.
 """
 
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -19,20 +20,20 @@ __all__ = ["EndpointCache"]
 class EndpointCache:
     """An `AttachmentReader` over a `Store`.
 
-    It contains endpoints of every phase: since PENDING an ADD may have run, and in DELETING a DEL is pending. It does
-    not know whether an endpoint is still wanted. A store from which damage was set aside is not `whole` until the
-    operator has removed the copies.
+    It contains endpoints of every phase: from PENDING on an ADD may have run, and in DELETING a DEL is pending. It does
+    not check whether Docker still has an endpoint. If the database was damaged, the store is not `whole` until the
+    operator removes the copies of the damaged files.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the protocol's
-        """Run the body at once: no other process has the store."""
+        """Run the body at once: no other process can open the store."""
         return nullcontext()
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
-        """Return the endpoint that is this attachment to the CNI network called `network`, None if there is none."""
+        """Return this attachment to the CNI network called `network`, None if there is no such endpoint."""
         record = self._store.find_attachment(AttachmentId(key.container_id))
         cached = None if record is None else _cached(record)
         return cached if cached and (cached.network, cached.attachment.key) == (network, key) else None
@@ -40,7 +41,9 @@ class EndpointCache:
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
         """Return all endpoints, or those on one CNI network, by ID."""
         for copy in self._store.damaged_copies() if whole else ():
-            raise CacheDamaged(copy, "endpoints may be in it that were lost; remove it when none of them runs")
+            raise CacheDamaged(
+                copy, "it may contain endpoints whose records were lost; remove it when no container uses them"
+            )
         found = []
         time_slice = TimeSlice()
         for record in self._store.endpoints():
@@ -51,7 +54,7 @@ class EndpointCache:
 
 
 def _cached(record: EndpointRecord) -> CachedAttachment:
-    configuration = _as_spoken(record.attachment.configuration, record.attachment.cni_version)
+    configuration = _with_one_version(record.attachment.configuration, record.attachment.cni_version)
     return CachedAttachment(
         network=record.cni_network,
         attachment=Endpoint(record).attachment,
@@ -62,6 +65,6 @@ def _cached(record: EndpointRecord) -> CachedAttachment:
     )
 
 
-def _as_spoken(configuration: JsonObject, version: str) -> JsonObject:
-    """Return a list that offers nothing but the version its plugins were spoken to in."""
+def _with_one_version(configuration: JsonObject, version: str) -> JsonObject:
+    """Return a list that offers only the CNI version that its plugins received at ADD."""
     return {**{key: value for key, value in configuration.items() if key != "cniVersions"}, "cniVersion": version}

@@ -44,11 +44,11 @@ def reserve(directory: Path, address: str, container_id: str) -> str:
 
 async def audit_twice(audit: OrphanAudit) -> None:
     """Audit the network `lan` twice: an artifact is reported only when two audits find it."""
-    await audit.look(["lan"])
+    await audit.scan(["lan"])
     assert audit.orphans == ()
-    assert audit.is_in_doubt
-    await audit.look(["lan"])
-    assert not audit.is_in_doubt
+    assert audit.has_unconfirmed
+    await audit.scan(["lan"])
+    assert not audit.has_unconfirmed
 
 
 async def test_an_artifact_that_only_one_audit_finds(store: Store, kernel: Kernel, tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ async def test_an_artifact_that_only_one_audit_finds(store: Store, kernel: Kerne
     audit = OrphanAudit(store, kernel, tmp_path / "run")
     for _ in range(2):
         reserve(RESERVATIONS / "lan", "10.1.2.3", "unknown")
-        await audit.look(["lan"])
+        await audit.scan(["lan"])
         shutil.rmtree(RESERVATIONS)
-        await audit.look(["lan"])
+        await audit.scan(["lan"])
         assert audit.orphans == ()
-        assert not audit.is_in_doubt
+        assert not audit.has_unconfirmed
 
 
 async def test_unowned_reservations(store: Store, kernel: Kernel, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_unowned_reservations(store: Store, kernel: Kernel, tmp_path: Path
         left.add(reserve(directory / "lan", "10.1.2.4", "unknown"))
         reserve(directory / "other", "10.1.2.5", "unknown")
     for _ in range(2):
-        assert await audit.look(["lan"], [now]) == {}
+        assert await audit.scan(["lan"], [now]) == {}
     assert {orphan.what for orphan in audit.orphans} == left
 
 
@@ -102,10 +102,10 @@ async def test_names_that_are_not_endpoint_ids(store: Store, kernel: Kernel, hos
     (staging / UNKNOWN).touch()
     host.ip("link add marked type veth peer name other")
     host.ip("link property add dev marked altname cni-bridge-uplink")
-    leftovers = await OrphanAudit(store, kernel, tmp_path / "run").look([])
+    leftovers = await OrphanAudit(store, kernel, tmp_path / "run").scan([])
     assert {found.attachment_id for found in leftovers.values()} == {UNKNOWN}
     host.ip(f"link property add dev marked altname cni-bridge-{OURS}")
-    leftovers = await OrphanAudit(store, kernel, tmp_path / "run").look([])
+    leftovers = await OrphanAudit(store, kernel, tmp_path / "run").scan([])
     assert {found.attachment_id for found in leftovers.values()} == {UNKNOWN, OURS}
     host.ip("link del marked")
 
@@ -154,7 +154,7 @@ async def test_an_endpoint_that_is_created_during_an_audit(
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=os.pathsep)
     audit = OrphanAudit(store, kernel, tmp_path / "run")
     async with asyncio.TaskGroup() as tasks, asyncio.timeout(20):
-        audit_task = tasks.create_task(audit.look(["lan"]))
+        audit_task = tasks.create_task(audit.scan(["lan"]))
         while not (tmp_path / "begun").exists():  # noqa: ASYNC110  # a file is polled
             await asyncio.sleep(0.02)
         await put(store, endpoint(OURS))

@@ -89,7 +89,7 @@ def test_the_valid_attachments_of_gc(private_scene: Scene) -> None:
     assert {frozenset(named) for named in wait_called(lab, 2)} == {frozenset(valid)}
     assert lab.daemon is not None
     log = lab.daemon.log()
-    assert "gc.put_off" in log
+    assert "gc.deferred" in log
     assert "endpoint.adopted" in log
     assert reaches(first, subnet.gateway)
     lab.docker("rm", "-f", first.name, second.name)

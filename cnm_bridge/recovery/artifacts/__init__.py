@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What CNI plugins leave on a host under a container ID: reservations, rules, chains, links."""
+"""Finds the objects that CNI plugins create for a container: reservations, rules, chains, links."""
 
 from cnm_bridge.recovery.artifacts.artifact import PluginArtifact
 from cnm_bridge.recovery.artifacts.hashed_names import (
@@ -10,7 +10,7 @@ from cnm_bridge.recovery.artifacts.hashed_names import (
     ifb_name,
     is_chain_name,
     is_ifb_name,
-    noted_names,
+    names_for_cache_files,
 )
 from cnm_bridge.recovery.artifacts.reservations import Reservations, find_reservations, remove_unwritten
 from cnm_bridge.recovery.artifacts.rules import EmptyChain, SavedRules, find_rules, parse_rules
@@ -28,7 +28,7 @@ __all__ = [
     "ifb_name",
     "is_chain_name",
     "is_ifb_name",
-    "noted_names",
+    "names_for_cache_files",
     "parse_rules",
     "remove_unwritten",
 ]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A plugin artifact: something on the host that a plugin made for one container on one CNI network."""
+"""An artifact: an object on the host that a plugin created for one container on one CNI network."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ __all__ = ["PluginArtifact"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginArtifact:
-    """Something that a plugin made and that DEL must remove.
+    """An object that a plugin created, and should have removed.
 
     Attributes:
         network: The CNI network's name.
-        container_id: The CNI container ID; for our attachments, Docker's endpoint ID.
-        what: Where to find it, e.g. `/var/lib/cni/networks/lan/10.1.2.3`, or the command that would make it, e.g.
-            `iptables -t nat -A POSTROUTING …`.
+        container_id: The container ID that it was created for; for our own containers, the attachment's ID.
+        what: A description that lets an operator find it: a path such as `/var/lib/cni/networks/lan/10.1.2.3`, or the
+            command that would create the rule, `iptables -t nat -A POSTROUTING …`.
         address: The reserved address; None if it is not a reservation.
     """
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What plugins make for a container and call by a hash: iptables chains, and the links that `bandwidth` limits by.
+"""The names of iptables chains, and of the IFB links of `bandwidth`, which contain a hash; pure.
 
-Their names are hashes of network and container ID (plugins `meta/bandwidth`, getIfbDeviceName; `pkg/utils`,
-MustFormatHashWithPrefix and MustFormatChainNameWithPrefix); the owner can be found only from both. Pure.
+The hash is that of the network's name and the container ID (plugins `meta/bandwidth`, getIfbDeviceName; `pkg/utils`,
+MustFormatHashWithPrefix and MustFormatChainNameWithPrefix). So the owner can be found only by comparing the name with
+those computed for known attachments.
 """
 
 import re
@@ -11,54 +12,63 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha512
 from typing import Final
 
-__all__ = ["IFB_KIND", "chain_names", "hashed_names", "ifb_name", "is_chain_name", "is_ifb_name", "noted_names"]
+__all__ = [
+    "IFB_KIND",
+    "chain_names",
+    "hashed_names",
+    "ifb_name",
+    "is_chain_name",
+    "is_ifb_name",
+    "names_for_cache_files",
+]
 
 IFB_KIND: Final = "ifb"
-"""What the kernel calls the links of `bandwidth`."""
+"""The kernel's name for the kind of the links that `bandwidth` creates."""
 
 _IFB_LENGTH: Final = 15
 _CHAIN_LENGTH: Final = 28
 _CHAINS: Final = ("CNI-", "CNI-DN-", "CNI-SN-")
-"""How the chains of masquerading begin, and those of `portmap`: to the container, and (before 0.7.0) from it."""
+"""Prefixes of the chains for masquerading, and of those of `portmap`: DNAT, and before plugins 0.7.0 SNAT."""
 _IFB: Final = re.compile(r"bwp[0-9a-f]{12}")
 _CHAIN: Final = re.compile(r"CNI-(?:[0-9a-f]{24}|(?:DN|SN)-[0-9a-f]{21})")
 
 
 def ifb_name(network: str, container_id: str) -> str:
-    """Return the name of the link that `bandwidth` makes for a container on a CNI network."""
+    """Return the name of the IFB link that `bandwidth` creates for a container on a CNI network."""
     return _ifb(_hash(network, container_id))
 
 
 def chain_names(network: str, container_id: str) -> frozenset[str]:
-    """Return the names of the iptables chains that may be made for a container on a CNI network."""
+    """Return the names of the iptables chains that plugins may create for a container on a CNI network."""
     return frozenset(_chains(_hash(network, container_id)))
 
 
 def hashed_names(network: str, container_id: str) -> frozenset[str]:
-    """Return all these names."""
+    """Return the names of both the link and the chains."""
     digest = _hash(network, container_id)
     return frozenset((_ifb(digest), *_chains(digest)))
 
 
 def is_ifb_name(name: str) -> bool:
-    """Return whether a link's name is one that `bandwidth` gives."""
+    """Return whether a link's name has the form of those that `bandwidth` creates."""
     return _IFB.fullmatch(name) is not None
 
 
 def is_chain_name(name: str) -> bool:
-    """Return whether the name of a chain is one that is given to a container's."""
+    """Return whether a chain's name has the form of those that belong to one container."""
     return _CHAIN.fullmatch(name) is not None
 
 
-def noted_names(files: Iterable[str]) -> frozenset[str]:
-    """Return the names of what may have been made for the attachments that libcni has noted.
+def names_for_cache_files(files: Iterable[str]) -> frozenset[str]:
+    """Return the names of the links and chains that plugins may have created for the attachments in libcni's cache.
 
     Args:
-        files: Names in libcni's cache, `<network>-<container ID>-<link>`; each part may have a `-` as well.
+        files: Names of cache files, `<network>-<container ID>-<ifname>`. Each part may itself contain a `-`, so all
+            ways to divide a name are tried.
     """
     found: set[str] = set()
     for file in files:
-        hyphens = [place for place, letter in enumerate(file) if letter == "-"]
+        hyphens = [index for index, letter in enumerate(file) if letter == "-"]
         for number, first in enumerate(hyphens):
             for second in hyphens[number + 1 :]:
                 found |= hashed_names(file[:first], file[first + 1 : second])

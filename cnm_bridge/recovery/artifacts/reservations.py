@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """host-local's reservations: one file per address, `<data directory>/<network>/<address>`.
 
-Its first line is the container ID, its second the link's name (plugins `ipam/host-local/backend/disk`). host-local
-creates the file and then writes it, with a lock on the file `lock`. Killed in between, it leaves an empty file: its DEL
-does not find that, and the address is never assigned again (containernetworking/plugins issue 498).
+The first line of a file is the container ID, the second the ifname (plugins `ipam/host-local/backend/disk`). While it
+holds a lock on the file `lock`, host-local creates the file and then writes it. If it is killed in between, the file
+stays empty: DEL does not find it, and the address is never assigned again (containernetworking/plugins issue 498).
 """
 
 import fcntl
@@ -25,11 +25,11 @@ _LOCK: Final = "lock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservations:
-    """The reservations of a network.
+    """The reservations of one or more networks.
 
     Attributes:
-        owned: Those of containers.
-        unwritten: The empty files: of a host-local that runs now, or that was killed.
+        owned: Reservations that contain a container ID.
+        unwritten: Empty files: host-local is just writing them, or was killed.
     """
 
     owned: tuple[PluginArtifact, ...] = ()
@@ -37,7 +37,7 @@ class Reservations:
 
 
 def find_reservations(directory: Path, network: str) -> Reservations:
-    """Return the reservations of a network; unreadable ones are ignored.
+    """Return the reservations of a network. Unreadable files are ignored.
 
     Args:
         directory: host-local's data directory, `/var/lib/cni/networks` unless the configuration has `dataDir`.
@@ -45,14 +45,14 @@ def find_reservations(directory: Path, network: str) -> Reservations:
     """
     try:
         files = sorted((directory / network).iterdir())
-    except OSError:  # nothing was ever reserved there
+    except OSError:  # host-local has never reserved an address there
         return Reservations()
     owned, unwritten = [], []
     for file in files:
         try:
-            address = str(ip_address(file.name.replace("_", ":")))  # some file systems take no colons
+            address = str(ip_address(file.name.replace("_", ":")))  # host-local may write _ for :
             words = file.read_text("utf-8").split(maxsplit=1)
-        except (ValueError, OSError):  # the lock, the last address, a file that was removed a moment ago
+        except (ValueError, OSError):  # `lock`, `last_reserved_ip.0`, or a file removed meanwhile
             continue
         if words:
             owned.append(PluginArtifact(network=network, container_id=words[0], what=str(file), address=address))
@@ -62,16 +62,16 @@ def find_reservations(directory: Path, network: str) -> Reservations:
 
 
 def remove_unwritten(files: Iterable[Path]) -> Iterator[Path]:
-    """Remove reservations that a killed host-local has not written, and yield their files.
+    """Remove the empty reservations of a killed host-local, and yield their files.
 
-    While this function holds host-local's lock, no host-local is between creating and writing a file. So a file that is
-    empty then belongs to no container. If the lock is taken, the file stays.
+    While this function holds the lock, no host-local is between creating and writing a file, so an empty file belongs
+    to no container. If a host-local holds the lock, the file stays.
 
     Raises:
         OSError: The lock or the file cannot be opened or removed.
     """
     for file in files:
-        with suppress(BlockingIOError, FileNotFoundError), _lock_of(file):  # it is taken, or a plugin removed the file
+        with suppress(BlockingIOError, FileNotFoundError), _lock_of(file):  # the lock is held, or the file was removed
             if file.stat().st_size == 0:
                 file.unlink()
                 yield file

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-r"""iptables rules whose comment names the container, and empty chains made by the same plugins.
+r"""Finds iptables rules whose comment contains a container ID, and empty chains of the same plugins.
 
-They are those of masquerading and of port mappings. A chain is left empty by a plugin that died between two commands.
-
-As iptables-save prints them (plugins `pkg/utils`, FormatComment; `meta/portmap`):
+Plugins create them for masquerading and port mappings. A plugin that is killed between two commands leaves an empty
+chain. Rules as iptables-save prints them (plugins `pkg/utils`, FormatComment; `meta/portmap`):
 
 ```
 -A POSTROUTING -s 10.1.2.3/32 -m comment --comment "name: \"lan\" id: \"77ad…\"" -j CNI-0a1b…
@@ -39,11 +38,11 @@ _OWNED: Final = re.compile(r'^-A .*--comment ".*?name: \\"(?P<network>[^"\\]+)\\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyChain:
-    """A chain that was made for some container, without rules.
+    """A chain without rules that a plugin created for a container.
 
     Attributes:
-        name: What it is called.
-        what: How an operator finds it: the command that would make it.
+        name: The chain's name.
+        what: A description for the operator: the command that would create it.
     """
 
     name: str
@@ -52,10 +51,10 @@ class EmptyChain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedRules:
-    """What iptables-save printed, as far as it is of plugins.
+    """The rules and chains of plugins that iptables-save printed.
 
     Attributes:
-        artifacts: The rules that tell a container ID.
+        artifacts: The rules whose comment contains a container ID.
         empty_chains: The chains without rules.
     """
 
@@ -64,13 +63,13 @@ class SavedRules:
 
 
 async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _LIMIT_S) -> SavedRules:
-    """Return the rules that tell a container ID, and empty chains; none where the tables cannot be read.
+    """Return the plugins' rules and empty chains in the tables `nat`. A table that cannot be read counts as empty.
 
     Args:
-        commands: What prints the rules.
-        limit_s: How long each may take, in seconds.
+        commands: The commands that print the rules.
+        limit_s: Time limit of each command, in seconds.
     """
-    saved = [await _save(command, limit_s) for command in commands]
+    saved = [await _run(command, limit_s) for command in commands]
 
     def parse() -> SavedRules:
         tables = [command.rpartition("/")[2].removesuffix("-save") for command in commands]
@@ -84,11 +83,11 @@ async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _L
 
 
 def parse_rules(text: str, command: str = "iptables") -> SavedRules:
-    """Return the rules that tell a container ID, and empty chains, in what iptables-save printed.
+    """Return the plugins' rules and empty chains in the output of iptables-save.
 
     Args:
-        text: It.
-        command: What would make the rules, `iptables` or `ip6tables`.
+        text: The output.
+        command: The command for descriptions, `iptables` or `ip6tables`.
     """
     lines = text.splitlines()
     owned = ((line, _OWNED.match(line)) for line in lines)
@@ -108,10 +107,10 @@ def parse_rules(text: str, command: str = "iptables") -> SavedRules:
     )
 
 
-async def _save(command: str, limit_s: float) -> str:
+async def _run(command: str, limit_s: float) -> str:
     try:
         process = await asyncio.create_subprocess_exec(command, "-t", "nat", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
-    except OSError as exc:  # a host without iptables has no rules of it
+    except OSError as exc:  # a host without iptables has no such rules
         log.debug("rules.unread", command=command, error=str(exc))
         return ""
     try:
@@ -121,15 +120,15 @@ async def _save(command: str, limit_s: float) -> str:
         log.warning("rules.unread", command=command, error=f"no answer within {limit_s:g} s")
         return ""
     finally:
-        await _end(process)
+        await _kill(process)
     if process.returncode:
         log.debug("rules.unread", command=command, status=process.returncode)
         return ""
-    return output.decode("utf-8", "replace")  # a comment may be of any bytes
+    return output.decode("utf-8", "replace")  # a comment can contain any bytes
 
 
-async def _end(process: Process) -> None:
-    """End a process that has not ended; one that the kernel does not let go is not waited for."""
+async def _kill(process: Process) -> None:
+    """Kill a process that is still running. If it hangs in the kernel, continue without waiting for its end."""
     if process.returncode is None:
         with suppress(ProcessLookupError, TimeoutError):
             process.kill()

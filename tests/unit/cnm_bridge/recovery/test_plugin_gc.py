@@ -154,7 +154,7 @@ async def test_gc_runs_periodically(scene: Scene) -> None:
                     await asyncio.sleep(0.02)
             running.cancel()
     assert gaps == [None]
-    assert [line["event"] for line in logs] == ["gc.put_off", "gc.bug"]
+    assert [line["event"] for line in logs] == ["gc.deferred", "gc.bug"]
 
 
 async def test_gc_does_not_run_with_a_gap_in_the_inventory(scene: Scene) -> None:

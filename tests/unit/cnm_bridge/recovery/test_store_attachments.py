@@ -144,7 +144,7 @@ async def test_a_damaged_record_makes_the_whole_network_unreadable(tmp_path: Pat
         with closing(Store.open(directory)) as store:
             (copy,) = directory.glob("damaged-records-*")
             assert await EndpointCache(store).list("blue") == ()
-            with pytest.raises(CacheDamaged, match=f"{copy}.*remove it when none of them runs"):
+            with pytest.raises(CacheDamaged, match=f"{copy}.*remove it when no container uses them"):
                 await EndpointCache(store).list("blue", whole=True)
     copy.unlink()
     with closing(Store.open(directory)) as store:

@@ -4,7 +4,14 @@
 
 import pytest
 
-from cnm_bridge.recovery.artifacts import chain_names, hashed_names, ifb_name, is_chain_name, is_ifb_name, noted_names
+from cnm_bridge.recovery.artifacts import (
+    chain_names,
+    hashed_names,
+    ifb_name,
+    is_chain_name,
+    is_ifb_name,
+    names_for_cache_files,
+)
 
 
 def test_ifb_names_are_unique_and_recognised() -> None:
@@ -30,9 +37,9 @@ def test_chain_names_are_those_of_the_plugins() -> None:
 )
 def test_the_names_of_cached_attachments_are_known(file: str, network: str, container_id: str) -> None:
     """Names of cache files are ambiguous, so every possible split is included."""
-    assert hashed_names(network, container_id) <= noted_names([file])
+    assert hashed_names(network, container_id) <= names_for_cache_files([file])
 
 
 def test_other_file_names_have_no_attachment() -> None:
     """Too few parts give no names."""
-    assert noted_names(["lan", "lan-77ad", ""]) == set()
+    assert names_for_cache_files(["lan", "lan-77ad", ""]) == set()
