@@ -81,9 +81,9 @@ def test_make_targets_are_real() -> None:
 
 
 def _events(*methods: str) -> set[str]:
-    """Return the events that the daemon's source logs by calls of some methods."""
+    """Return the events that the daemon's source, or an execution of a plugin, logs by calls of some methods."""
     found: set[str] = set()
-    for path in (ROOT / "cnm_bridge").rglob("*.py"):
+    for path in (*(ROOT / "cnm_bridge").rglob("*.py"), *(ROOT / "cni_invoker" / "execution").rglob("*.py")):
         for call in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in methods:
                 texts = [word.value for word in call.args if isinstance(word, ast.Constant)]
