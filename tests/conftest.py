@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Guards for every test: it leaves no thread, child process or file descriptor behind.
+"""Guards for every test: it must leave no thread, child process or file descriptor behind.
 
-Leaked asyncio tasks show up as warnings, and warnings are errors. The options choose what the system tests' labs have.
+Leaked asyncio tasks show up as warnings, and warnings are errors. The options choose the engine and the plugins of the
+system tests' labs.
 """
 
 import gc
@@ -16,23 +17,23 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Hypothesis measures time; a busy machine is no failure.
+# Hypothesis measures time; a busy machine must not fail a test.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
-SETTLE_S = 2.0
-"""A thread or child that is on its way out when a test ends has this long."""
+END_LIMIT_S = 2.0
+"""How long a thread or child may take to end after its test."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the engine and the plugins of tests/system be chosen."""
+    """Add the options for the engine and the plugins of tests/system."""
     group = parser.getgroup("lab", "the labs of the system tests")
     text = "{} than the machine's for the labs, by the beginning of its version, e.g. {}; default: ${} or the machine's"
     for option, what, example in (("engine", "another Docker engine", "28.5"), ("plugins", "other CNI plugins", "1.9")):
         dest = f"lab_{option}"
         variable = dest.upper()
-        told = text.format(what, example, variable)
-        group.addoption(f"--{option}", dest=dest, metavar="VERSION", default=os.environ.get(variable), help=told)
+        description = text.format(what, example, variable)
+        group.addoption(f"--{option}", dest=dest, metavar="VERSION", default=os.environ.get(variable), help=description)
 
 
 def _children() -> set[str]:
@@ -64,7 +65,7 @@ def nothing_left_in_process() -> Iterator[None]:
     """Fail a test that leaves a thread, a child process or a file descriptor behind."""
     threads, children, descriptors = _threads(), _children(), _descriptors()
     yield
-    deadline = time.monotonic() + SETTLE_S
+    deadline = time.monotonic() + END_LIMIT_S
     while True:
         left = [
             *(f"thread {thread.name}" for thread in _threads() - threads),
@@ -73,6 +74,6 @@ def nothing_left_in_process() -> Iterator[None]:
         ]
         if not left or time.monotonic() > deadline:
             break
-        gc.collect()  # some of it may only wait for that
+        gc.collect()  # what is left may only wait for the garbage collector
         time.sleep(0.01)
     assert not left, f"left behind: {', '.join(left)}"

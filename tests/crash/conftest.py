@@ -16,6 +16,6 @@ __all__ = ["lab"]
 def lab() -> Iterator[Lab]:
     """A lab without dockerd, for one test only."""
     if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
+        pytest.skip("a lab, which makes namespaces and mounts, needs root")
     with Lab(dockerd=False) as lab:
         yield lab

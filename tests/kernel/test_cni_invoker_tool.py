@@ -59,7 +59,7 @@ class Tool:
 def make_tool(tmp_path: Path) -> Iterator[Tool]:
     """The command under test; its bridge is removed at the end."""
     if not any((Path(directory) / "bridge").exists() for directory in PLUGIN_DIRS.split(":")):
-        pytest.skip(f"no plugins in {PLUGIN_DIRS}")
+        pytest.skip(f"no CNI plugins in {PLUGIN_DIRS}")
     yield Tool(tmp_path)
     subprocess.run(["ip", "link", "delete", "cni-test0"], check=False)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The lab: a complete private Docker host in half a second, of which nothing is left when it ends.
+"""The lab: a complete private Docker host, started in half a second and removed completely at its end.
 
     with Lab() as lab:
         lab.write("/etc/cni/net.d/10-lan.conflist", {"cniVersion": "1.0.0", "name": "lan", "plugins": […]})
@@ -9,15 +9,15 @@
         lab.docker("run", "-d", "--name", "web", "--network", "lan", "busybox", "sleep", "600")
         assert lab.container("web").link().addresses == lab.container("web").endpoint("lan").addresses
 
-Private are: the network, the process tree, the host name, IPC; /run, /var/lib/docker, /var/lib/cni, /etc/cni,
-/etc/docker, our own directories, /opt/cni (all empty at first); and what is written below /etc, /opt and /var/lib
-(copies in memory, except the caller's directory). The rest of the file tree is the machine's, /tmp too. Shared with the
-machine is the kernel with its modules, the clock and the tree of control groups, of which a lab has a branch.
+The lab has its own network, process tree, host name and IPC; its own /run, /var/lib/docker, /var/lib/cni, /etc/cni,
+/etc/docker and /opt/cni, and our own directories (all empty at first). What it writes below /etc, /opt and /var/lib is
+kept in memory, except in the caller's directory. The rest of the file tree is the machine's, including /tmp. The lab
+shares with the machine the kernel with its modules, the clock and the tree of control groups, of which it has a branch.
 
 The engine and the plugins are the machine's, or others that were fetched: `Lab(engine=find_engine("28"),
 plugins=find_plugins("1.9"))`; see `editions.py`.
 
-A process of its own, the keeper, ends the lab when its owner lets go or dies, even by SIGKILL: see `keeper.py`.
+A separate process, the keeper, ends the lab when its owner closes it or dies, even by SIGKILL: see `keeper.py`.
 On a shell: `python -m tests.lab --help`.
 """
 

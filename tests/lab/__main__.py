@@ -16,16 +16,16 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Bring up a lab, run a command in it, give the command's exit status as a shell does."""
+    """Start a lab, run a command in it, and return the command's exit status as a shell does."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.lab",
-        description="Run COMMAND on a private, throw-away Docker host; nothing of the host is left when COMMAND ends. "
+        description="Run COMMAND on a private Docker host, which is removed completely when COMMAND ends. "
         "Its /etc, /opt, /run and /var/lib are its own; every other directory is the machine's.",
-        epilog="dockerd's log is /run/lab/dockerd.log inside; the image `busybox` is there; CNI_BRIDGE_LAB=1 is set.",
+        epilog="Inside, dockerd has the image `busybox`, its log is /run/lab/dockerd.log, and CNI_BRIDGE_LAB=1 is set.",
     )
-    parser.add_argument("--no-dockerd", action="store_true", help="only the namespaces")
-    parser.add_argument("--engine", metavar="VERSION", help="another Docker engine than the machine's, e.g. 28.5")
-    parser.add_argument("--plugins", metavar="VERSION", help="other CNI plugins than the machine's, e.g. 1.9")
+    parser.add_argument("--no-dockerd", action="store_true", help="make only the namespaces")
+    parser.add_argument("--engine", metavar="VERSION", help="a Docker engine other than the machine's, e.g. 28.5")
+    parser.add_argument("--plugins", metavar="VERSION", help="CNI plugins other than the machine's, e.g. 1.9")
     parser.add_argument("command", nargs="*", metavar="COMMAND", help="default: an interactive shell")
     options = parser.parse_args(arguments)
     try:
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run(lab: Lab, command: Sequence[str]) -> int:
-    """Run a command with our terminal and our standard streams, and wait for it, come Ctrl-C what may."""
-    # Ctrl-C goes to the terminal's whole process group: it is the command's affair. A handler of ours, unlike SIG_IGN,
+    """Run a command with our terminal and our standard streams, and wait for it in spite of Ctrl-C."""
+    # Ctrl-C goes to the terminal's whole process group, and the command handles it. A handler of ours, unlike SIG_IGN,
     # is not inherited.
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGQUIT, lambda *_: None)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a container has, seen from both sides: its own links and addresses, and what Docker says they are."""
+"""A container's network from both sides: its own links and addresses, and what Docker shows of them."""
 
 import subprocess
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Link:
         mac: E.g. `02:42:ac:11:00:02`.
         mtu: In bytes.
         is_up: Whether it is set up.
-        addresses: With prefix, as the kernel lists them; those that the kernel made itself (link-local) are left out.
+        addresses: With prefix, in the kernel's order, without link-local ones.
     """
 
     name: str
@@ -37,13 +37,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerEndpoint:
-    """What `docker inspect` says about a container on one network; None and empty where it says nothing.
+    """What `docker inspect` shows of a container on one network; None and empty where it shows nothing.
 
     Attributes:
         endpoint_id: 64 hexadecimal digits.
         mac: The address of the link.
-        addresses: One of each family at most, with prefix.
-        gateways: The same, without prefix.
+        addresses: At most one of each family, with prefix.
+        gateways: At most one of each family, without prefix.
     """
 
     endpoint_id: str
@@ -53,20 +53,20 @@ class DockerEndpoint:
 
 
 class Container:
-    """A container of the lab's Docker host, by name or ID. Holds nothing: each call looks anew."""
+    """A container of the lab's Docker host, by name or ID. It has no state: each call reads anew."""
 
     def __init__(self, namespaces: Namespaces, name: str) -> None:
         self._namespaces = namespaces
         self.name = name
 
     def inspect(self) -> JsonObject:
-        """Give the document of `docker inspect`."""
+        """Return the document of `docker inspect`."""
         found = parse_json(self._namespaces.run(["docker", "container", "inspect", self.name]).stdout.encode())
         assert isinstance(found, list)
         return as_object(found[0], f"container {self.name}")
 
     def endpoint(self, network: str) -> DockerEndpoint:
-        """Give what Docker says about this container's endpoint on a network (its name)."""
+        """Return what Docker shows of this container's endpoint on a network (by name)."""
         found = get_object(get_object(get_object(self.inspect(), "NetworkSettings"), "Networks"), network)
         pairs = (("IPAddress", "IPPrefixLen"), ("GlobalIPv6Address", "GlobalIPv6PrefixLen"))
         addresses = [f"{get_str(found, address)}/{get_int(found, length)}" for address, length in pairs]
@@ -79,7 +79,7 @@ class Container:
         )
 
     def exec(self, *argv: str, timeout_s: float = 60.0) -> str:
-        """Run one of busybox's commands in the container (`docker exec`) and give its stripped stdout.
+        """Run one of busybox's commands in the container (`docker exec`) and return its stripped stdout.
 
         Raises:
             CommandFailed: Its exit status is not 0.
@@ -87,7 +87,7 @@ class Container:
         return self._namespaces.run(["docker", "exec", self.name, *argv], timeout_s=timeout_s).stdout.strip()
 
     def ip(self, *argv: str) -> tuple[JsonObject, ...]:
-        """Give the JSON objects of a command of iproute2 (`"addr"`, `"-6", "route"`, `"rule"`) run in the container."""
+        """Run a command of iproute2 (`"addr"`, `"-6", "route"`, `"rule"`) in the container; return its JSON objects."""
         found = parse_json(self.in_network("ip", "-json", "-details", *argv).stdout.encode() or b"[]")
         return get_objects({"found": found}, "found")
 
@@ -99,14 +99,14 @@ class Container:
         return self._namespaces.run(["nsenter", f"--net={key}", "--", *argv])
 
     def links(self) -> tuple[Link, ...]:
-        """Give the links in the container, without `lo`, in the kernel's order."""
+        """Return the links in the container, without `lo`, in the kernel's order."""
         return tuple(_parse_link(item) for item in self.ip("addr") if item.get("link_type") != "loopback")
 
     def link(self, name: str = "eth0") -> Link:
-        """Give the link of this name.
+        """Return the link of this name.
 
         Raises:
-            LabError: There is none; the message names those there are.
+            LabError: It does not exist; the message names the existing ones.
         """
         links = self.links()
         for link in links:

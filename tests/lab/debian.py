@@ -3,11 +3,11 @@
 """Debian packages of another suite than the machine's, unpacked into the user's cache; nothing is installed.
 
     $XDG_CACHE_HOME/cni-bridge, or ~/.cache/cni-bridge
-      KIND/VERSION[_VERSION…]_ARCHITECTURE/   what packages that go together have unpacked, by their versions
-      KIND/SUITE                              a link to what the suite had when it was asked last
+      KIND/VERSION[_VERSION…]_ARCHITECTURE/   the unpacked files of packages that belong together, by their versions
+      KIND/SUITE                              a link to what the suite had when it was fetched last
 
-The mirror is the one that the machine's apt uses already; apt checks the signature of the suite, and with it the hash
-of each package, in directories of its own, so that the machine's package lists stay as they are.
+The mirror is the one that the machine's apt uses. apt checks the signature of the suite, and with it the hash of each
+package, in separate directories, so that the machine's package lists do not change.
 """
 
 import os
@@ -26,7 +26,7 @@ _LIMIT_S: Final = 300.0  # some 60 MB through a slow mirror
 
 
 class FetchError(Exception):
-    """Packages could not be had; the message says what was missing, in the words of the program that failed."""
+    """Packages could not be fetched; the message has the output of the program that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ def find_packages(kind: str, suite: str) -> Unpacked | None:
 def fetch_packages(
     kind: str, suite: str, packages: Sequence[str], check: Callable[[Unpacked], object], *, whole: bool = False
 ) -> Unpacked:
-    """Fetch packages of a suite; after a failure what was fetched before is still there.
+    """Fetch packages of a suite; after a failure what was fetched before is kept.
 
     Args:
         kind: What they are together, a directory of the cache.
@@ -80,7 +80,7 @@ def fetch_packages(
         kept = cache / fetched.name
         try:
             fetched.rename(kept)
-        except OSError:  # these versions are there already, and whole: they came by a rename as well
+        except OSError:  # these versions exist already, and completely, because they were renamed too
             if not kept.is_dir():
                 raise
         link = work / "link"
@@ -122,7 +122,7 @@ def run_program(
 
 
 def cache_directory(kind: str) -> Path:
-    """Return the directory of the cache for a kind, which may not be there yet."""
+    """Return the directory of the cache for a kind, which may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cni-bridge" / kind
 
 
@@ -153,14 +153,14 @@ def _download(work: Path, suite: str, mirror: str, names: Sequence[str], *, whol
         work.joinpath(directory).mkdir(parents=True)
     settings = {
         "Dir::State": work / "state",
-        "Dir::State::status": work / "status",  # nothing is installed as far as this apt knows
+        "Dir::State::status": work / "status",  # for this apt nothing is installed
         "Dir::Cache": work / "cache",
         "Dir::Etc::sourcelist": work / "suite.sources",
         "Dir::Etc::sourceparts": "/dev/null",
         "Dir::Etc::preferences": "/dev/null",  # the machine's own may forbid other suites
         "Dir::Etc::preferencesparts": "/dev/null",
         "APT::Default-Release": "",
-        "APT::Update::Error-Mode": "any",  # otherwise a mirror out of reach is only a warning
+        "APT::Update::Error-Mode": "any",  # otherwise an unreachable mirror is only a warning
         "APT::Sandbox::User": "root",  # apt's own user may not enter a home directory
     }
     apt = ("apt-get", "-qq", *(f"-o{key}={value}" for key, value in settings.items()))

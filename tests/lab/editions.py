@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Which Docker engine and which CNI plugins a lab has: the machine's own, or others that were fetched.
 
-Both are chosen by the beginning of a version, number by number: `28`, `28.5` and `28.5.2` are the same engine where
-there is only one of them.
+Both are chosen by the beginning of a version, number by number: `28`, `28.5` and `28.5.2` are the same engine if only
+one of them is known.
 """
 
 import re
@@ -37,7 +37,7 @@ MACHINE_PLUGINS: Final = Path("/usr/lib/cni")
 
 
 class NoSuchEdition(LabError):
-    """There is no engine, or there are no plugins, of the version asked for; the message has those that there are."""
+    """There is no engine, or there are no plugins, of the requested version; the message lists the known ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Engine:
 
     @property
     def search_path(self) -> str:
-        """Where its programs are, for PATH; they stand before the machine's. "" for the machine's own."""
+        """The directories of its programs, for PATH, before the machine's; "" for the machine's own engine."""
         return f"{self.directory / 'usr/sbin'}:{self.directory / 'usr/bin'}" if self.directory else ""
 
 
@@ -68,7 +68,7 @@ class Plugins:
     """A set of CNI plugins.
 
     Attributes:
-        version: E.g. `(1, 9, 1)`; empty for plugins of the machine that are not Debian's, which nobody can ask.
+        version: E.g. `(1, 9, 1)`; empty for plugins of the machine that are not Debian's: plugins do not report it.
         directory: Where they are.
     """
 
@@ -82,13 +82,13 @@ class Plugins:
 
 
 def machine_engine() -> Engine | None:
-    """Give the machine's own engine; None where none is installed."""
+    """Return the machine's own engine; None if none is installed."""
     own = shutil.which("dockerd", path=SEARCH_PATH)
     return Engine(version=_version_of(own)) if own else None
 
 
 def known_engines() -> Sequence[Engine]:
-    """Give the engines that there are, the machine's own first.
+    """Return the known engines, the machine's own first.
 
     Raises:
         LabError: One of them does not run.
@@ -103,35 +103,35 @@ def known_engines() -> Sequence[Engine]:
         try:
             directory = find_fetched_engine(source)
         except FetchError as exc:
-            raise LabError(f"the engine of {source} that was fetched is of no use: {exc}") from exc
+            raise LabError(f"the engine of {source} that was fetched is unusable: {exc}") from exc
         if directory is not None:
             engines.append(Engine(version=_version_of(str(directory / "usr/sbin/dockerd")), directory=directory))
     return tuple(engines)
 
 
 def known_plugins() -> Sequence[Plugins]:
-    """Give the sets of plugins that there are, the machine's own first.
+    """Return the known sets of plugins, the machine's own first.
 
     Raises:
         LabError: One of them does not run.
     """
     known = []
     if (MACHINE_PLUGINS / "bridge").exists():
-        # Debian's plugins do not know their own version.
+        # Debian's plugins do not report their version.
         asked = ("dpkg-query", "--show", "--showformat=${Version}", PACKAGE)
         said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
         known.append(Plugins(version=_numbers(said), directory=MACHINE_PLUGINS))
     try:
         fetched = find_fetched_plugins()
     except FetchError as exc:
-        raise LabError(f"the plugins that were fetched are of no use: {exc}") from exc
+        raise LabError(f"the fetched plugins are unusable: {exc}") from exc
     if fetched is not None:
         known.append(Plugins(version=_numbers(fetched.version), directory=fetched.directory))
     return tuple(known)
 
 
 def find_engine(wanted: str) -> Engine:
-    """Give the first engine whose version begins with `wanted`.
+    """Return the first engine whose version begins with `wanted`.
 
     Raises:
         NoSuchEdition: There is none; the message has those there are, and how others come.
@@ -147,7 +147,7 @@ def find_engine(wanted: str) -> Engine:
 
 
 def find_plugins(wanted: str) -> Plugins:
-    """Give the first set of plugins whose version begins with `wanted`.
+    """Return the first set of plugins whose version begins with `wanted`.
 
     Raises:
         NoSuchEdition: There is none; the message has those there are, and how others come.
@@ -180,6 +180,6 @@ def _version_of(dockerd: str) -> tuple[int, ...]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Give the numbers that a version begins with; none for one that begins otherwise."""
+    """Return the numbers at the start of a version; none if it starts otherwise."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(number) for number in found[0].split(".")) if found else ()

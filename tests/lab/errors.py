@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What goes wrong with a lab.
+"""The errors of labs.
 
-LabError              anything: no root, a program that does not start, a limit that passed
+LabError              any error: no root, a program that does not start, a limit that has passed
 ├── MissingPrograms   a program the lab needs is not on this machine
 └── CommandFailed     a command run inside ended with another status than 0
 """
@@ -13,15 +13,15 @@ __all__ = ["CommandFailed", "LabError", "MissingPrograms"]
 
 
 class LabError(Exception):
-    """The lab cannot do what was asked; the message says why, with the output of what failed."""
+    """The lab cannot do what was requested; the message says why, with the output of what failed."""
 
 
 class MissingPrograms(LabError):
     """A program that the lab needs is not installed.
 
     Attributes:
-        programs: What is missing, e.g. `("dockerd",)`.
-        packages: The Debian packages that have it, e.g. `("docker.io",)`.
+        programs: The missing programs, e.g. `("dockerd",)`.
+        packages: The Debian packages that contain them, e.g. `("docker.io",)`.
     """
 
     def __init__(self, programs: Sequence[str], packages: Sequence[str]) -> None:
@@ -36,8 +36,8 @@ class CommandFailed(LabError):
     Attributes:
         argv: The command.
         returncode: Its exit status; negative: the signal that ended it.
-        stdout: What it printed.
-        stderr: What it complained about.
+        stdout: Its standard output.
+        stderr: Its standard error.
     """
 
     def __init__(self, argv: Sequence[str], returncode: int, stdout: str, stderr: str) -> None:

@@ -3,7 +3,7 @@
 """`python -m tests.lab.fetch_compose`: docker compose, for tests; nothing is installed.
 
 It is Debian's own of another suite, in the cache that `debian` describes: this machine's suite may have none, or one
-that knows no options of a service's networks.
+without the options of a service's networks.
 """
 
 import argparse
@@ -36,16 +36,16 @@ def find_fetched_compose(suite: str = DEFAULT_SUITE) -> Path | None:
 
 
 def fetch_compose(suite: str = DEFAULT_SUITE) -> Path:
-    """Fetch the program of a Debian suite; after a failure what was fetched before is still there.
+    """Fetch the program of a Debian suite; after a failure what was fetched before is kept.
 
     Raises:
-        FetchError: It could not be had, or does not run on this machine.
+        FetchError: It could not be fetched, or does not run on this machine.
     """
     return fetch_packages(KIND, suite, (PACKAGE,), check=_version).directory / _PROGRAM
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fetch it, unless it is there, and print where it is."""
+    """Fetch the program unless it was fetched before, and print its path."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.lab.fetch_compose",
         description=f"Fetch Debian's {PACKAGE} of another suite into the cache; nothing is installed.",
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _version(unpacked: Unpacked) -> str:
-    """Have it tell its version, which it does if it runs on this machine."""
+    """Return the program's version, which shows that it runs on this machine."""
     return run_program(str(unpacked.directory / _PROGRAM), "version")
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`python -m tests.lab.fetch_engines`: other Docker engines than the machine's, for tests; nothing is installed.
+"""`python -m tests.lab.fetch_engines`: Docker engines other than the machine's, for tests; nothing is installed.
 
 They are Debian's own of other suites, dockerd with the client and the containerd of the same suite, in the cache that
 `debian` describes. Their Go programs run on older machines; runc needs a newer libc there, so that the machine's own
-runc serves all of them, as do its iptables and its `docker-init`. Those that no suite has come from archives
+runc serves all of them, as do its iptables and its `docker-init`. Engines that no suite has come from archives
 (`given_engines`).
 """
 
@@ -27,20 +27,20 @@ PACKAGES: Final = ("docker.io", "docker-cli", "containerd")
 SUITES: Final = ("trixie", "sid")
 NEWEST: Final = SUITES[-1]
 PROGRAMS: Final = ("usr/sbin/dockerd", "usr/bin/docker", "usr/bin/containerd")
-"""What must run on this machine, of what is unpacked."""
+"""The unpacked programs that must run on this machine."""
 
 
 def known_sources() -> Sequence[Source]:
-    """Return what engines can be had from, in the order of their versions.
+    """Return the sources of engines, in the order of their versions.
 
     Raises:
-        FetchError: The variable for archives names no directory.
+        FetchError: The variable for archives does not name a directory.
     """
     return (*SUITES, *given_archives())
 
 
 def find_fetched_engine(source: Source) -> Path | None:
-    """Return the tree of the engine of a source that was fetched before, None if none was.
+    """Return the directory of the engine of a source that was fetched before, None if none was.
 
     Raises:
         FetchError: What was fetched does not run on this machine.
@@ -55,10 +55,10 @@ def find_fetched_engine(source: Source) -> Path | None:
 
 
 def fetch_engine(source: Source) -> Path:
-    """Fetch the engine of a source; after a failure what was fetched before is still there.
+    """Fetch the engine of a source; after a failure what was fetched before is kept.
 
     Raises:
-        FetchError: It could not be had, or does not run on this machine.
+        FetchError: It could not be fetched, or does not run on this machine.
     """
     if isinstance(source, Path):
         return unpack_engine(source, KIND, find_fetched_engine(NEWEST) or fetch_engine(NEWEST))
@@ -66,7 +66,7 @@ def fetch_engine(source: Source) -> Path:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fetch the engines that are not there yet, and print where they are; 1 if one could not be had."""
+    """Fetch the missing engines, and print their directories; return 1 if one could not be fetched."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.lab.fetch_engines",
         description="Fetch Debian's Docker engines of other suites into the cache; nothing is installed.",
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _check(unpacked: Unpacked) -> None:
-    """See whether its programs run here: one whose libraries are missing or too old says so at its start."""
+    """Run its programs, to see that their libraries are not missing or too old."""
     for program in PROGRAMS:
         run_program(str(unpacked.directory / program), "--version")
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m tests.lab.fetch_plugins`: newer CNI plugins than the machine's, for tests; nothing is installed.
 
-They are Debian's own of another suite (sid, whose plugins speak CNI 1.1.0), in the cache that `debian` describes.
+They are Debian's own of another suite (sid, whose plugins support CNI 1.1.0), in the cache that `debian` describes.
 """
 
 import argparse
@@ -30,7 +30,7 @@ class FetchedPlugins:
     Attributes:
         version: The version of their Debian package, e.g. `1.9.1+ds1-1`.
         directory: Where their executables are.
-        cni_versions: The CNI versions that its `bridge` speaks, as it says itself.
+        cni_versions: The CNI versions that its `bridge` reports.
     """
 
     version: str
@@ -49,16 +49,16 @@ def find_fetched_plugins(suite: str = DEFAULT_SUITE) -> FetchedPlugins | None:
 
 
 def fetch_plugins(suite: str = DEFAULT_SUITE) -> FetchedPlugins:
-    """Fetch the plugins of a Debian suite; after a failure what was fetched before is still there.
+    """Fetch the plugins of a Debian suite; after a failure what was fetched before is kept.
 
     Raises:
-        FetchError: They could not be had.
+        FetchError: They could not be fetched.
     """
     return _describe(fetch_packages(KIND, suite, (PACKAGE,), check=_describe))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Fetch the plugins, unless they are there, and print where they are."""
+    """Fetch the plugins unless they were fetched before, and print their directory."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.lab.fetch_plugins",
         description=f"Fetch Debian's {PACKAGE} of another suite into the cache; nothing is installed.",
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _describe(unpacked: Unpacked) -> FetchedPlugins:
-    """Look at what was unpacked, and whether it runs on this machine."""
+    """Describe what was unpacked, after running it on this machine."""
     directory = unpacked.directory / _PLUGINS
     bridge = directory / "bridge"
     said = run_program(str(bridge), stdin='{"cniVersion": "1.0.0"}', environment={"CNI_COMMAND": "VERSION"})

@@ -32,10 +32,10 @@ _BORROWED: Final = (
 
 
 def given_archives() -> Sequence[Path]:
-    """Return the archives, by name; none where the variable is not set.
+    """Return the archives, by name; none if the variable is not set.
 
     Raises:
-        FetchError: The variable names no directory.
+        FetchError: The variable does not name a directory.
     """
     directory = os.environ.get(VARIABLE)
     if not directory:
@@ -46,7 +46,7 @@ def given_archives() -> Sequence[Path]:
 
 
 def find_given_engine(archive: Path, kind: str) -> Path | None:
-    """Return the tree of the engine of an archive that was unpacked before, None if it was not."""
+    """Return the directory of the engine of an archive that was unpacked before, None if it was not."""
     tree = _tree(archive, kind)
     return tree if tree.is_dir() else None
 
@@ -57,10 +57,10 @@ def unpack_engine(archive: Path, kind: str, newest: Path) -> Path:
     Args:
         archive: One of `given_archives`.
         kind: The directory of the cache where engines are.
-        newest: The tree of Debian's newest engine.
+        newest: The directory of Debian's newest engine.
 
     Raises:
-        FetchError: It is no such archive, or does not run on this machine; nothing is kept of it.
+        FetchError: It is not such an archive, or does not run on this machine; nothing of it is kept.
     """
     tree = _tree(archive, kind)
     tree.parent.mkdir(parents=True, exist_ok=True)
@@ -77,14 +77,14 @@ def unpack_engine(archive: Path, kind: str, newest: Path) -> Path:
             run_program(str(unpacked / name), "--version")
         try:
             unpacked.rename(tree)
-        except OSError:  # somebody else was faster
+        except OSError:  # another process was faster
             if not tree.is_dir():
                 raise
     return tree
 
 
 def _unpack(archive: Path, tree: Path) -> None:
-    """Write the archive's programs where Debian has them; nothing else of it is looked at."""
+    """Write the archive's programs to Debian's paths; everything else in it is ignored."""
     missing = dict(_OWN)
     with tarfile.open(archive, "r:xz") as content:
         for member in content:

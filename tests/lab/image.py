@@ -17,7 +17,7 @@ _PT_INTERP: Final = 3  # elf(5): the segment that names the dynamic loader
 
 
 def busybox_tar(busybox: Path) -> bytes:
-    """Give a tar with busybox and a link for each of its applets in /bin, and the directories a container expects.
+    """Return a tar with busybox and a link for each of its applets in /bin, and the directories a container expects.
 
     Raises:
         MissingPrograms: This busybox needs shared libraries.
@@ -44,7 +44,7 @@ def _entry(name: str, kind: bytes, *, size: int = 0, linkname: str = "") -> tarf
 
 
 def _is_dynamic(program: bytes) -> bool:
-    """Tell whether an ELF program of this machine's byte order has an interpreter segment (elf(5))."""
+    """Return whether an ELF program of this machine's byte order has an interpreter segment (elf(5))."""
     is_64_bit = program[4] == 2  # ELFCLASS64
     headers, size, count = struct.unpack_from("@32xQ14xHH" if is_64_bit else "@28xI10xHH", program)
     types = (struct.unpack_from("@I", program, headers + i * size)[0] for i in range(count))

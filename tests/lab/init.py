@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Process 1 of a lab: makes the machine's file tree the lab's own where it matters, then reaps orphans until the end.
+"""Process 1 of a lab: gives the lab directories of its own where needed, then reaps orphans until the end.
 
 `python -I -S init.py NAME [DIRECTORY…]`, started by the keeper in new namespaces (net, mount, uts, ipc, pid) with a
-fresh /proc. Prints `ready` when the lab can be used. Ends when its stdin does, and with it every process of the lab.
+new /proc. Prints `ready` when the lab can be used. Ends when its stdin ends, and every process of the lab with it.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Final
 __all__: list[str] = []
 
 SCRATCH: Final = Path("/run/lab")
-# What the lab writes here is the lab's own; it reads what the machine has.
+# The lab reads the machine's files here; what it writes stays in the lab.
 COPIED: Final = ("/etc", "/opt", "/var/lib")
 # Empty in the lab, whatever the machine has. /var/lib/docker needs a file system that can be overlaid again.
 EMPTY: Final = (
@@ -37,7 +37,7 @@ def main() -> None:
     """Set the lab up and be its init."""
     name, *kept = sys.argv[1:]
     socket.sethostname(name)
-    let_go_of_the_machine()
+    unmount_the_machines_mounts()
     mount("-t", "tmpfs", "-o", "mode=755", "lab", "/run")
     SCRATCH.mkdir()
     Path("/run/lock").mkdir(mode=0o1777)  # /var/lock points to it
@@ -47,29 +47,29 @@ def main() -> None:
         mount("-t", "tmpfs", "-o", "mode=755", "lab", directory)
     Path("/opt/cni/bin").mkdir()
     own_sysfs()
-    # One knob of dockerd's is not a namespace's but the machine's: it raises the limit of root's keys.
+    # One setting of dockerd's is the machine's and not a namespace's: it raises the limit of root's keys.
     mount("--bind", "/proc/sys/kernel/keys", "/proc/sys/kernel/keys")
     mount("-o", "remount,bind,ro", "/proc/sys/kernel/keys")
-    mount("--make-rshared", "/")  # as systemd does on a real machine; the peers are within this namespace
+    mount("--make-rshared", "/")  # as systemd does on a real machine; the mount peers are within this namespace
     command("ip", "link", "set", "lo", "up")
-    # A new network namespace takes IPv4 settings over from the machine, where a router may have been set up.
+    # A new network namespace copies IPv4 sysctls from the machine, which may be configured as a router.
     Path("/proc/sys/net/ipv4/ip_forward").write_text("0", encoding="ascii")
     signal.signal(signal.SIGCHLD, reap)
     print("ready", flush=True)
     sys.stdin.buffer.read()
 
 
-def let_go_of_the_machine() -> None:
-    """Unmount our copies of what is mounted where the lab has its own: they would pin the machine's namespaces."""
+def unmount_the_machines_mounts() -> None:
+    """Unmount our copies of the machine's mounts below the lab's own directories: they would pin its namespaces."""
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
     own = tuple(f"{directory}/" for directory in ("/run", *EMPTY))
     for point in reversed([point for point in points if f"{point}/".startswith(own)]):
-        with contextlib.suppress(subprocess.CalledProcessError):  # it went with one that was mounted below it
+        with contextlib.suppress(subprocess.CalledProcessError):  # it was unmounted with one below it
             command("umount", "--lazy", point.replace("\\040", " "))
 
 
 def copy_on_write(kept: list[Path]) -> None:
-    """Overlay what is in `COPIED`, except the `kept` directories: what is written there reaches the machine."""
+    """Overlay the directories in `COPIED`, except those in `kept`, in which writes reach the machine."""
     binds = [path for path in kept if any(path.is_relative_to(top) for top in COPIED)]
     for number, path in enumerate(binds):
         (SCRATCH / f"kept-{number}").mkdir()
@@ -90,7 +90,7 @@ def own_sysfs() -> None:
     fresh.mkdir()
     mount("-t", "sysfs", "lab", str(fresh))
     mount("--rbind", "/sys/fs/cgroup", str(fresh / "fs/cgroup"))
-    command("umount", "--recursive", "--lazy", "/sys")  # every mount here is one more in each container's start
+    command("umount", "--recursive", "--lazy", "/sys")  # every mount here makes the start of each container slower
     mount("--move", str(fresh), "/sys")
 
 
@@ -100,12 +100,12 @@ def mount(*arguments: str) -> None:
 
 
 def command(*argv: str) -> None:
-    """Run a command; its own message, on our stderr, says what went wrong."""
+    """Run a command; its error message goes to our stderr."""
     subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
 
 
 def reap(*_: object) -> None:
-    """Take the exit status of every orphan that has ended; nobody else will."""
+    """Take the exit status of every orphan that has ended; no other process does."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass

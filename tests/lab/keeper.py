@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The keeper of one lab: starts it, and removes all of it when the owner lets go or dies.
+"""The keeper of one lab: starts it, and removes all of it when the owner closes it or dies.
 
-A process of its own, in its own session, because whoever runs tests may be killed together with everything in its
-process group. It imports nothing of the package: `python -I -S keeper.py NAME OWNER_PID [DIRECTORY…]` starts in a few
+It is a separate process in its own session, because the test process may be killed together with its process group. It
+imports nothing of the package, so that `python -I -S keeper.py NAME OWNER_PID [DIRECTORY…]` starts in a few
 milliseconds.
 
-    stdin   a pipe that the owner holds: its end is the order to clean up
+    stdin   a pipe that the owner holds open: its end is the order to clean up
     stdout  the process ID of the lab's init; then init's own line, when it is ready
-    exit    0 when nothing is left, else what is left stands on stderr
+    exit    0 if nothing is left, otherwise what is left is on stderr
 """
 
 import contextlib
@@ -29,7 +29,7 @@ LIMIT_S: Final = 10.0  # for the kernel to end all processes, and then to empty 
 
 
 def main() -> int:
-    """Keep one lab from its start to its end; give the exit status."""
+    """Keep one lab from its start to its end; return the exit status."""
     name, owner_pid, *directories = sys.argv[1:]
     if os.getppid() != int(owner_pid):
         return 0  # the owner died before we began
@@ -40,17 +40,17 @@ def main() -> int:
         raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWPID)")
     unshare = ["unshare", "--net", "--mount", "--uts", "--ipc", "--mount-proc"]
     script = [sys.executable, "-I", "-S", str(Path(__file__).with_name("init.py")), name, *directories]
-    # While we live, init's stdin stays open; should we be killed, init sees its end and the lab goes with it.
+    # While this process lives, init's stdin stays open; if it is killed, init's stdin ends, and the lab with it.
     init = subprocess.Popen([*unshare, *script], stdin=subprocess.PIPE)
     try:
         print(init.pid, flush=True)
         ends = select.poll()
-        # The pipe alone does not do: a child that the owner forked would hold it open after the owner's death.
+        # The pipe alone is not enough: a child of the owner would hold it open after the owner's death.
         for end in (sys.stdin.fileno(), owner, os.pidfd_open(init.pid)):
             ends.register(end, select.POLLIN | select.POLLHUP)
         ends.poll()
     finally:
-        init.kill()  # process 1 takes all processes of the lab along, and they its namespaces and mounts
+        init.kill()  # with process 1 the kernel kills all processes of the lab, and removes its namespaces and mounts
         left = [str(path) for path in remove_cgroups(name)]
         try:
             init.wait(LIMIT_S)
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def remove_cgroups(name: str) -> list[Path]:
-    """Remove the control groups of the lab's containers, in every hierarchy (v1, v2 or both); give what resists.
+    """Remove the control groups of the lab's containers, in every hierarchy (v1, v2 or both); return those left.
 
     They are the one thing that namespaces do not contain: dockerd makes them as `/NAME/<container ID>`. A group whose
     last process has just died stays busy for a moment.
@@ -71,7 +71,7 @@ def remove_cgroups(name: str) -> list[Path]:
     while True:
         left = [path for mount in cgroup_mounts() for path in directories_below(mount / name)]
         for path in left:
-            with contextlib.suppress(OSError):  # busy; or gone, which is what we want
+            with contextlib.suppress(OSError):  # busy, or gone already
                 path.rmdir()
         left = [path for path in left if path.exists()]
         if not left or time.monotonic() > deadline:
@@ -80,7 +80,7 @@ def remove_cgroups(name: str) -> list[Path]:
 
 
 def cgroup_mounts() -> list[Path]:
-    """Give where control groups are mounted (proc_pid_mountinfo(5): the type is the first field after the dash)."""
+    """Return the mounts of control groups (proc_pid_mountinfo(5): the type is the first field after the dash)."""
     mounts = []
     for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         before, _, after = line.partition(" - ")
@@ -90,7 +90,7 @@ def cgroup_mounts() -> list[Path]:
 
 
 def directories_below(top: Path) -> list[Path]:
-    """Give `top` and every directory below it, children before their parents; nothing if there is no `top`."""
+    """Return `top` and every directory below it, children before their parents; nothing if `top` does not exist."""
     return [Path(directory) for directory, _, _ in os.walk(top, topdown=False)]
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A throw-away Docker host for one test, one demo, one session."""
+"""A private Docker host for one test, one demo, one session."""
 
 import json
 import shutil
@@ -34,17 +34,17 @@ IMAGE: Final = "busybox"
 
 
 class Lab:
-    """A private Docker host; see the package's docstring. Nothing of it is left when the `with` block ends.
+    """A private Docker host; see the package's docstring. It is removed completely at the end of the `with` block.
 
     Args:
         dockerd: Whether dockerd runs in it from the start.
-        engine: The engine that it has, from `find_engine`; None: the machine's own.
-        plugins: The CNI plugins that lie in /usr/lib/cni, from `find_plugins`; None: the machine's own.
+        engine: Its engine, from `find_engine`; None for the machine's own.
+        plugins: The CNI plugins in /usr/lib/cni, from `find_plugins`; None for the machine's own.
 
     Attributes:
         dockerd: The dockerd started last, with the image `busybox`; None before that.
         daemon: The daemon under test, the one started last; None before that.
-        processes: Everything ever started in the background here, dockerd and the daemon included, oldest first.
+        processes: Every background process that was started here, with dockerd and the daemon, oldest first.
     """
 
     def __init__(self, *, dockerd: bool = True, engine: Engine | None = None, plugins: Plugins | None = None) -> None:
@@ -81,7 +81,7 @@ class Lab:
         """End every process of the lab and remove everything it made; the logs of `processes` stay readable.
 
         Raises:
-            LabError: Something resists; the message names it.
+            LabError: Something cannot be removed; the message names it.
         """
         namespaces, self._namespaces = self._namespaces, None
         try:
@@ -108,7 +108,7 @@ class Lab:
         env: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in all of the lab's namespaces, in the caller's directory (2 ms beyond the command's own time).
+        """Run a command in all of the lab's namespaces, in the caller's directory (with an overhead of 2 ms).
 
         Raises:
             CommandFailed: Its exit status is not 0, unless `check` is false; with all of its output.
@@ -121,9 +121,9 @@ class Lab:
         return self._start(PurePath(argv[0]).name, argv, env)
 
     def path(self, inside: str) -> Path:
-        """Give the machine's way to an absolute path of the lab, e.g. `lab.path(PLUGIN_SOCKET)`; not for long keeping.
+        """Return the machine's path of an absolute path of the lab, e.g. `lab.path(PLUGIN_SOCKET)`; do not store it.
 
-        No symbolic link to an absolute path may be on the way: say `/run`, not `/var/run`.
+        The path must not contain a symbolic link to an absolute path: use `/run`, not `/var/run`.
         """
         return self.namespaces.path(inside)
 
@@ -134,17 +134,17 @@ class Lab:
         self.run("sh", "-c", script, "write", path, f"{mode:o}", input=text)
 
     def read(self, path: str) -> str:
-        """Give the content of a file."""
+        """Return the content of a file."""
         return self.run("cat", path).stdout
 
     def remove(self, path: str) -> None:
-        """Remove a file or a directory with all that is in it; one that is gone is fine."""
+        """Remove a file or a directory with its content, if it exists."""
         self.run("rm", "-rf", path)
 
     # Docker
 
     def docker(self, *argv: str, timeout_s: float = 60.0) -> str:
-        """Run the docker command and give its stripped stdout.
+        """Run the docker command and return its stripped stdout.
 
         Raises:
             CommandFailed: As `run`.
@@ -152,11 +152,11 @@ class Lab:
         return self.run("docker", *argv, timeout_s=timeout_s).stdout.strip()
 
     def docker_json(self, *argv: str, timeout_s: float = 60.0) -> JsonValue:
-        """Run a docker command that prints JSON, e.g. `"network", "inspect", "n"`, and give the document."""
+        """Run a docker command that prints JSON, e.g. `"network", "inspect", "n"`, and return the document."""
         return parse_json(self.docker(*argv, timeout_s=timeout_s).encode())
 
     def container(self, name: str) -> Container:
-        """Give a view of a container: its links, its addresses, and what Docker says they are."""
+        """Return a view of a container: its links, its addresses, and what Docker shows of them."""
         return Container(self.namespaces, name)
 
     def start_dockerd(self, *options: str, timeout_s: float = 60.0) -> Process:
@@ -169,7 +169,7 @@ class Lab:
         self._dockerd_again = partial(self.start_dockerd, *options, timeout_s=timeout_s)
         argv = [
             *("dockerd", f"--host=unix://{DOCKER_SOCKET}", *options),
-            # The containers' control groups lie where the keeper finds them; see keeper.py
+            # The keeper finds the containers' control groups below this one; see keeper.py
             *("--exec-opt=native.cgroupdriver=cgroupfs", f"--cgroup-parent=/{self.namespaces.name}"),
         ]
         self.dockerd = self._start("dockerd", argv, None)
@@ -177,11 +177,11 @@ class Lab:
         return self.dockerd
 
     def stop_dockerd(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> int:
-        """End dockerd and give its exit status. On SIGTERM it stops the containers first; on SIGKILL they live on."""
+        """End dockerd and return its exit status. On SIGTERM it stops the containers first, on SIGKILL it does not."""
         return _stop(self.dockerd, signal_number, timeout_s)
 
     def restart_dockerd(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> Process:
-        """End dockerd within `timeout_s` and start it again as it was started."""
+        """End dockerd within `timeout_s` and restart it with the same options."""
         return _restart(self.dockerd, self._dockerd_again, signal_number, timeout_s)
 
     # The daemon under test
@@ -208,21 +208,21 @@ class Lab:
         return self.daemon
 
     def stop_daemon(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> int:
-        """End the daemon and give its exit status, negative for the signal that ended it."""
+        """End the daemon and return its exit status, negative for the signal that ended it."""
         return _stop(self.daemon, signal_number, timeout_s)
 
     def restart_daemon(self, signal_number: int = signal.SIGTERM, *, timeout_s: float = 30.0) -> Process:
-        """End the daemon within `timeout_s` and start it again as it was started."""
+        """End the daemon within `timeout_s` and restart it with the same options."""
         return _restart(self.daemon, self._daemon_again, signal_number, timeout_s)
 
-    # What is there, what is left
+    # State and leftovers
 
     def state(self) -> LabState:
-        """Give what is in the lab now that an attachment, a container or a network may leave behind."""
+        """Return what the lab has now of everything that attachments, containers and networks may leave behind."""
         return observe(self.namespaces)
 
     def wait_clean(self, before: LabState, timeout_s: float = 30.0) -> str:
-        """Wait until nothing is left that `before` did not have. Give what is left all the same, as text; else "".
+        """Wait until the lab has nothing that `before` did not have; return what is left at the limit, as text, or "".
 
         It may take a moment: Docker reports a container as gone before its endpoints are deleted.
         """
@@ -232,7 +232,7 @@ class Lab:
         return left
 
     def remove_leftovers(self, before: LabState) -> None:
-        """Remove the containers and Docker networks that `before` did not have, as far as they let themselves."""
+        """Remove the containers and Docker networks that `before` did not have, and ignore errors."""
         after = self.state()
         for name in set(after.containers) - set(before.containers):
             self.run("docker", "rm", "--force", "--volumes", name, check=False)
@@ -249,7 +249,7 @@ class Lab:
         process.wait_ready(lambda: unix_http.is_answering(self.path(socket), method, target), timeout_s)
 
     def import_image(self) -> None:
-        """Give dockerd the image `busybox`, as it has when it was started with the lab."""
+        """Import the image `busybox`, as a lab with dockerd does at its start."""
         busybox = shutil.which("busybox", path=SEARCH_PATH)
         assert busybox is not None
         tar = self.path("/run/lab/busybox.tar")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a lab has that it did not have before, less what CNI plugins and dockerd leave for ever by design."""
+"""What a lab has that it did not have before, except what CNI plugins and dockerd leave behind by design."""
 
 import re
 from collections import Counter
@@ -15,11 +15,11 @@ __all__ = ["leftovers", "temporary_rules"]
 # digits, `CNI-DN-…`), a jump to one, a rule for one address (`-s 10.1.0.2/32`, `-d fd00::2/128`).
 _PERMANENT_RULES: Final = (
     r"\w+ \w+ :(PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING)",  # a table comes with its own chains
-    # portmap never removes its shared chains, the jumps to them, and the rules that mark and masquerade
+    # portmap never removes its shared chains, the jumps to them, and its rules for marks and masquerading
     r"\w+ nat :CNI-HOSTPORT-(DNAT|MASQ|SETMARK)",
     r"\w+ nat -A (PREROUTING|OUTPUT|POSTROUTING) .*-j CNI-HOSTPORT-(DNAT|MASQ)",
     r"\w+ nat -A CNI-HOSTPORT-(MASQ|SETMARK) .*",
-    # firewall never removes its shared chains, the jumps to them, and the isolation of bridges from each other
+    # firewall never removes its shared chains, the jumps to them, and its rules that isolate bridges
     r"\w+ filter :CNI-(ADMIN|FORWARD|ISOLATION-STAGE-[12])",
     r"\w+ filter -A (FORWARD|CNI-FORWARD) .*-j CNI-(ADMIN|FORWARD|ISOLATION-STAGE-1)",
     r"\w+ filter -A CNI-ISOLATION-STAGE-[12] .*",
@@ -31,12 +31,12 @@ _DOCKERS_RULES: Final = (
 _PERMANENT_RULE: Final = re.compile("|".join(_PERMANENT_RULES))
 _DOCKERS_RULE: Final = re.compile("|".join(_DOCKERS_RULES))
 
-# The bridge plugin never removes the bridge; those that dockerd makes go with their networks, which are in the state.
+# The bridge plugin never removes its bridge; dockerd removes its bridges with their networks, which are in the state.
 _PERMANENT_LINK: Final = re.compile(r"\S+ \(bridge\)")
 
 
 def leftovers(before: LabState, after: LabState) -> str:
-    """Give what `after` has beyond `before` as text for a person, one line for each thing; "" where nothing is left."""
+    """Return what `after` has and `before` does not, as text with a line for each item; "" if nothing is left."""
     parts = {
         "containers": _more(before.containers, after.containers),
         "Docker networks": _more(before.networks, after.networks),
@@ -51,8 +51,8 @@ def leftovers(before: LabState, after: LabState) -> str:
 
 
 def temporary_rules(before: LabState, after: LabState) -> Iterator[str]:
-    """Give the rules that `after` has beyond `before` and that go with what they were made for."""
-    # A shared rule may be there once; twice, it is the trace of two plugins that made it at the same time.
+    """Yield the rules that `after` has and `before` does not, without those that stay by design."""
+    # A shared rule may exist once; a second one was made by two plugins at the same time.
     allowed = Counter(before.rules) | Counter({rule: 1 for rule in after.rules if _PERMANENT_RULE.fullmatch(rule)})
     more = sorted((Counter(after.rules) - allowed).elements())
     return (rule for rule in more if not _DOCKERS_RULE.fullmatch(rule))

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The private namespaces of one lab (net, mount, pid, uts, ipc), and how to run a process in them.
 
-They live as long as their owner holds them, and not longer: see `keeper.py`.
+They exist as long as their owner keeps them open: see `keeper.py`.
 """
 
 import ctypes
@@ -30,17 +30,17 @@ _REPOSITORY: Final = Path(__file__).parents[2]
 
 
 class Namespaces:
-    """A file tree, a network and a process tree apart from the machine's, in which processes can be started.
+    """A file tree, a network and a process tree of its own, in which processes can be started.
 
     Args:
-        programs: Directories, as in PATH, whose programs take the place of the machine's inside.
+        programs: Directories, as in PATH, whose programs replace the machine's inside.
 
     Attributes:
-        name: The host name inside, also that of the lab's control groups; no other lab has it.
-        init_pid: Process 1 of the lab, as the machine counts it.
+        name: The unique name of the lab's host and control groups.
+        init_pid: The machine's process ID of the lab's process 1.
 
     Raises:
-        LabError: They could not be made; the message has the kernel's own. Nothing is left.
+        LabError: They could not be made; the message has the kernel's reason. Nothing is left.
     """
 
     def __init__(self, programs: str = "") -> None:
@@ -48,7 +48,7 @@ class Namespaces:
         self.name = f"cni-bridge-lab-{secrets.token_hex(4)}"
         kept = {str(path.resolve()) for path in (Path.cwd(), _REPOSITORY, Path.home(), Path(tempfile.gettempdir()))}
         script = Path(__file__).with_name("keeper.py")
-        # A session of its own: neither Ctrl-C nor a signal to the caller's process group keeps it from cleaning up.
+        # A session of its own: Ctrl-C and signals to the caller's process group do not keep it from cleaning up.
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", str(script), self.name, str(os.getpid()), *sorted(kept)],
             stdin=subprocess.PIPE,
@@ -68,10 +68,10 @@ class Namespaces:
         self._pid_namespace = os.open(f"/proc/{self.init_pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """End every process inside and wait until nothing is left. The caller has reaped what it started.
+        """End every process inside and wait until nothing is left. The caller must have reaped what it started.
 
         Raises:
-            LabError: Something resists; the message names it.
+            LabError: Something cannot be removed; the message names it.
         """
         os.close(self._pid_namespace)
         _, stderr = self._keeper.communicate(timeout=_CLOSE_LIMIT_S)  # closes its stdin, which is the order to end
@@ -80,27 +80,27 @@ class Namespaces:
             raise LabError(f"the keeper of {self.name} ended with status {status}; left behind:\n{stderr.strip()}")
 
     def enter(self, init_pid: int) -> None:
-        """From now on start processes in the namespaces of another process 1, whose PID namespace is within ours."""
+        """Start further processes in the namespaces of another process 1, whose PID namespace is within ours."""
         os.close(self._pid_namespace)
         self.init_pid = init_pid
         self._pid_namespace = os.open(f"/proc/{init_pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
     def path(self, inside: str) -> Path:
-        """Give the machine's way to an absolute path of the lab, e.g. to open a file or to connect to a socket.
+        """Return the machine's path of an absolute path of the lab, e.g. to open a file or to connect to a socket.
 
-        Links on the way that lead to absolute paths (`/var/run`) would lead out of the lab: name what they point to.
+        Symbolic links to absolute paths (`/var/run`) would lead out of the lab: use their targets.
         """
         return Path(f"/proc/{self.init_pid}/root{inside}")
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Give the environment of a process inside: the caller's, less what would lead Docker or CNI elsewhere.
+        """Return the environment of a process inside: the caller's, without its settings of Docker and CNI.
 
-        The interpreter's own directory comes first in PATH, so that the virtual environment's commands are found.
+        The interpreter's directory is the first in PATH, so that the virtual environment's commands are found.
         """
         foreign = ("DOCKER_", "CNI_", "NETCONFPATH", "NOTIFY_SOCKET", "LISTEN_")
         env = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
         env["PATH"] = f"{Path(sys.executable).parent}:{self._programs}{SEARCH_PATH}"
-        env["DOCKER_CONFIG"] = "/run/lab/docker-config"  # none: the caller's may name another Docker host
+        env["DOCKER_CONFIG"] = "/run/lab/docker-config"  # an empty one: the caller's may name another Docker host
         env["CNI_BRIDGE_LAB"] = "1"
         return env | dict(extra or {})
 
@@ -116,7 +116,7 @@ class Namespaces:
     ) -> subprocess.Popen[str]:
         """Start a process inside, in the caller's working directory. The result is that process itself.
 
-        `foreground` leaves it in the caller's session, with its terminal; otherwise it leads one of its own.
+        With `foreground` it stays in the caller's session, with its terminal; otherwise it gets a session of its own.
         """
 
         def start() -> subprocess.Popen[str]:
@@ -137,7 +137,7 @@ class Namespaces:
                 errors="replace",
             )
 
-        # Only children enter a PID namespace, and only those of the thread that chose it: hence a thread that ends.
+        # Only children of the thread that called setns enter a PID namespace: hence a short thread.
         with ThreadPoolExecutor(max_workers=1) as thread:
             return thread.submit(start).result()
 
@@ -150,7 +150,7 @@ class Namespaces:
         env: Mapping[str, str] | None = None,
         timeout_s: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command inside and give its result, output included.
+        """Run a command inside and return its result with its output.
 
         Raises:
             CommandFailed: Its exit status is not 0, unless `check` is false.

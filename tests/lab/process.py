@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A process in the background of a lab: dockerd, the daemon under test, whatever a test starts."""
+"""A background process of a lab: dockerd, the daemon under test, or a program that a test starts."""
 
 import contextlib
 import signal
@@ -21,9 +21,9 @@ class Process:
     """A process of a lab. Its output goes to `/run/lab/NAME.log` in the lab.
 
     Attributes:
-        name: What it is called in messages; no other process of the lab was called so.
+        name: Its unique name in messages.
         argv: The command.
-        pid: Its process ID as the machine counts.
+        pid: The machine's process ID.
     """
 
     def __init__(
@@ -43,24 +43,24 @@ class Process:
         return self._popen.poll()
 
     def log(self) -> str:
-        """Give what it has printed so far, also after the lab has ended."""
-        with contextlib.suppress(OSError):  # the lab has ended: what was read last is all there is
+        """Return what it has printed so far, also after the lab has ended."""
+        with contextlib.suppress(OSError):  # the lab has ended: what was read last is complete
             self._log = self._log_path.read_text(encoding="utf-8", errors="replace")
         return self._log
 
     def tail(self, lines: int = _TAIL_LINES) -> str:
-        """Give the last lines of its output."""
+        """Return the last lines of its output."""
         return "\n".join(self.log().splitlines()[-lines:])
 
     def kill(self, signal_number: int = signal.SIGKILL) -> None:
-        """Send it a signal; one that has ended already is left in peace."""
+        """Send it a signal, unless it has ended."""
         self._popen.send_signal(signal_number)
 
     def wait(self, timeout_s: float = 30.0) -> int:
-        """Wait for its end and give its exit status, negative for the signal that ended it.
+        """Wait for its end and return its exit status, negative for the signal that ended it.
 
         Raises:
-            LabError: It still runs after `timeout_s`; it goes on running.
+            LabError: It still runs after `timeout_s`, and is not killed.
         """
         try:
             return self._popen.wait(timeout_s)
@@ -71,7 +71,7 @@ class Process:
         """Wait until `is_ready()`.
 
         Raises:
-            LabError: It ended before that, or `timeout_s` passed; the message has the end of its log.
+            LabError: It ended before that, or `timeout_s` has passed; the message has the end of its log.
         """
 
         def is_ready_or_ended() -> bool:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a lab needs of the machine: programs, and where they come from."""
+"""The programs that a lab needs, and their packages."""
 
 import os
 import shutil
@@ -14,8 +14,8 @@ __all__ = ["CNI_BIN_DIRS", "SEARCH_PATH", "SYSTEMD", "require", "require_systemd
 SYSTEMD: Final = "/lib/systemd/systemd"
 
 CNI_BIN_DIRS: Final = ("/opt/cni/bin", "/usr/lib/cni")
-# Debian's own directories first: a docker command of another version, put somewhere else on the machine, speaks
-# another API than the lab's dockerd. Those of root come along, which a shell from plain `su` lacks.
+# Debian's own directories first: a docker command of another version elsewhere on the machine may use another API than
+# the lab's dockerd. Root's directories are included, which a shell from plain `su` lacks.
 SEARCH_PATH: Final = ":".join(("/usr/sbin:/usr/bin:/sbin:/bin", os.environ.get("PATH", os.defpath)))
 
 _KERNEL: Final = {"mount": "mount", "unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2"}
@@ -31,7 +31,7 @@ _DOCKER: Final = {
 
 
 def require(*, dockerd: bool) -> None:
-    """Check that a lab can be made here.
+    """Check that a lab can be made on this machine.
 
     Raises:
         LabError: Not root.

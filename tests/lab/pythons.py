@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m tests.lab.pythons`: the fast tests under other interpreters than the machine's.
 
-An interpreter that is in PATH is taken as it is. Else it is Debian's of another suite; nothing is installed. It needs
+An interpreter in PATH is used as it is. Otherwise it is Debian's of another suite; nothing is installed. It needs
 that suite's libc, and a LevelDB for Python that PyPI does not have for it; so all that it depends on is unpacked into
 the cache that `debian` describes, as a root directory. In it a process sees the machine's own /etc, /dev, /proc, home
 and temporary files. What else the tests need is PyPI's, in a virtual environment in the cache.
@@ -23,7 +23,7 @@ from tests.lab.debian import FetchError, Unpacked, cache_directory, fetch_packag
 __all__ = ["VERSIONS", "main", "prepare", "read_requirements"]
 
 VERSIONS: Final = {"3.12": None, "3.13": "trixie", "3.14": "sid"}
-"""Those that are supported beside the oldest, with the suite of Debian that has one."""
+"""The supported versions except the oldest, with the Debian suite that has one."""
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract")
@@ -41,7 +41,7 @@ _DEBIAN_PACKAGES: Final = (
     "util-linux",
 )
 _UNNEEDED: Final = ("import-linter", "mypy", "pytest-cov", "ruff", "types-")
-"""What is needed under one interpreter only, beginnings of names."""
+"""Beginnings of the names of packages that only one interpreter needs."""
 
 _ENTER: Final = """
 root=$1 directory=$2; shift 2
@@ -51,11 +51,11 @@ for shared in /dev /etc /opt /proc /sys /tmp "$HOME" "$directory"; do
 done
 exec chroot "$root" sh -c 'cd "$1" && shift && exec "$@"' sh "$directory" "$@"
 """
-"""Makes the machine's directories those of a root directory, for one process and its children, and runs a command."""
+"""Replaces the machine's directories by those of a root directory, for one process, and runs a command in it."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the fast tests under each, and tell which could not be had, and why; 1 if a test failed."""
+    """Run the fast tests under each, and print which could not be run, and why; return 1 if a test failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.lab.pythons", description=__doc__)
     parser.add_argument(
         "--only", action="append", metavar="VERSION", help=f"may be repeated; default: {', '.join(VERSIONS)}"
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def prepare(version: str) -> Sequence[str]:
-    """Return the command of an interpreter that has all that the fast tests need, e.g. of 3.13.
+    """Return the command of an interpreter that has everything that the fast tests need, e.g. of 3.13.
 
     Raises:
         FetchError: It cannot be had.
@@ -109,7 +109,7 @@ def prepare(version: str) -> Sequence[str]:
 
 
 def read_requirements() -> Sequence[str]:
-    """Return what the fast tests need from PyPI, as setup.cfg has it."""
+    """Return what the fast tests need from PyPI, as listed in setup.cfg."""
     document = configparser.ConfigParser(interpolation=None)
     document.read(_REPOSITORY / "setup.cfg", "utf-8")
     listed = document["options"]["install_requires"] + document["options.extras_require"]["dev"]
@@ -118,7 +118,7 @@ def read_requirements() -> Sequence[str]:
 
 
 def _find_in_path(version: str) -> str | None:
-    """Return the interpreter that PATH has; one that does not run, such as a version manager's stand-in, is none."""
+    """Return the interpreter in PATH; one that does not run, such as a version manager's stub, is ignored."""
     found = shutil.which(f"python{version}")
     if found is None:
         return None
@@ -127,12 +127,12 @@ def _find_in_path(version: str) -> str | None:
 
 
 def _unshare() -> Sequence[str]:
-    """Return what gives a process mounts of its own, as any user."""
+    """Return the command that gives a process mounts of its own, for any user."""
     return ("unshare", "--mount", *(() if os.geteuid() == 0 else ("--map-root-user",)))
 
 
 def _check(unpacked: Unpacked) -> None:
-    """See whether the root directory works here."""
+    """Check that the root directory works on this machine."""
     run_program(*_unshare(), "chroot", str(unpacked.directory), "/usr/bin/python3", "--version")
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is in a lab at one moment, of everything that an attachment, a container or a network may leave behind."""
+"""What a lab has at one moment of everything that attachments, containers and networks may leave behind."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _LOOK: Final = "set -e; ip -json -details link; echo; iptables-save; echo '# ip6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabState:
-    """One moment of a lab. Each entry is a line that a person can read, and equal for the same thing later.
+    """The state of a lab at one moment. Each entry is a readable line, which is the same for the same item later.
 
     Attributes:
         namespaces: Where network namespaces are mounted below /run, without the sandboxes of running containers.
@@ -47,7 +47,7 @@ class LabState:
 
 
 def observe(namespaces: Namespaces) -> LabState:
-    """Look around in a lab (some 20 ms)."""
+    """Read the state of a lab (some 20 ms)."""
     links, _, rules = namespaces.run(["sh", "-c", _LOOK]).stdout.partition("\n")
     containers = _ask_docker(namespaces, "/containers/json?all=1")
     networks = _ask_docker(namespaces, "/networks")
@@ -66,7 +66,7 @@ def observe(namespaces: Namespaces) -> LabState:
 def _network_namespaces(namespaces: Namespaces) -> set[str]:
     text = Path(f"/proc/{namespaces.init_pid}/mountinfo").read_text(encoding="utf-8")
     mounts = (line.split() for line in text.splitlines() if " - nsfs " in line)
-    # `ip netns` shares /run/netns with itself, so that each of its namespaces is listed twice
+    # `ip netns` mounts /run/netns on itself, so that each of its namespaces is listed twice
     return {point for _, _, _, root, point, *_ in mounts if root.startswith("net:") and point.startswith("/run/")}
 
 
@@ -76,7 +76,7 @@ def _sandboxes(namespaces: Namespaces, containers: tuple[JsonObject, ...]) -> It
             _, found = unix_http.request(
                 namespaces.path(DOCKER_SOCKET), "GET", f"/containers/{get_str(container, 'Id')}/json"
             )
-            settings = find_object(as_object(found, "the container"), "NetworkSettings")  # none: it has just gone
+            settings = find_object(as_object(found, "the container"), "NetworkSettings")  # None if it was just removed
             if settings is not None:
                 yield get_str(settings, "SandboxKey").removeprefix("/var")
 
@@ -91,7 +91,7 @@ def _parse_links(text: str) -> Iterator[str]:
 
 
 def parse_rules(text: str) -> Iterator[str]:
-    """Give the chains and rules of iptables-save, without policies and counters.
+    """Yield the chains and rules of iptables-save, without policies and counters.
 
     Args:
         text: Its output, then a line `# ip6`, then that of ip6tables-save.
@@ -123,7 +123,7 @@ def _find_files(namespaces: Namespaces, top: str) -> Iterator[str]:
 
 
 def _running_plugins(namespaces: Namespaces) -> Iterator[str]:
-    """Give the command lines whose program, or the script that it runs, lies where CNI plugins lie."""
+    """Yield the command lines whose program, or the script that it runs, is in a directory of CNI plugins."""
     for path in namespaces.path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_text(encoding="utf-8", errors="replace").split("\0")
@@ -136,7 +136,7 @@ def _running_plugins(namespaces: Namespaces) -> Iterator[str]:
 def _ask_docker(namespaces: Namespaces, target: str) -> tuple[JsonObject, ...]:
     try:
         _, found = unix_http.request(namespaces.path(DOCKER_SOCKET), "GET", target)
-    except (FileNotFoundError, ConnectionError):  # no dockerd, or none that runs
+    except (FileNotFoundError, ConnectionError):  # dockerd does not run
         return ()
     return get_objects({target: found}, target)
 

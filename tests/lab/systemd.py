@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""systemd as process 1 of a lab, for the units that the project ships: nothing of it reaches the machine's systemd.
+"""systemd as process 1 of a lab, for the project's units; the machine's systemd is not affected.
 
 It has a PID namespace of its own within the lab's, and a control group that the keeper removes with the lab.
 """
@@ -49,7 +49,7 @@ exec unshare --cgroup --pid --mount --propagation private --fork --kill-child sh
     done
     exec "$@"' sh "$@"
 """
-"""Moves to a control group of the lab's, and starts a program as process 1 that sees nothing above that group."""
+"""Moves to a control group of the lab, and starts a program as process 1 that sees nothing above that group."""
 
 
 class Systemd:
@@ -80,7 +80,7 @@ class Systemd:
         wait_until(lambda: self.state("is-system-running") == "running", "systemd")
 
     def control(self, *command: str) -> str:
-        """Run systemctl and give what it prints.
+        """Run systemctl and return its output.
 
         Raises:
             CommandFailed: It failed.
@@ -88,20 +88,20 @@ class Systemd:
         return self._lab.run("systemctl", *command).stdout.strip()
 
     def state(self, *command: str) -> str:
-        """Run systemctl for a state, whose exit status is not 0 for some; give what it prints."""
+        """Run systemctl for a state, for which the exit status may not be 0; return its output."""
         return self._lab.run("systemctl", *command, check=False).stdout.strip()
 
     def show(self, unit: str, *properties: str) -> Mapping[str, str]:
-        """Give properties of a unit, as text."""
+        """Return properties of a unit, as text."""
         lines = self.control("show", f"--property={','.join(properties)}", unit).splitlines()
         return dict(line.split("=", 1) for line in lines)
 
     def log(self) -> str:
-        """Give what the daemons have logged so far."""
+        """Return what the daemons have logged so far."""
         return self._lab.read(_LOG)
 
     def _install(self) -> None:
-        """Put the project's units where systemd finds them; they differ in what is started, and need no other unit."""
+        """Install the project's units, with another command to start, and without dependencies on other units."""
         for source in sorted(_SOURCES.iterdir()):
             self._lab.write(f"{_UNITS}/{source.name}", source.read_text("utf-8"))
             self._lab.write(f"{_UNITS}/{source.name}.d/lab.conf", "[Unit]\nDefaultDependencies=no\n")
@@ -112,7 +112,7 @@ class Systemd:
         )
 
     def _init_pid(self) -> int:
-        """Give systemd's process, as the machine counts it: the only child of `unshare`, whose process is ours."""
+        """Return the machine's process ID of systemd: the only child of `unshare`, which is our own child."""
         found: list[int] = []
 
         def is_there() -> bool:

@@ -14,11 +14,11 @@ __all__ = ["is_answering", "request"]
 def request(
     path: Path, method: str, target: str, body: JsonValue = None, *, timeout_s: float = 10.0
 ) -> tuple[int, JsonValue]:
-    """Give the status and the JSON document that the server on socket `path` answers; None where it is not JSON.
+    """Return the status and the JSON document that the server on socket `path` answers; None if it is not JSON.
 
     Raises:
-        OSError: Nobody listens there, or no answer in time.
-        http.client.HTTPException: What answers does not speak HTTP.
+        OSError: No server listens there, or it does not answer in time.
+        http.client.HTTPException: The server does not use HTTP.
     """
     connection = _UnixConnection(path, timeout_s)
     try:
@@ -33,7 +33,7 @@ def request(
 
 
 def is_answering(path: Path, method: str, target: str) -> bool:
-    """Tell whether a request is answered with 200, now."""
+    """Return whether a request is answered with 200 now."""
     try:
         status, _ = request(path, method, target)
     except (OSError, http.client.HTTPException):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Run proselint with our dictionary over documents, and over the comments and strings of the code.
+"""Run proselint with our list of phrases over documents and scripts, and over the comments and strings of the code.
 
-Comments and strings keep their line and column: everything else of a module becomes blanks.
+Comments and strings keep their line and column: the rest of a module becomes blanks.
 """
 
 import sys
@@ -20,16 +20,29 @@ from tests.prose.phrases import PREFERRED
 ROOT: Final = Path(__file__).parents[2]
 
 COVERED: Final[tuple[str, ...]] = (
+    ".ci",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "Makefile",
     "README.md",
     "cni_invoker",
     "cnm_bridge",
+    "demo",
+    "docker",
     "docs",
+    "pyproject.toml",
+    "setup.cfg",
     "spec",
     "state",
+    "tests",
 )
-"""Files and folders in plain English. The list grows until it is the whole tree."""
+"""The whole tree, without what tools make."""
+
+SUFFIXES: Final = frozenset({"", ".cfg", ".md", ".py", ".service", ".sh", ".socket", ".toml", ".yaml"})
+"""The files of these folders that people read; a script has no suffix."""
+
+EXEMPT: Final = frozenset({ROOT / "tests" / "prose" / "phrases.py"})
+"""The list of the phrases has all of them."""
 
 CHECK: Final = Check(
     check_type=PreferredForms(items={key.replace(" ", r"[\s#]+"): value for key, value in PREFERRED.items()}),
@@ -40,7 +53,7 @@ CHECK: Final = Check(
 
 
 def extract_prose(source: str) -> str:
-    """Return a Python module with blanks for all that is neither a comment nor a string."""
+    """Return a Python module with blanks instead of everything except comments and strings."""
     kinds = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
     lines = source.splitlines(keepends=True)
     prose = [[" " if character != "\n" else "\n" for character in line] for line in lines]
@@ -53,19 +66,25 @@ def extract_prose(source: str) -> str:
     return "".join("".join(line) for line in prose)
 
 
+def _files(path: Path) -> list[Path]:
+    """Return a file, or the files that people read of a folder."""
+    if path.is_file():
+        return [path]
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.suffix in SUFFIXES and file not in EXEMPT)
+
+
 def main(names: tuple[str, ...]) -> int:
-    """Report each hit as `file:line:column`, and return how many there are."""
+    """Report each hit as `file:line:column`, and return the number of hits."""
     CheckRegistry().register(CHECK)
     hits = 0
     for name in names:
         path = ROOT / name
-        files = sorted(file for file in path.rglob("*") if file.suffix in {".py", ".md"}) if path.is_dir() else [path]
-        for file in files:
+        for file in _files(path):
             text = file.read_text("utf-8")
             prose = extract_prose(text) if file.suffix == ".py" else text
             for hit in LintFile(str(file), prose).lint({"max_errors": 1000, "checks": {CHECK.path: True}}):
                 line, column = hit.pos
-                print(f"{file.relative_to(ROOT)}:{line - 1}:{column}: {hit.check_result.message}")  # noqa: T201
+                print(f"{file.relative_to(ROOT)}:{line}:{column}: {hit.check_result.message}")  # noqa: T201
                 hits += 1
     return hits
 

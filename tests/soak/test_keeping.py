@@ -48,7 +48,7 @@ number() { iptables -t nat -S "$1" | grep -n -- "$2" | head -n 1 | { IFS=: read 
 def test_losses_are_found() -> None:
     """Each loss is reported once it has happened, with its round and its container; before there is no difference."""
     if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
+        pytest.skip("a lab, which makes namespaces and mounts, needs root")
     with Lab() as lab:
         machine = Machine(lab, ["lan6"])
         world = World()

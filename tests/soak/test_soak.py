@@ -22,7 +22,7 @@ LISTS = ("lan6", "wire", "again", "static")
 def test_a_short_soak() -> None:
     """After operations and kills the machine agrees with the model."""
     if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
+        pytest.skip("a lab, which makes namespaces and mounts, needs root")
     log: list[str] = []
     with Lab() as lab:
         figures = Soak(Machine(lab, LISTS), Generator(SEED, LISTS, PUBLISHING, 0.4), log.append).run(OPERATIONS)

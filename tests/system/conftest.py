@@ -128,7 +128,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @contextmanager
 def _lab_with_daemon(command: Sequence[str], engine: Engine, plugins: Plugins | None) -> Iterator[Lab]:
     if os.geteuid() != 0:
-        pytest.skip("a lab needs root")
+        pytest.skip("a lab, which makes namespaces and mounts, needs root")
     with Lab(engine=engine, plugins=plugins) as lab:
         lab.start_daemon(command=command)
         yield lab

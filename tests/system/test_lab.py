@@ -23,7 +23,7 @@ from tests.lab import (
 )
 from tests.system.stand_in import STAND_IN
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab, which makes namespaces and mounts, needs root")
 
 
 def test_runs_containers(docker_lab: Lab) -> None:

@@ -18,7 +18,7 @@ from tests.lab import Engine, Lab, LabError, wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab, which makes namespaces and mounts, needs root")
 
 # A process that holds a lab with a container in it, forks once, prints the process IDs, and sleeps.
 HOLDER = """

@@ -18,7 +18,7 @@ from tests.system.stand_in import STAND_IN
 
 REPOSITORY = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab needs root")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a lab, which makes namespaces and mounts, needs root")
 
 
 def cni(lab: Lab, verb: str, plugin: str, config: JsonObject, **environment: str) -> JsonObject:

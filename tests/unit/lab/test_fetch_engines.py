@@ -92,5 +92,5 @@ def test_an_engine_that_does_not_run_is_not_kept(
     monkeypatch.delenv("OLD")
     assert main(["--suite", "sid"]) == 0
     monkeypatch.setenv("OLD", "1")
-    with pytest.raises(LabError, match=r"the engine of sid that was fetched is of no use: dockerd: .*GLIBC_2\.99"):
+    with pytest.raises(LabError, match=r"the engine of sid that was fetched is unusable: dockerd: .*GLIBC_2\.99"):
         known_engines()
