@@ -189,7 +189,7 @@ class Host:
         if self.lab.daemon is None:
             self.lab.start_daemon(command=self._command, timeout_s=_START_LIMIT_S)
             return False
-        assert self.is_dead(), "the daemon still runs, or was stopped for good"
+        assert self.is_dead(), "the daemon still runs, or was stopped"
         self.lab.path(f"{_DIRECTORY}/{DEAD}").unlink()
         answers = partial(is_answering, self.lab.path(PLUGIN_SOCKET), "POST", "/Plugin.Activate")
         self.lab.daemon.wait_ready(lambda: answers() or self.is_dead(), _START_LIMIT_S)

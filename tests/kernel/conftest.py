@@ -164,7 +164,7 @@ def _network_namespace() -> int:
 
 
 def _mounted_namespaces() -> set[str]:
-    """Give the mount points of namespaces of every kind."""
+    """Return the mount points of namespaces of every kind."""
     mounts = (line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines())
     return {f"namespace {fields[4]}" for fields in mounts if fields[fields.index("-") + 1] == "nsfs"}
 

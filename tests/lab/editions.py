@@ -119,8 +119,8 @@ def known_plugins() -> Sequence[Plugins]:
     if (MACHINE_PLUGINS / "bridge").exists():
         # Debian's plugins do not report their version.
         asked = ("dpkg-query", "--show", "--showformat=${Version}", PACKAGE)
-        said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-        known.append(Plugins(version=_numbers(said), directory=MACHINE_PLUGINS))
+        output = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+        known.append(Plugins(version=_numbers(output), directory=MACHINE_PLUGINS))
     try:
         fetched = find_fetched_plugins()
     except FetchError as exc:

@@ -89,8 +89,8 @@ def main(arguments: Sequence[str]) -> int:
             print(f"the engine of {source} cannot be had: {exc}", file=sys.stderr)
             failed = True
         else:
-            said = run_program(str(directory / PROGRAMS[0]), "--version").strip()
-            print(f"{said} ({source}): {directory}")
+            version = run_program(str(directory / PROGRAMS[0]), "--version").strip()
+            print(f"{version} ({source}): {directory}")
     return 1 if failed else 0
 
 

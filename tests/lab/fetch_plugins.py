@@ -80,9 +80,9 @@ def _describe(unpacked: Unpacked) -> FetchedPlugins:
     """Describe what was unpacked, after running it on this machine."""
     directory = unpacked.directory / _PLUGINS
     bridge = directory / "bridge"
-    said = run_program(str(bridge), stdin='{"cniVersion": "1.0.0"}', environment={"CNI_COMMAND": "VERSION"})
+    output = run_program(str(bridge), stdin='{"cniVersion": "1.0.0"}', environment={"CNI_COMMAND": "VERSION"})
     try:
-        cni_versions = get_strings(as_object(parse_json(said.encode()), "its VERSION"), "supportedVersions")
+        cni_versions = get_strings(as_object(parse_json(output.encode()), "its VERSION"), "supportedVersions")
     except JsonError as exc:
         raise FetchError(f"{bridge} does not tell its versions: {exc}") from exc
     return FetchedPlugins(version=unpacked.version, directory=directory, cni_versions=cni_versions)

@@ -122,8 +122,8 @@ def _find_in_path(version: str) -> str | None:
     found = shutil.which(f"python{version}")
     if found is None:
         return None
-    said = subprocess.run((found, "--version"), capture_output=True, text=True, check=False).stdout
-    return found if said.startswith(f"Python {version}.") else None
+    output = subprocess.run((found, "--version"), capture_output=True, text=True, check=False).stdout
+    return found if output.startswith(f"Python {version}.") else None
 
 
 def _unshare() -> Sequence[str]:

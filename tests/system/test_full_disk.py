@@ -92,7 +92,7 @@ def stored_endpoints(lab: Lab) -> list[str]:
     return shown.partition("ENDPOINT")[2].splitlines()[1:]
 
 
-@pytest.mark.parametrize("restart", [False, True], ids=["goes on", "killed"])
+@pytest.mark.parametrize("restart", [False, True], ids=["keeps running", "killed"])
 def test_at_every_write_of_a_container(full_disk_scene: Scene, *, restart: bool) -> None:
     """A container starts, or Docker receives the error and everything is undone while the disk is still full."""
     lab = full_disk_scene.lab

@@ -116,8 +116,8 @@ def test_runs_on_the_unified_control_group_hierarchy(bare_lab: Lab) -> None:
 
 def test_a_failed_command_shows_its_output(bare_lab: Lab) -> None:
     """The error of a failed command has its exit status and its output."""
-    with pytest.raises(CommandFailed, match=r"sh -c .*: exit status 3\nsaid\ncomplained") as caught:
-        bare_lab.run("sh", "-c", "echo said; echo complained >&2; exit 3")
+    with pytest.raises(CommandFailed, match=r"sh -c .*: exit status 3\noutput\nerror") as caught:
+        bare_lab.run("sh", "-c", "echo output; echo error >&2; exit 3")
     assert caught.value.returncode == 3
     assert bare_lab.run("false", check=False).returncode == 1
     assert bare_lab.run("tr", "a-z", "A-Z", input="text").stdout == "TEXT"

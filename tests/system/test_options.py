@@ -112,8 +112,8 @@ def test_bandwidth_needs_its_plugin(scene: Scene) -> None:
     """Without the plugin the option is refused for a network and for a container; the error shows what to add."""
     name = scene.configure(bridge(scene.subnet()))
     option = "cni.bandwidth.ingress-rate=1M"
-    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", option)
-    assert '{ "type": "bandwidth", "capabilities": { "bandwidth": true } }' in said
+    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", option)
+    assert '{ "type": "bandwidth", "capabilities": { "bandwidth": true } }' in error
     network = scene.network(name)
     assert '"type": "bandwidth"' in scene.run_refusal(f"name={network},driver-opt={option}")
 
@@ -156,8 +156,8 @@ def test_any_capability(scene: Scene) -> None:
     network = scene.network(witness(scene, capabilities=["aliases", "dns"]))
     scene.run(f'name={network},"driver-opt=cni.capability.aliases=[""web"",""shop""]"')
     assert witnessed(scene)["runtimeConfig"] == {"aliases": ["web", "shop"]}
-    said = scene.run_refusal(f"name={network},driver-opt=cni.capability.deviceID=1")
-    assert '"capabilities": { "deviceid": true }' in said  # Docker's command line converts it to lower case
+    error = scene.run_refusal(f"name={network},driver-opt=cni.capability.deviceID=1")
+    assert '"capabilities": { "deviceid": true }' in error  # Docker's command line converts it to lower case
 
 
 def test_the_links_name(scene: Scene) -> None:
@@ -192,8 +192,8 @@ def test_another_configuration(scene: Scene) -> None:
 def test_a_misspelt_option(scene: Scene, misspelt: str, meant: str) -> None:
     """An unknown option is refused with the one that was meant, on networks and on endpoints."""
     name = scene.configure(bridge(scene.subnet()))
-    said = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", misspelt)
-    assert f"did you mean {meant}?" in said
+    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", "-o", misspelt)
+    assert f"did you mean {meant}?" in error
     network = scene.network(name)
     assert f"did you mean {meant}?" in scene.run_refusal(f"name={network},driver-opt={misspelt}")
 
@@ -213,8 +213,8 @@ def test_a_misspelt_option(scene: Scene, misspelt: str, meant: str) -> None:
 def test_an_invalid_value(scene: Scene, option: str) -> None:
     """A network with an invalid value is refused; the error names the option."""
     scene.configure(bridge(scene.subnet()))
-    said = scene.creation_refusal("--ipam-driver=null", "-o", option)
-    assert f"option {option.partition('=')[0]}" in said
+    error = scene.creation_refusal("--ipam-driver=null", "-o", option)
+    assert f"option {option.partition('=')[0]}" in error
 
 
 def test_dockers_own_endpoint_options(scene: Scene) -> None:

@@ -185,11 +185,11 @@ def test_an_orphan_of_an_unknown_owner(private_scene: Scene) -> None:
     first = private_scene.run(network)
     (directory,) = {path.rpartition("/")[0] for path in lab.state().reservations if subnet.ipv4[:-4] in path}
     orphan = f"{directory}/{subnet.ipv4.replace('0/24', '77')}"
-    lab.write(orphan, "somebody\r\neth0")
+    lab.write(orphan, "unknown\r\neth0")
     restart_daemon(lab, *OFTEN)
     assert orphan in wait_logged(lab, "orphan.found")
     lab.docker("rm", "-f", first.name)
-    assert lab.read(orphan).split() == ["somebody", "eth0"]
+    assert lab.read(orphan).split() == ["unknown", "eth0"]
     lab.remove(orphan)
 
 
