@@ -66,8 +66,8 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise Refused(f"{path} exists and is no socket; remove it, or give --socket another path")
-    served = f"{path} is served by another process; stop that one, or give --socket another path"
+        raise Refused(f"{path} exists and is not a socket; remove it, or set --socket to another path")
+    served = f"{path} is served by another process; stop that process, or set --socket to another path"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
         probe.setblocking(False)
         try:

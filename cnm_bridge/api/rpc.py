@@ -135,7 +135,9 @@ async def _read(method: Method, request: web.Request) -> bytes:
             f"{method.name}: the request is larger than {MAX_BODY_BYTES} bytes; nothing has been done"
         ) from exc
     except (web.RequestPayloadError, ConnectionError, TimeoutError) as exc:
-        raise BadRequest(f"{method.name}: the request broke off; nothing has been done") from exc
+        raise BadRequest(
+            f"{method.name}: the connection was closed in the middle of the request; nothing has been done"
+        ) from exc
 
 
 def _parse(method: Method, validate: Validator, body: bytes) -> JsonObject:
@@ -147,7 +149,7 @@ def _parse(method: Method, validate: Validator, body: bytes) -> JsonObject:
     try:
         return validate(parse_json(body))
     except JsonError as exc:
-        raise BadRequest(f"{method.name}: the request cannot be understood: {exc}") from exc
+        raise BadRequest(f"{method.name}: the request is invalid: {exc}") from exc
 
 
 async def _understand(method: Method, validate: Validator, data: bytes, calls: CallsUnderWay) -> JsonObject:

@@ -45,7 +45,7 @@ class _Interface(click.ParamType[Any]):
                 raise ValueError
             return self._family(str(value))
         except ValueError:
-            self.fail(f"{value!r} is no address with the length of its prefix, such as {self._example}", param, ctx)
+            self.fail(f"{value!r} is not an address with a prefix length, such as {self._example}", param, ctx)
 
 
 @click.command()
@@ -79,7 +79,7 @@ def explain(
     as_json: bool,
     network: str,
 ) -> None:
-    """Show what a container on NETWORK would get; plugins are asked for their versions only.
+    """Show what a container on NETWORK would get; of the plugins, only VERSION is run.
 
     NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration.
     """

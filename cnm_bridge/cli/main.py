@@ -40,7 +40,7 @@ main.add_command(status)
 def serve(context: click.Context, /, **given: object) -> None:
     """Run the network driver, until SIGTERM.
 
-    SIGHUP reads the settings again. The exit status is 78 if they cannot be used, 1 if something else is in the way.
+    SIGHUP reads the settings again. The exit status is 78 if the settings are invalid, and 1 after any other error.
     """
     settings = _settings(given)
     try:

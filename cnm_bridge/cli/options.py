@@ -95,7 +95,7 @@ SOCKET: Final = Setting(
     parameter="socket",
     type=_FILE,
     default=_DEFAULTS.socket,
-    help="The plugin socket; its name is the driver's in Docker.",
+    help="The plugin socket; its file name is the name of the driver in Docker.",
 )
 
 DOCKER_HOST: Final = Setting(
@@ -104,7 +104,7 @@ DOCKER_HOST: Final = Setting(
     type=EngineAddress(),
     fallback="DOCKER_HOST",
     default=_DEFAULTS.docker_host,
-    help="The Docker Engine API, asked for what Docker has.",
+    help="Address of the Docker Engine API.",
 )
 
 SETTINGS: Final = (
@@ -139,21 +139,21 @@ SETTINGS: Final = (
         parameter="engine_timeout_s",
         type=_SECONDS,
         default=_DEFAULTS.engine_timeout_s,
-        help="Seconds that a question to the Docker Engine may take while a call waits for it.",
+        help="Time limit of a query to the Docker Engine during a call, in seconds.",
     ),
     Setting(
         name="engine-background-timeout",
         parameter="engine_background_timeout_s",
         type=_SECONDS,
         default=_DEFAULTS.engine_background_timeout_s,
-        help="Seconds that a question to the Docker Engine may take in the background.",
+        help="Time limit of a query to the Docker Engine in the background, in seconds.",
     ),
     Setting(
         name="plugin-timeout",
         parameter="plugin_timeout_s",
         type=_SECONDS,
         default=_DEFAULTS.plugin_timeout_s,
-        help="Seconds that one execution of a plugin may take.",
+        help="Time limit of one execution of a plugin, in seconds.",
     ),
     Setting(
         name="reconcile-interval",
@@ -174,7 +174,7 @@ SETTINGS: Final = (
         parameter="cni_gc",
         type=click.BOOL,
         default=_DEFAULTS.cni_gc,
-        help="Whether the plugins' GC is run: only if no other runtime uses networks of the same names.",
+        help="Whether to run the plugins' GC: only if no other runtime uses networks of the same names.",
     ),
     Setting(
         name="log-level",

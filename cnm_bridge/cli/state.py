@@ -26,14 +26,14 @@ _MODE = 0o600
 
 @click.group()
 def state() -> None:
-    """Look at the stored state, export and import it; the daemon must be stopped."""
+    """Show, export and import the stored state; the daemon must be stopped."""
 
 
 @state.command()
 @with_settings(STATE_DIR)
 @click.argument("prefix", metavar="[ID]", default="")
 def show(*, state_dir: Path, prefix: str) -> None:
-    """Show networks and endpoints with their phases; with an ID, or its beginning, all that is stored of it."""
+    """Show networks and endpoints with their phases; with an ID or its beginning, the complete record."""
     from cnm_bridge.cli.state_text import render_found, render_overview  # noqa: PLC0415
 
     with _opened(state_dir) as store:
@@ -63,10 +63,10 @@ def export(*, state_dir: Path, file: Path) -> None:
 
 @state.command("import")
 @with_settings(STATE_DIR)
-@click.option("--replace", is_flag=True, help="Forget what is stored now, without undoing anything.")
+@click.option("--replace", is_flag=True, help="Discard the current state without undoing anything.")
 @click.argument("file", type=File())
 def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
-    """Take what `export` wrote to FILE (`-`: standard input) for the state, all or nothing."""
+    """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing."""
     from spec import JsonError, parse_json  # noqa: PLC0415
 
     try:

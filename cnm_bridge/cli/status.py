@@ -24,7 +24,7 @@ _LIMIT_S: Final = 10.0
 
 @click.command()
 @with_settings(SOCKET)
-@click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON, identifiers in full length.")
+@click.option("--json", "as_json", is_flag=True, help="Print the complete status as JSON, with full IDs.")
 def status(*, socket: Path, as_json: bool) -> None:
     """Show networks, endpoints, pending teardowns and orphans of the running daemon.
 

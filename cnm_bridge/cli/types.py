@@ -49,7 +49,7 @@ class Seconds(click.FloatRange):
         """Refuse a value that is not finite and positive."""
         seconds = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
-            self.fail(f"{value} is not a time", param, ctx)
+            self.fail(f"{value} is not a positive number of seconds", param, ctx)
         return seconds
 
 

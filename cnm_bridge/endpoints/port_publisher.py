@@ -177,7 +177,7 @@ class PortPublisher:
         def find_owner(mapping: PortMapping) -> str | None:
             for endpoint_id in self._claims.find_overlapping(mapping):
                 if endpoint_id != record.id and self._is_of_another_container(endpoint_id, record):
-                    return f"it is published for endpoint {endpoint_id} already"
+                    return f"it is already published for endpoint {endpoint_id}"
             return None
 
         async with self._choosing:

@@ -140,6 +140,6 @@ class EndpointService:
 def _refuse_other(record: EndpointRecord, request: CreateEndpoint) -> None:
     """Refuse a CreateEndpoint whose ID exists on another network or is being torn down; a repetition is accepted."""
     if record.network_id != request.network_id:
-        raise Refused(f"endpoint {record.id} exists already, on network {record.network_id}")
+        raise Refused(f"endpoint {record.id} already exists, on network {record.network_id}")
     if not record.phase.is_attached:
-        raise Refused(f"endpoint {record.id} exists already, and is being torn down")
+        raise Refused(f"endpoint {record.id} already exists and is being torn down")

@@ -147,7 +147,7 @@ class Engine:
         try:
             yield
         except ValueError as exc:
-            raise EngineUnavailable(f"{self._name} answered what no engine does: {exc}") from exc
+            raise EngineUnavailable(f"{self._name} sent an invalid answer: {exc}") from exc
 
     @property
     def _name(self) -> str:

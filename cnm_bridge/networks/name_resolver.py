@@ -77,7 +77,7 @@ class NetworkNameResolver:
             why = self._unanswered.get(network_id, "the Docker Engine does not know the network")
             raise Refused(
                 f"network {network_id} is not bound to a CNI configuration yet: it was made without -o cni.network, "
-                f"and its name could not be learned ({why}); see that --docker-host is right, "
+                f"and its name could not be learned ({why}); check --docker-host, "
                 "or make the network with -o cni.network=NAME"
             )
         return record.name

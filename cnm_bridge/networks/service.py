@@ -127,8 +127,8 @@ class NetworkService:
         network = self._store.find_network(network_id) or await self._lost.find(network_id)
         if network is None:
             raise Refused(
-                f"cni-bridge knows no network {network_id}: its state was lost, and the Docker Engine did not "
-                "tell of it; see that --docker-host is right, or remove the Docker network and create it again"
+                f"cni-bridge has no record of network {network_id}, and the Docker Engine did not describe it; "
+                "check --docker-host, or remove the Docker network and create it again"
             )
         options = parse_options(merge_options(network.options, wishes))
         configuration = await self._find_configuration(network, options)
@@ -206,4 +206,4 @@ class NetworkService:
 
 def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:
     if (known.options, known.internal, known.pools) != (wanted.options, wanted.internal, wanted.pools):
-        raise Refused(f"network {known.id} exists already with other options: {dict(known.options)}")
+        raise Refused(f"network {known.id} already exists with other options: {dict(known.options)}")

@@ -173,6 +173,6 @@ def _require_prefixes(network: NetworkConfigurationList, wanted: Sequence[Wanted
     for address in wanted:
         if not isinstance(address, IPv4Interface | IPv6Interface):
             raise Refused(
-                f"CNI configuration {network.name} knows no subnet that {address} is in; "
-                f"give the length of its prefix, such as cni.ips={address}/{_USUAL_PREFIXES[address.version]}"
+                f"CNI configuration {network.name} has no subnet that contains {address}; "
+                f"add a prefix length, such as cni.ips={address}/{_USUAL_PREFIXES[address.version]}"
             )

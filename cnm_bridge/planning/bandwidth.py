@@ -60,12 +60,12 @@ def bandwidth_args(options: Mapping[str, str]) -> JsonObject:
             continue
         if rate > _LARGEST_RATE:
             raise BadOption(
-                rate_option, f"{options[rate_option]} is too large; the most is {_LARGEST_RATE} bits per second"
+                rate_option, f"{options[rate_option]} is too large; the maximum is {_LARGEST_RATE} bits per second"
             )
         if burst is None:
             burst = min(max(int(rate * _BURST_S), _SMALLEST_BURST), _LARGEST_BURST)
         if burst > _LARGEST_BURST:
-            raise BadOption(burst_option, f"{options[burst_option]} is too large; the most is {_LARGEST_BURST} bits")
+            raise BadOption(burst_option, f"{options[burst_option]} is too large; the maximum is {_LARGEST_BURST} bits")
         found |= {f"{way}Rate": rate, f"{way}Burst": burst}
     return found
 

@@ -78,7 +78,7 @@ class Explanation:
         if self.plan.addresses:
             lines.append(f"addresses      {', '.join(map(str, self.plan.addresses))}; others are refused")
         if self.plan.requested.mac:
-            by = "by the plugins" if self.plan.passes_mac else "by Docker: no plugin of the list takes one"
+            by = "by the plugins" if self.plan.passes_mac else "by Docker: no plugin of the list accepts one"
             lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
         lines += [f"warning        {warning}" for warning in self.warnings]
         for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
@@ -86,11 +86,11 @@ class Explanation:
             lines += [f"   {name}={value}" for name, value in _environment(request).items()]
             lines += [f"   {line}" for line in _indented(parse_json(request.stdin))]
             if number > 1:
-                lines.append("   and prevResult, the result of the one before")
+                lines.append("   and prevResult, the result of the previous plugin")
             if publishes:
                 lines.append("   run again with the ports to publish, if any, when the endpoint becomes the gateway")
-        lines += ["", "after Docker has put the link into the container:"]
-        lines += [f"   {what}" for what in self.sandbox_sync or ("nothing that can be known from the configuration",)]
+        lines += ["", "after Docker has moved the link into the container:"]
+        lines += [f"   {what}" for what in self.sandbox_sync or ("nothing that the configuration shows",)]
         return "\n".join(lines)
 
     def _publishers(self) -> tuple[bool, ...]:

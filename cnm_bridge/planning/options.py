@@ -162,7 +162,7 @@ def _parse_ips(text: str) -> tuple[WantedAddress, ...]:
         except ValueError as exc:
             raise BadOption(
                 _IPS,
-                f"{word!r} is no address; give one or more, with commas, such as 10.1.0.9 or 10.1.0.9/24,fd00::9/64",
+                f"{word!r} is not an address; give one or more with commas, such as 10.1.0.9 or 10.1.0.9/24,fd00::9/64",
             ) from exc
         why = _why_of_no_link(address)
         if why is not None:
@@ -205,7 +205,7 @@ def _ends(network: IPv4Network) -> tuple[IPv4Address, ...]:
 def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for option, key, value in _family(options, _ARGS):
         if key == _IGNORE_UNKNOWN:
-            raise BadOption(option, "is always 1 where there are CNI_ARGS; leave it out")
+            raise BadOption(option, "is always set to 1; leave it out")
         try:
             check_argument(key, value)
         except InvalidParameter as exc:
@@ -216,19 +216,19 @@ def _parse_args(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 def _parse_capabilities(options: Mapping[str, str]) -> Iterator[tuple[str, JsonValue]]:
     for option, name, text in _family(options, _CAPABILITY):
         if name.lower() in _OWN_WAY:
-            raise BadOption(option, f"has a way of its own: {_OWN_WAY[name.lower()]}")
+            raise BadOption(option, f"cannot be set with this option; {_OWN_WAY[name.lower()]}")
         try:
             yield name, parse_json(text.encode())
         except (JsonError, UnicodeEncodeError) as exc:
             shown = repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
-            raise BadOption(option, f"{shown} is no JSON ({exc}); a text is written with quotes: '\"text\"'") from exc
+            raise BadOption(option, f"{shown} is not JSON ({exc}); a string needs quotes: '\"text\"'") from exc
 
 
 def _parse_prefix(text: str) -> str:
     if _PREFIX.fullmatch(text) is None:
         raise BadOption(
             _IFNAME_PREFIX,
-            f"{text!r} cannot begin the name of a link; give 1 to 13 letters, digits, '_' or '-', "
-            "a letter first and no digit last, such as lan",
+            f"{text!r} cannot be the prefix of a link name; give 1 to 13 letters, digits, '_' or '-', "
+            "starting with a letter and not ending with a digit, such as lan",
         )
     return text

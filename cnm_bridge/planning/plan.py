@@ -146,8 +146,8 @@ def refuse_ignored(plan: Plan, snapshot: Snapshot) -> None:
     for address in plan.addresses:
         if not any(address == (one if _has_prefix(address) else one.ip) for one in given):
             raise Refused(
-                f"the plugins of CNI configuration {name} did not give {address}, they gave {reported}; its IPAM "
-                "plugin must accept requested addresses, as host-local and static do, and have it in its subnet"
+                f"the plugins of CNI configuration {name} did not assign {address} but {reported}; its IPAM "
+                "plugin must accept requested addresses, as host-local and static do, and its subnet must contain it"
             )
     chosen = choose_interface(snapshot, RequestedInterface())
     for wanted, made in (

@@ -15,8 +15,8 @@ from state import EndpointRecord
 __all__ = ["choose_observation", "describe_uncarriable", "has_device", "refuse_unsuitable"]
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
-    "dhcp": "its daemon loses the link when Docker takes it, and the lease runs out; use host-local or static",
-    "vrf": "a VRF cannot be carried into the container",
+    "dhcp": "its daemon loses the link when Docker moves it, and the lease expires; use host-local or static",
+    "vrf": "a VRF cannot be moved into the container",
 }
 
 _KNOWN: Final = frozenset(
@@ -86,8 +86,8 @@ def describe_uncarriable(network: NetworkConfigurationList, found: NotCarriable)
     suspects = unknown or names
     who = f"plugin {suspects[0]}" if len(suspects) == 1 else f"one of the plugins {', '.join(suspects)}"
     return (
-        f"CNI configuration {network.name} cannot be used: {who} made in the container's network namespace what cannot "
-        f"be carried into the one that Docker makes: {found.what}"
+        f"CNI configuration {network.name} cannot be used: {who} made something in the staging namespace that "
+        f"cannot be moved into the container: {found.what}"
     )
 
 

@@ -40,8 +40,8 @@ def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRe
         gateway = known[pool.subnet]
         if pool.gateway is not None and pool.gateway != gateway:
             raise Refused(
-                f"Docker's IPAM driver has {pool.gateway} for the gateway of {pool.subnet}, CNI configuration "
-                f"{network.name} has {gateway}; create the network with --gateway {gateway}"
+                f"Docker's IPAM driver uses {pool.gateway} as the gateway of {pool.subnet}, but CNI configuration "
+                f"{network.name} uses {gateway}; create the network with --gateway {gateway}"
             )
 
 

@@ -107,7 +107,7 @@ class _Choice:
 
     def _find_obstacle(self, mapping: PortMapping) -> str | None:
         if any(mapping.overlaps(other) for other in self._chosen.get((mapping.protocol, mapping.host_port), ())):
-            return "it is to be published twice"
+            return "it is requested twice"
         owner = self._find_owner(mapping)
         return owner or self._free.find_obstacle(mapping.protocol, mapping.host_ip, mapping.host_port)
 

@@ -78,7 +78,7 @@ async def test_a_call_waits_for_the_engine_for_a_short_time_only(tmp_path: Path)
     """A call for a network without a record asks the engine, and is refused after the short limit."""
     body: JsonObject = {"NetworkID": NETWORK, "EndpointID": "e2" * 32, "Interface": {}}
     async with assembled(tmp_path) as daemon:
-        with capture_logs() as logged, pytest.raises(Refused, match="cni-bridge knows no network"):
+        with capture_logs() as logged, pytest.raises(Refused, match="cni-bridge has no record of network"):
             await call(daemon, "CreateEndpoint", body)
     (line,) = (line for line in logged if line["event"] == "network.not_imported")
     assert line["error"].endswith(f"did not answer within {CALLS_WAIT_S:g} s")

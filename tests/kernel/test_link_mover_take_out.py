@@ -196,7 +196,7 @@ async def test_no_such_link(kernel: Kernel, staging: Namespace) -> None:
     """The error names the existing links."""
     staging.ip("link add net1 type veth peer name net2")
     with pytest.raises(
-        LinkMissing, match=r"cannot move out link eth0 of .*: no such link; there are lo, .*net1"
+        LinkMissing, match=r"cannot move out link eth0 of .*: no such link; existing links: lo, .*net1"
     ) as caught:
         await take_out(kernel, staging)
     assert set(caught.value.existing) == {"lo", "net1", "net2"}

@@ -197,7 +197,7 @@ def test_a_plugin_that_ignores_the_address(scene: Scene) -> None:
     network = scene.network(scene.configure(list_of(subnet, {"type": "stubborn-ipam"})))
     before = scene.lab.state()
     error = scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.6")
-    assert f"did not give 10.80.{subnet.number}.6, they gave 10.80.{subnet.number}.5/24" in error
+    assert f"did not assign 10.80.{subnet.number}.6 but 10.80.{subnet.number}.5/24" in error
     assert scene.lab.wait_clean(before) == ""
 
 

@@ -119,7 +119,7 @@ def test_same_network_with_other_options(scene: Scene) -> None:
     lab = scene.lab
     first, second = (scene.configure(bridge(scene.subnet())) for _ in range(2))
     create_network(lab, first)
-    assert "exists already" in get_str(create_network(lab, second), "Err")
+    assert "already exists" in get_str(create_network(lab, second), "Err")
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 

@@ -97,7 +97,7 @@ def test_concurrent_calls_for_the_same_port(joined: Lab) -> None:
         answers = list(threads.map(lambda endpoint: program(joined, endpoint, 8208), ENDPOINTS))
     assert published(joined) == ["8208"]
     (refused,) = (get_str(answer, "Err") for answer in answers if answer)
-    assert "it is published for endpoint" in refused
+    assert "it is already published for endpoint" in refused
 
 
 def test_an_address_of_a_family_that_the_container_lacks(joined: Lab) -> None:

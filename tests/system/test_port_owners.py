@@ -15,7 +15,7 @@ def test_a_port_of_another_container(scene: Scene) -> None:
     owner = scene.run(network, "-p", "8088:88")
     before = scene.lab.state()
     error = scene.run_refusal(network, "-p", "8088:89")
-    assert "port 8088/tcp cannot be published: it is published for endpoint" in error
+    assert "port 8088/tcp cannot be published: it is already published for endpoint" in error
     assert owner.endpoint(network).endpoint_id in error
     assert scene.lab.wait_clean(before) == ""
     with serving(scene.lab, owner, 88):
@@ -46,7 +46,7 @@ def test_a_port_of_dockers_own_network(scene: Scene) -> None:
 def test_the_same_port_twice(scene: Scene) -> None:
     """A host port cannot be published for two container ports."""
     network, _ = port_network(scene)
-    assert "published twice" in scene.run_refusal(network, "-p", "8096:96", "-p", "8096:97")
+    assert "requested twice" in scene.run_refusal(network, "-p", "8096:96", "-p", "8096:97")
 
 
 def test_the_owner_of_a_port_after_a_restart(private_scene: Scene) -> None:
@@ -56,7 +56,7 @@ def test_the_owner_of_a_port_after_a_restart(private_scene: Scene) -> None:
     before = scene.lab.state()
     owner = scene.run(network, "-p", "8100:100")
     scene.lab.restart_daemon(9)
-    assert "it is published for endpoint" in scene.run_refusal(network, "-p", "8100:100")
+    assert "it is already published for endpoint" in scene.run_refusal(network, "-p", "8100:100")
     scene.lab.docker("rm", "-f", owner.name)
     assert scene.lab.wait_clean(before) == ""
     scene.run(network, "-p", "8100:100")

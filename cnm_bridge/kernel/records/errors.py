@@ -69,7 +69,7 @@ class LinkMissing(KernelError):
     """
 
     def __init__(self, operation: str, subject: str, existing: tuple[str, ...]) -> None:
-        super().__init__(operation, subject, f"no such link; there are {', '.join(existing) or 'none'}", ENODEV)
+        super().__init__(operation, subject, f"no such link; existing links: {', '.join(existing) or 'none'}", ENODEV)
         self.existing = existing
 
 

@@ -75,7 +75,7 @@ def sync(netlink: Netlink, link: Link, sandbox_plan: SandboxPlan) -> tuple[str, 
             return tuple(done)
     left = tuple(step.what for step in _missing(netlink, link, sandbox_plan))
     if left:
-        failures = tuple(f"{what}: {reasons.get(what) or 'it did not stay'}" for what in left)
+        failures = tuple(f"{what}: {reasons.get(what) or 'it was removed again'}" for what in left)
         raise SandboxNotSynced(f"link {link.state.name}", failures)
     return tuple(done)
 

@@ -55,7 +55,7 @@ def test_a_file_is_not_removed(tmp_path: Path) -> None:
     """A wrong path does not remove a file."""
     path = tmp_path / "precious"
     path.write_text("data")
-    with pytest.raises(Refused, match="is no socket"), listening(path):
+    with pytest.raises(Refused, match="is not a socket"), listening(path):
         pass
     assert path.read_text() == "data"
 

@@ -235,8 +235,8 @@ def test_the_command_line_wins_over_environment_and_file(tmp_path: Path) -> None
         ("cni-conf-dir = []", "option cni-conf-dir: must be a list of texts"),
         ("plugin-timeout = true", "option plugin-timeout: must be a number"),
         ("plugin-timeout = -1", "plugin-timeout"),
-        ("plugin-timeout = nan", "not a time"),
-        ("plugin-timeout = inf", "not a time"),
+        ("plugin-timeout = nan", "not a positive number"),
+        ("plugin-timeout = inf", "not a positive number"),
         ("log-level = 'loud'", "loud"),
         ("docker-host = 'nonsense'", "--docker-host"),
     ],
@@ -278,7 +278,7 @@ def test_a_socket_path_that_cannot_be_used_is_rejected(tmp_path: Path) -> None:
     """A path of another file, or one too long for the kernel, is an error, and nothing is changed."""
     taken = tmp_path / "taken"
     taken.write_text("precious")
-    assert "is no socket" in refused(*options(tmp_path), "--socket", str(taken))
+    assert "is not a socket" in refused(*options(tmp_path), "--socket", str(taken))
     assert taken.read_text() == "precious"
     assert "too long" in refused(*options(tmp_path), "--socket", str(tmp_path / ("x" * 120)))
     assert not (tmp_path / "state").exists()

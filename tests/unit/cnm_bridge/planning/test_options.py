@@ -105,7 +105,7 @@ def test_a_well_known_argument_in_two_spellings() -> None:
     assert parse_options(merged).args == (("K8S_POD_NAME", "web"),)
     with pytest.raises(BadOption, match=r"cni\.args\.IP: is given twice"):
         parse_options({"cni.args.ip": "10.1.0.9", "cni.args.IP": "10.1.0.8"})
-    with pytest.raises(BadOption, match="is always 1"):
+    with pytest.raises(BadOption, match="is always set to 1"):
         parse_options({"cni.args.ignoreunknown": "0"})
 
 
@@ -122,7 +122,7 @@ def test_endpoint_options_win_over_network_options() -> None:
     [
         ("cni.network", "", "is empty"),
         ("cni.ips", "10.1.0.300", "10.1.0.300"),
-        ("cni.ips", "", "is no address"),
+        ("cni.ips", "", "is not an address"),
         ("cni.ips", "fd00::1,fd00::1/64", "twice"),
         ("cni.ips", "0.0.0.0", "the unspecified address"),
         ("cni.ips", "::", "the unspecified address"),
@@ -133,15 +133,15 @@ def test_endpoint_options_win_over_network_options() -> None:
         ("cni.ips", "10.1.0.0/24", "the network address of 10.1.0.0/24"),
         ("cni.ips", "fe80::1%eth0", "one link of this host"),
         ("cni.ips", "::ffff:10.1.0.5", "the IPv4-mapped form of 10.1.0.5"),
-        ("cni.args.IgnoreUnknown", "0", "always 1"),
+        ("cni.args.IgnoreUnknown", "0", "always set to 1"),
         ("cni.args.A", "x;y", "neither key nor value"),
         ("cni.args.A=B", "x", "neither key nor value"),
         ("cni.capability.bandwidth", "{}", "cni.bandwidth.ingress-rate"),
         ("cni.capability.portMappings", "[]", "-p"),
         ("cni.capability.portmappings", "[]", "-p"),
         ("cni.capability.IPs", "[]", "cni.ips"),
-        ("cni.capability.deviceID", "0000:04:00.5", "with quotes"),
-        ("cni.capability.x", "\ud800", "is no JSON"),
+        ("cni.capability.deviceID", "0000:04:00.5", "needs quotes"),
+        ("cni.capability.x", "\ud800", "is not JSON"),
         ("cni.bandwidth.ingress-rate", "fast", "bits per second"),
         ("cni.bandwidth.ingress-rate", "0", "bits per second"),
         ("cni.bandwidth.ingress-rate", "9" * 400, "bits per second"),
@@ -149,10 +149,10 @@ def test_endpoint_options_win_over_network_options() -> None:
         ("cni.bandwidth.ingress-rate", "\u0663M", "bits per second"),
         ("cni.bandwidth.ingress-rate", "10MB", "bits per second"),
         ("cni.bandwidth.ingress-burst", "1M", "no effect without cni.bandwidth.ingress-rate"),
-        ("cni.ifname-prefix", "", "cannot begin"),
-        ("cni.ifname-prefix", "lan0", "no digit last"),
-        ("cni.ifname-prefix", "a/b", "cannot begin"),
-        ("cni.ifname-prefix", "0lan", "cannot begin"),
+        ("cni.ifname-prefix", "", "cannot be the prefix"),
+        ("cni.ifname-prefix", "lan0", "not ending with a digit"),
+        ("cni.ifname-prefix", "a/b", "cannot be the prefix"),
+        ("cni.ifname-prefix", "0lan", "cannot be the prefix"),
         ("cni.ifname-prefix", "abcdefghijklmn", "1 to 13"),
     ],
 )

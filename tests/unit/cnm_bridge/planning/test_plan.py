@@ -258,9 +258,9 @@ def test_requested_addresses_must_exist() -> None:
     """The prefix length matters if it was requested."""
     planned = plan({"type": "bridge", "ipam": HOST_LOCAL}, ips="10.1.0.9,fd00::9/64")
     refuse_ignored(planned, snapshot("10.1.0.9/24", "fd00::9/64", "10.1.0.10/24"))
-    with pytest.raises(Refused, match=re.escape("did not give fd00::9/64, they gave 10.1.0.9/24, fd00::9/80")):
+    with pytest.raises(Refused, match=re.escape("did not assign fd00::9/64 but 10.1.0.9/24, fd00::9/80")):
         refuse_ignored(planned, snapshot("10.1.0.9/24", "fd00::9/80"))
-    with pytest.raises(Refused, match=r"did not give 10\.1\.0\.9, they gave none"):
+    with pytest.raises(Refused, match=r"did not assign 10\.1\.0\.9 but none"):
         refuse_ignored(planned, snapshot())
 
 

@@ -93,7 +93,7 @@ async def test_a_previous_choice_is_repeated() -> None:
             [request(8080, 8081)],
             "no port of 8080-8081/tcp can be published; reason for the last one: Address already in use",
         ),
-        ([request(9000), request(9000, port=81)], "published twice"),
+        ([request(9000), request(9000, port=81)], "requested twice"),
         (
             [request(9000, host_ip="::1"), request(9000, host_ip="::", port=81)],
             "[::]:9000/tcp cannot be published",

@@ -51,7 +51,7 @@ def test_a_timeout_has_no_errno() -> None:
 def test_a_kernel_error_is_not_wrapped_again() -> None:
     """The innermost operation and subject are the most precise."""
     with (
-        pytest.raises(LinkMissing, match="cannot move out link eth0: no such link; there are lo, net1"),
+        pytest.raises(LinkMissing, match="cannot move out link eth0: no such link; existing links: lo, net1"),
         attempt("bring back", "link net0"),
     ):
         raise LinkMissing("move out", "link eth0", ("lo", "net1"))
