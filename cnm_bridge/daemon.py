@@ -43,12 +43,12 @@ def run(settings: Settings, sock: socket.socket, source: SettingsSource) -> None
 
 
 async def serve(settings: Settings, sock: socket.socket, source: SettingsSource) -> None:
-    """Answer Docker on a listening socket until SIGTERM or SIGINT, then let what is under way end.
+    """Answer Docker on a listening socket until SIGTERM or SIGINT, then complete running calls and teardowns.
 
     SIGHUP reads the settings from their source again; see `cnm_bridge.reloading`.
 
-    What the previous run left half done is undone before the first call is answered, as far as that completes within
-    `recovery_timeout_s`; a plugin that hangs must not keep all other networks down.
+    Before the first call is answered, the daemon undoes what the previous run left unfinished, for at most
+    `recovery_timeout_s`, because a plugin that hangs must not block all other networks.
 
     Raises:
         StateError: The state directory cannot be used.
@@ -68,7 +68,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
         reloading = Reloading(settings, source, reload, _appliers(daemon.networks.directories))
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add() + await daemon.recovery.reconciler.add_dead()
-        settle_memory()  # after a reboot each of thousands of teardowns has objects of its own too
+        settle_memory()  # again: after a reboot there may be thousands of teardowns
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(run) for run in (*_background(daemon, settings), reloading.run())]
             if unfinished:
@@ -79,7 +79,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
                 async with daemon.answering(sock, settings.drain_timeout_s):
                     log.info("daemon.ready", version=__version__, socket=sock.getsockname())
                     notify("READY=1")
-                    with suppress(OSError, ImportError):  # it only makes error texts better, and is tried again then
+                    with suppress(OSError, ImportError):  # only improves error texts; tried again later
                         await asyncio.to_thread(load_explanation)
                     await stop.wait()
                     notify("STOPPING=1")
@@ -92,7 +92,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
 
 
 def _log_state(store: Store) -> None:
-    """Log what is wrong with the records on disk."""
+    """Log damaged and unmigrated records."""
     for finding in store.findings:
         log.error(
             "state.damaged", what=finding.what, lost=finding.lost, outdated=finding.outdated, copy=str(finding.copy)
@@ -103,7 +103,7 @@ def _log_state(store: Store) -> None:
 
 
 def _background(daemon: Daemon, settings: Settings) -> Iterator[Coroutine[None, None, None]]:
-    """Yield the work that goes on until the daemon stops."""
+    """Yield the background work, which runs until the daemon stops."""
     yield daemon.networks.name_resolver.run()
     yield daemon.teardown.queue.run()
     yield daemon.recovery.reconciler.run()
@@ -114,7 +114,7 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[Coroutine[None, 
 
 
 def _signalled(*numbers: signal.Signals) -> asyncio.Event:
-    """Return an event that each of the signals sets."""
+    """Return an event that any of the signals sets."""
     event = asyncio.Event()
     for number in numbers:
         asyncio.get_running_loop().add_signal_handler(number, event.set)
@@ -122,7 +122,7 @@ def _signalled(*numbers: signal.Signals) -> asyncio.Event:
 
 
 def _appliers(directories: ConfigurationDirectories) -> Mapping[str, Callable[[Settings], None]]:
-    """Return what uses new settings, for those that can change while the daemon runs."""
+    """Return the functions that apply new values of the settings that can change while the daemon runs."""
 
     def log_anew(changed: Settings) -> None:
         configure_logging(changed.log_level, changed.log_format)
@@ -135,7 +135,7 @@ def _appliers(directories: ConfigurationDirectories) -> Mapping[str, Callable[[S
 
 
 async def _either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]], limit_s: float) -> None:
-    """Wait for one of two tasks, or for the time limit, and cancel what has not ended."""
+    """Wait for one of two tasks, at most for the time limit, and cancel those that have not ended."""
     both: tuple[asyncio.Task[object], ...] = (first, second)
     await asyncio.wait(both, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
     for task in both:

@@ -21,7 +21,7 @@ class ApiRoom:
 
     Attributes:
         methods: The calls that the daemon answers.
-        calls: Docker's calls under way.
+        calls: Docker's running calls.
         connections: The connections to the plugin socket.
     """
 
@@ -39,7 +39,7 @@ def make_api(
     recovery: RecoveryRoom,
     endpoints: EndpointRoom,
 ) -> ApiRoom:
-    """Make them."""
+    """Return the objects of the room."""
     status = Status(outside.store, teardown.queue, recovery.reconciler, recovery.audit, endpoints.unpublished)
     driver_methods = network_driver(networks.service, endpoints.service, endpoints.joined, CallerLookup(outside.kernel))
     return ApiRoom(

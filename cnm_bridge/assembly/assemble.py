@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Makes the daemon's objects, room by room, in the order of their imports. Each is made once; nothing is done yet.
+"""Makes the daemon's objects, room by room, in the order of their imports. Creating an object has no other effect.
 
-This page shows which room receives what. A room's own module shows how its objects are connected.
+This module shows the dependencies between rooms; the module of a room shows those between its objects.
 """
 
 import socket
@@ -36,7 +36,7 @@ class Daemon:
     api: ApiRoom
 
     def answering(self, sock: socket.socket, drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
-        """Answer the calls on a listening socket for as long as the block runs; see `cnm_bridge.server`."""
+        """Answer the calls on a listening socket while the block runs; see `cnm_bridge.server`."""
         return answering(
             sock,
             self.api.methods,
@@ -51,10 +51,9 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     """Make all objects and connect them.
 
     Args:
-        settings: What the operator wants.
+        settings: The settings.
         store: The records.
-        plugin_descriptors: How many descriptors a plugin may have open unless it asks for more; None: as many as the
-            daemon itself.
+        plugin_descriptors: The soft limit of open descriptors for plugins; None for the daemon's own.
     """
     calls = CallsUnderWay()
     outside = make_surroundings(settings, store, plugin_descriptors)

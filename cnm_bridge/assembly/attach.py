@@ -27,7 +27,7 @@ class AttachRoom:
 
 
 def make_attach(outside: Surroundings) -> AttachRoom:
-    """Make them."""
+    """Return the objects of the room."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     sandbox_sync = SandboxSync(outside.store, outside.kernel, locks)
     detacher = MoveDetacher(outside.runtime, outside.kernel)

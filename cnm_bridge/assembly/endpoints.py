@@ -38,7 +38,7 @@ def make_endpoints(
     teardown: TeardownRoom,
     recovery: RecoveryRoom,
 ) -> EndpointRoom:
-    """Make them."""
+    """Return the objects of the room."""
     port_publisher = PortPublisher(outside.store, outside.runtime, HostPorts(), PortClaims())
     unpublished = Unpublished(outside.store, outside.engine_in_calls)
     creation = EndpointCreation(

@@ -26,7 +26,7 @@ class NetworkRoom:
 
 
 def make_networks(outside: Surroundings) -> NetworkRoom:
-    """Make them."""
+    """Return the objects of the room."""
     locks: KeyedLocks[NetworkId] = KeyedLocks()
     directories = ConfigurationDirectories(outside.settings.cni_conf_dirs)
     name_resolver = NetworkNameResolver(outside.store, outside.engine, locks, outside.settings.binding_timeout_s)

@@ -36,7 +36,7 @@ class RecoveryRoom:
 def make_recovery(
     outside: Surroundings, *, networks: NetworkRoom, attach: AttachRoom, teardown: TeardownRoom
 ) -> RecoveryRoom:
-    """Make them."""
+    """Return the objects of the room."""
     driver = outside.settings.socket.stem
     audit = OrphanAudit(outside.store, outside.kernel, outside.settings.run_dir)
     adopt = AdoptEndpoint(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Makes the objects through which the daemon reaches what is outside it: records, plugins, kernel, engine."""
+"""Makes the objects that access records, plugins, kernel and engine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,23 +18,23 @@ __all__ = ["Surroundings", "make_surroundings"]
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 _RUNNING: Final = "plugins"
-"""Below `run_dir`: which plugins run."""
+"""The subdirectory of `run_dir` that records the running plugins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the daemon is given, and what it acts on: settings, records, plugins, kernel, engine.
+    """The daemon's access to everything outside it.
 
     Attributes:
-        settings: What the operator wants.
+        settings: The settings.
         store: The records.
         runtime: Runs plugins.
         limits: The limits of the plugins.
-        running_dir: Where it is stored which plugins run.
+        running_dir: The directory that records the running plugins.
         kernel: Links and namespaces.
         boot_id: The kernel's boot ID.
         engine: The engine, for work in the background.
-        engine_in_calls: The engine, for a call that Docker waits for: it has less time to answer.
+        engine_in_calls: The engine with a shorter time limit, for calls that Docker waits for.
     """
 
     settings: Settings
@@ -49,7 +49,7 @@ class Surroundings:
 
 
 def make_surroundings(settings: Settings, store: Store, plugin_descriptors: int | None) -> Surroundings:
-    """Make it; see `cnm_bridge.assembly.assemble` for the arguments."""
+    """Return the surroundings; the arguments are those of `cnm_bridge.assembly.assemble`."""
     limits = Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s, descriptors=plugin_descriptors)
     running_dir = settings.run_dir / _RUNNING
     return Surroundings(

@@ -34,12 +34,12 @@ class TeardownRoom:
 
 
 def make_teardown(outside: Surroundings, *, attach: AttachRoom, quiet_s: Callable[[EndpointId], float]) -> TeardownRoom:
-    """Make them.
+    """Return the objects of the room.
 
     Args:
         outside: Records, plugins, kernel.
-        attach: Undoes what it has attached.
-        quiet_s: Returns for how many seconds Docker has made no call, except for one endpoint.
+        attach: The attachers.
+        quiet_s: Returns the seconds since Docker's last call that was not about the given endpoint.
     """
     owners = AddressOwners(outside.store)
     liveness = Liveness(attach.attachers)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What Docker asks for a joined endpoint: EndpointOperInfo, ProgramExternalConnectivity, RevokeExternalConnectivity."""
+"""Executes EndpointOperInfo, ProgramExternalConnectivity and RevokeExternalConnectivity, for joined endpoints."""
 
 import asyncio
 
@@ -106,7 +106,7 @@ class JoinedEndpoints:
                 await self._port_publisher.revoke(record)
 
     def stop(self, endpoint_id: EndpointId) -> None:
-        """Stop the sync of its sandbox, and the publication of its ports, for an endpoint that leaves."""
+        """Stop syncing and publishing for an endpoint that leaves its sandbox; does not block."""
         self._sandbox_sync.forget(endpoint_id)
         self._port_publisher.interrupt(endpoint_id)
 
