@@ -94,7 +94,7 @@ class AttachmentRecord:
         ifname: The link's name inside the staging namespace.
         netns: Path of the staging namespace.
         configuration: The network configuration list, whole.
-        cni_version: The version its plugins are spoken to in.
+        cni_version: The version that its plugins are run with.
         args: CNI_ARGS, in order.
         capability_args: Values offered to plugins by capability.
         mode: How the link gets into the sandbox.

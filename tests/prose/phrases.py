@@ -49,5 +49,11 @@ PREFERRED: Final = {
     r"whereupon": "and then",
     r"of its own accord": "by itself",
     r"knows? (nothing )?better": "has newer data",
+    r"(some|every|any)body('s)?": "another process; each; any",
+    r"(is|are|was|were) spoken": "uses the version; receives requests",
+    r"spoken to": "is run with",
+    r"gone through": "iterated; searched",
+    r"(is|are|was|were) ended": "is killed; is cancelled",
+    r"as ever": "as before",
 }
 """Regular expression (a blank matches any white space) -> the words to use."""

@@ -65,11 +65,11 @@ def test_pending_teardowns_and_orphans_have_tables() -> None:
         {
             **STATUS,
             "pendingTeardowns": [{"endpointId": "88" * 32, "attempts": 3, "error": "plugin firewall failed"}],
-            "orphans": [{"network": "lan", "containerId": "somebody", "what": "/var/lib/cni/networks/lan/10.1.2.9"}],
+            "orphans": [{"network": "lan", "containerId": "cnitool-1", "what": "/var/lib/cni/networks/lan/10.1.2.9"}],
         }
     )
     assert "888888888888      3         plugin firewall failed" in text
-    assert "lan        somebody      /var/lib/cni/networks/lan/10.1.2.9" in text
+    assert "lan        cnitool-1     /var/lib/cni/networks/lan/10.1.2.9" in text
 
 
 def test_unpublished_ports_have_a_table() -> None:
