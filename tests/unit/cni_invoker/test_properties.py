@@ -201,7 +201,7 @@ def test_any_json_is_a_result_or_bad_result(document: JsonValue, version: str) -
 
 @given(documents(ERROR), st.binary(max_size=20))
 def test_any_json_is_a_cni_error_or_none(document: JsonValue, noise: bytes) -> None:
-    """What a plugin prints when it fails has an error in it, with a message, or none."""
+    """A CNI error that is found in the output of a failed plugin has a message."""
     error = _find_error(noise + render_json(document))
     if error is not None:
         get_str(error, "msg")

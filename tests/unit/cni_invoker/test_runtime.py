@@ -135,7 +135,7 @@ async def test_gc_requires_the_valid_attachments(plugins: FakePlugins, runtime: 
 
 
 async def test_add_waits_while_garbage_is_collected(plugins: FakePlugins, runtime: Runtime) -> None:
-    """No attachment is added between `collecting` and the end of GC, so the set of valid ones stays true."""
+    """No attachment is added between `collecting` and the end of GC, so the set of valid ones stays correct."""
     async with asyncio.TaskGroup() as tasks:
         async with runtime.collecting(THREE) as collecting:
             adding = tasks.create_task(runtime.add(THREE, ATTACHMENT))

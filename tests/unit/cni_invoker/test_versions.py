@@ -44,7 +44,7 @@ def test_an_empty_version_is_0_1_0() -> None:
     "version",
     ["asdfasdf", "asdf.", ".asdfas", "asdf.adsf.", "0.", "..", "1.2.3.4.5", "1.0.f", "1.0.0\n", "-1", "9" * 5000],
 )
-def test_malformed_versions(version: str) -> None:
+def test_malformed_versions_are_rejected(version: str) -> None:
     """A malformed version is rejected with code 1 (incompatible CNI version)."""
     with pytest.raises(InvalidParameter) as caught:
         parse_version(version)

@@ -219,7 +219,7 @@ async def test_a_stored_argument_may_contain_an_equals_sign(files: FileCache, tm
     ("network", "container_id"),
     [("a", "c" * 251), ("a", "c" * 5000), ("n" * 300, "c1"), ("n" * 300, "c" * 300)],
 )
-async def test_names_that_are_too_long_for_a_file_name(
+async def test_names_that_are_too_long_for_a_file_name_are_hashed(
     files: FileCache, tmp_path: Path, network: str, container_id: str
 ) -> None:
     """CNI sets no limit, a file system does: 255 bytes. libcni cannot store such an attachment, but lists ours."""

@@ -196,7 +196,7 @@ def test_warnings_are_sentences(host: Host) -> None:
     assert f"the cached attachment in {host.cache}/results/blue-{ID}-eth0 is not used: " in done.stderr
 
 
-def test_version_of_the_tool(host: Host) -> None:
+def test_the_version_of_the_command_is_printed(host: Host) -> None:
     """`--version` prints the version of the command and the supported CNI versions."""
     assert re.fullmatch(r"cni-invoker \d+\.\d+\.\S+, CNI 0\.1\.0 to 1\.1\.0\n", host.do("--version"))
 

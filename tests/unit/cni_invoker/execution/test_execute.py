@@ -161,7 +161,7 @@ async def test_a_failed_plugin_without_a_cni_error(plugins: FakePlugins) -> None
 
 @pytest.mark.parametrize("code", [None, 0, 7.0])
 async def test_an_error_without_a_valid_code_is_an_internal_error(plugins: FakePlugins, code: JsonValue) -> None:
-    """A missing, zero or fractional code becomes 999."""
+    """A missing or zero code, or one written as a decimal, becomes 999."""
     error = await failure(plugins, error={"code": code, "msg": "m"})
     assert (error.code, error.msg) == (999, "m")
 

@@ -74,7 +74,7 @@ def of(version: str, document: JsonObject) -> JsonObject:
         (FLAT, "0.4.0", LISTS_OF_FLAT),
     ],
 )
-def test_conversions(document: JsonObject, version: str, converted: JsonObject) -> None:
+def test_results_are_converted_between_all_versions(document: JsonObject, version: str, converted: JsonObject) -> None:
     """Keys that the other version does not have are dropped; unknown keys are kept."""
     assert convert_result(document, version) == converted
 
