@@ -53,7 +53,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
     Raises:
         StateError: The state directory cannot be used.
     """
-    stop, reload = _signalled(signal.SIGTERM, signal.SIGINT), _signalled(signal.SIGHUP)
+    stop, reload = _event_for(signal.SIGTERM, signal.SIGINT), _event_for(signal.SIGHUP)
     notify = take_notify()
     descriptors = raise_descriptor_limit()
     store = await asyncio.to_thread(Store.open, settings.state_dir)
@@ -74,7 +74,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
                 recovered = tasks.create_task(daemon.teardown.queue.wait_tried())
-                await _either(recovered, tasks.create_task(stop.wait()), settings.recovery_timeout_s)
+                await _wait_for_either(recovered, tasks.create_task(stop.wait()), settings.recovery_timeout_s)
             if not stop.is_set():
                 async with daemon.answering(sock, settings.drain_timeout_s):
                     log.info("daemon.ready", version=__version__, socket=sock.getsockname())
@@ -113,7 +113,7 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[Coroutine[None, 
         yield daemon.recovery.plugin_gc.run(daemon.networks.service.bound, find_gap, every_s=settings.cni_gc_every_s)
 
 
-def _signalled(*numbers: signal.Signals) -> asyncio.Event:
+def _event_for(*numbers: signal.Signals) -> asyncio.Event:
     """Return an event that any of the signals sets."""
     event = asyncio.Event()
     for number in numbers:
@@ -124,17 +124,17 @@ def _signalled(*numbers: signal.Signals) -> asyncio.Event:
 def _appliers(directories: ConfigurationDirectories) -> Mapping[str, Callable[[Settings], None]]:
     """Return the functions that apply new values of the settings that can change while the daemon runs."""
 
-    def log_anew(changed: Settings) -> None:
+    def apply_logging(changed: Settings) -> None:
         configure_logging(changed.log_level, changed.log_format)
 
     return {
         "cni_conf_dirs": lambda changed: directories.look_in(changed.cni_conf_dirs),
-        "log_level": log_anew,
-        "log_format": log_anew,
+        "log_level": apply_logging,
+        "log_format": apply_logging,
     }
 
 
-async def _either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]], limit_s: float) -> None:
+async def _wait_for_either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]], limit_s: float) -> None:
     """Wait for one of two tasks, at most for the time limit, and cancel those that have not ended."""
     both: tuple[asyncio.Task[object], ...] = (first, second)
     await asyncio.wait(both, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)

@@ -43,7 +43,7 @@ class Reloading:
     Args:
         settings: The settings at start.
         source: The source of the settings.
-        asked: Set to request a reload.
+        requested: Set to request a reload.
         appliers: Setting → function that applies a new value and cannot fail. Other settings need a restart.
     """
 
@@ -51,19 +51,19 @@ class Reloading:
         self,
         settings: Settings,
         source: SettingsSource,
-        asked: asyncio.Event,
+        requested: asyncio.Event,
         appliers: Mapping[str, Callable[[Settings], None]],
     ) -> None:
-        self._used = settings
+        self._current = settings
         self._source = source
         self._appliers = appliers
-        self._asked = asked
+        self._requested = requested
 
     async def run(self) -> None:
         """Handle requests until cancelled."""
         while True:
-            await self._asked.wait()
-            self._asked.clear()
+            await self._requested.wait()
+            self._requested.clear()
             await self._reload()
 
     async def _reload(self) -> None:
@@ -72,15 +72,15 @@ class Reloading:
         except (BridgeError, OSError) as exc:
             log.warning("daemon.not_reloaded", error=str(exc), consequence="all settings stay as they are")
             return
-        different = [name for name in self._source.options if getattr(wanted, name) != getattr(self._used, name)]
+        different = [name for name in self._source.options if getattr(wanted, name) != getattr(self._current, name)]
         now = {name: getattr(wanted, name) for name in different if name in self._appliers}
         later = [self._source.options[name] for name in different if name not in self._appliers]
-        is_quiet = self._used.log_level in _QUIET
+        is_quiet = self._current.log_level in _QUIET
         if not is_quiet:
             self._log(now)
-        self._used = replace(self._used, **now)
+        self._current = replace(self._current, **now)
         for apply in dict.fromkeys(self._appliers[name] for name in now):
-            apply(self._used)
+            apply(self._current)
         if is_quiet:
             self._log(now)
         if later:
@@ -89,9 +89,10 @@ class Reloading:
     def _log(self, changed: Mapping[str, object]) -> None:
         """Log the changes; called while the more verbose of the old and the new log level is set."""
         log.info(
-            "daemon.reloaded", changed={self._source.options[name]: _shown(value) for name, value in changed.items()}
+            "daemon.reloaded",
+            changed={self._source.options[name]: _to_loggable(value) for name, value in changed.items()},
         )
 
 
-def _shown(value: object) -> str | list[str]:
+def _to_loggable(value: object) -> str | list[str]:
     return list(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -46,8 +46,8 @@ class Settings:
         engine_background_timeout_s: Time limit of one query to the engine in the background.
         binding_timeout_s: Time limit of CreateEndpoint for learning the name of a new network.
         recovery_timeout_s: Time limit for the cleanup after the previous run, before the first call is answered.
-        reconcile_interval_s: Pause between two comparisons of the records with engine and kernel.
-        reconcile_grace_s: Pause between the two looks of one comparison.
+        reconcile_interval_s: Pause between two rounds that compare the records with engine and kernel.
+        reconcile_grace_s: Pause between the two comparisons of one round.
         netlink_timeout_s: Time limit of one netlink reply.
         drain_timeout_s: Time limit of SIGTERM for running calls and teardowns.
         cni_gc: Whether to run the plugins' GC; only if no other runtime uses networks of the same names.

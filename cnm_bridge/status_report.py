@@ -12,7 +12,7 @@
 ```
 
 `name`, `configuration`, `identity`, `sandboxKey` and `error` may be null: unknown, not given, or none. `rounds` is the
-number of comparisons of the records with the engine since the daemon started. `notPublished` is the reason why a
+number of rounds that compared the records with the engine since the daemon started. `notPublished` is the reason why a
 gateway endpoint does not publish the container's ports; otherwise it is null.
 """
 

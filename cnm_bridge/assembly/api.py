@@ -8,7 +8,7 @@ from cnm_bridge.api import CallerLookup, CallsUnderWay, Connections, Method, net
 from cnm_bridge.assembly.endpoints import EndpointRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
-from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.status_report import Status
 
@@ -31,7 +31,7 @@ class ApiRoom:
 
 
 def make_api(
-    outside: Surroundings,
+    resources: Resources,
     *,
     calls: CallsUnderWay,
     networks: NetworkRoom,
@@ -40,10 +40,12 @@ def make_api(
     endpoints: EndpointRoom,
 ) -> ApiRoom:
     """Return the objects of the room."""
-    status = Status(outside.store, teardown.queue, recovery.reconciler, recovery.audit, endpoints.unpublished)
-    driver_methods = network_driver(networks.service, endpoints.service, endpoints.joined, CallerLookup(outside.kernel))
+    status = Status(resources.store, teardown.queue, recovery.reconciler, recovery.audit, endpoints.unpublished)
+    driver_methods = network_driver(
+        networks.service, endpoints.service, endpoints.joined, CallerLookup(resources.kernel)
+    )
     return ApiRoom(
         methods=(*driver_methods, status_method(status)),
         calls=calls,
-        connections=Connections(on_hidden=outside.kernel.distrust_processes),
+        connections=Connections(on_hidden=resources.kernel.distrust_processes),
     )

@@ -15,7 +15,7 @@ from cnm_bridge.assembly.attach import AttachRoom, make_attach
 from cnm_bridge.assembly.endpoints import EndpointRoom, make_endpoints
 from cnm_bridge.assembly.networks import NetworkRoom, make_networks
 from cnm_bridge.assembly.recovery import RecoveryRoom, make_recovery
-from cnm_bridge.assembly.surroundings import make_surroundings
+from cnm_bridge.assembly.resources import make_resources
 from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
 from cnm_bridge.server import answering
 from cnm_bridge.settings import Settings
@@ -56,13 +56,13 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         plugin_descriptors: The soft limit of open descriptors for plugins; None for the daemon's own.
     """
     calls = CallsUnderWay()
-    outside = make_surroundings(settings, store, plugin_descriptors)
-    networks = make_networks(outside)
-    attach = make_attach(outside)
-    teardown = make_teardown(outside, attach=attach, quiet_s=calls.quiet_s)
-    recovery = make_recovery(outside, networks=networks, attach=attach, teardown=teardown)
-    endpoints = make_endpoints(outside, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
-    api = make_api(outside, calls=calls, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints)
+    resources = make_resources(settings, store, plugin_descriptors)
+    networks = make_networks(resources)
+    attach = make_attach(resources)
+    teardown = make_teardown(resources, attach=attach, quiet_s=calls.quiet_s)
+    recovery = make_recovery(resources, networks=networks, attach=attach, teardown=teardown)
+    endpoints = make_endpoints(resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
+    api = make_api(resources, calls=calls, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints)
     for forget in (teardown.in_use.forget, attach.sandbox_sync.forget, endpoints.unpublished.forget):
         store.when_removed(forget)
     return Daemon(networks=networks, attach=attach, teardown=teardown, recovery=recovery, endpoints=endpoints, api=api)

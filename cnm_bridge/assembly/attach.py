@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass
 
-from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.attach.move import MoveAttacher
 from cnm_bridge.attach.move_detach import MoveDetacher
 from cnm_bridge.attach.new_records import NewRecords
@@ -26,14 +26,14 @@ class AttachRoom:
     locks: KeyedLocks[EndpointId]
 
 
-def make_attach(outside: Surroundings) -> AttachRoom:
+def make_attach(resources: Resources) -> AttachRoom:
     """Return the objects of the room."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    sandbox_sync = SandboxSync(outside.store, outside.kernel, locks)
-    detacher = MoveDetacher(outside.runtime, outside.kernel)
+    sandbox_sync = SandboxSync(resources.store, resources.kernel, locks)
+    detacher = MoveDetacher(resources.runtime, resources.kernel)
     return AttachRoom(
-        attachers={AttachMode.MOVE: MoveAttacher(outside.runtime, outside.kernel, sandbox_sync, detacher)},
+        attachers={AttachMode.MOVE: MoveAttacher(resources.runtime, resources.kernel, sandbox_sync, detacher)},
         sandbox_sync=sandbox_sync,
-        new_records=NewRecords(outside.settings.run_dir, outside.boot_id),
+        new_records=NewRecords(resources.settings.run_dir, resources.boot_id),
         locks=locks,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
-from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.endpoints.creation import EndpointCreation
 from cnm_bridge.endpoints.joined import JoinedEndpoints
@@ -31,7 +31,7 @@ class EndpointRoom:
 
 
 def make_endpoints(
-    outside: Surroundings,
+    resources: Resources,
     *,
     networks: NetworkRoom,
     attach: AttachRoom,
@@ -39,10 +39,10 @@ def make_endpoints(
     recovery: RecoveryRoom,
 ) -> EndpointRoom:
     """Return the objects of the room."""
-    port_publisher = PortPublisher(outside.store, outside.runtime, HostPorts(), PortClaims())
-    unpublished = Unpublished(outside.store, outside.engine_in_calls)
+    port_publisher = PortPublisher(resources.store, resources.runtime, HostPorts(), PortClaims())
+    unpublished = Unpublished(resources.store, resources.engine_in_calls)
     creation = EndpointCreation(
-        store=outside.store,
+        store=resources.store,
         networks=networks.service,
         attachers=attach.attachers,
         teardowns=teardown.queue,
@@ -51,7 +51,7 @@ def make_endpoints(
         new_records=attach.new_records,
     )
     joined = JoinedEndpoints(
-        store=outside.store,
+        store=resources.store,
         port_publisher=port_publisher,
         unpublished=unpublished,
         sandbox_sync=attach.sandbox_sync,
@@ -60,7 +60,7 @@ def make_endpoints(
     )
     return EndpointRoom(
         service=EndpointService(
-            store=outside.store,
+            store=resources.store,
             creation=creation,
             attachers=attach.attachers,
             teardowns=teardown.queue,

@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 
 from cni_invoker import ConfigurationDirectories
-from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.name_resolver import NetworkNameResolver
 from cnm_bridge.networks.service import NetworkService
@@ -25,17 +25,17 @@ class NetworkRoom:
     engine_import: EngineImport
 
 
-def make_networks(outside: Surroundings) -> NetworkRoom:
+def make_networks(resources: Resources) -> NetworkRoom:
     """Return the objects of the room."""
     locks: KeyedLocks[NetworkId] = KeyedLocks()
-    directories = ConfigurationDirectories(outside.settings.cni_conf_dirs)
-    name_resolver = NetworkNameResolver(outside.store, outside.engine, locks, outside.settings.binding_timeout_s)
-    engine_import = EngineImport(outside.store, outside.engine_in_calls, locks)
+    directories = ConfigurationDirectories(resources.settings.cni_conf_dirs)
+    name_resolver = NetworkNameResolver(resources.store, resources.engine, locks, resources.settings.binding_timeout_s)
+    engine_import = EngineImport(resources.store, resources.engine_in_calls, locks)
     return NetworkRoom(
         service=NetworkService(
-            store=outside.store,
+            store=resources.store,
             directories=directories,
-            runtime=outside.runtime,
+            runtime=resources.runtime,
             name_resolver=name_resolver,
             lost=engine_import,
             locks=locks,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cni_invoker import FileCache
 from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.networks import NetworkRoom
-from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.recovery.adopt import AdoptEndpoint
 from cnm_bridge.recovery.inventory_check import InventoryCheck
@@ -34,32 +34,32 @@ class RecoveryRoom:
 
 
 def make_recovery(
-    outside: Surroundings, *, networks: NetworkRoom, attach: AttachRoom, teardown: TeardownRoom
+    resources: Resources, *, networks: NetworkRoom, attach: AttachRoom, teardown: TeardownRoom
 ) -> RecoveryRoom:
     """Return the objects of the room."""
-    driver = outside.settings.socket.stem
-    audit = OrphanAudit(outside.store, outside.kernel, outside.settings.run_dir)
+    driver = resources.settings.socket.stem
+    audit = OrphanAudit(resources.store, resources.kernel, resources.settings.run_dir)
     adopt = AdoptEndpoint(
-        store=outside.store,
+        store=resources.store,
         networks=networks.service,
         engine_import=networks.engine_import,
         locks=attach.locks,
         new_records=attach.new_records,
     )
     remove_leftovers = RemoveLeftovers(
-        store=outside.store,
+        store=resources.store,
         networks=networks.service,
-        kernel=outside.kernel,
+        kernel=resources.kernel,
         teardowns=teardown.queue,
         locks=attach.locks,
-        run_dir=outside.settings.run_dir,
+        run_dir=resources.settings.run_dir,
         new_records=attach.new_records,
     )
     return RecoveryRoom(
-        unfinished=UnfinishedTeardowns(outside.store, teardown.queue, teardown.orphaned_plugins, outside.boot_id),
+        unfinished=UnfinishedTeardowns(resources.store, teardown.queue, teardown.orphaned_plugins, resources.boot_id),
         reconciler=Reconciler(
-            store=outside.store,
-            engine=outside.engine,
+            store=resources.store,
+            engine=resources.engine,
             liveness=teardown.liveness,
             in_use=teardown.in_use,
             networks=networks.service,
@@ -69,17 +69,17 @@ def make_recovery(
             audit=audit,
             remove_leftovers=remove_leftovers,
             driver=driver,
-            interval_s=outside.settings.reconcile_interval_s,
-            grace_s=outside.settings.reconcile_grace_s,
+            interval_s=resources.settings.reconcile_interval_s,
+            grace_s=resources.settings.reconcile_grace_s,
         ),
         adopt=adopt,
         audit=audit,
-        plugin_gc=PluginGc(outside.runtime, EndpointCache(outside.store), [FileCache()]),
+        plugin_gc=PluginGc(resources.runtime, EndpointCache(resources.store), [FileCache()]),
         inventory_check=InventoryCheck(
-            store=outside.store,
-            engine=outside.engine,
-            kernel=outside.kernel,
+            store=resources.store,
+            engine=resources.engine,
+            kernel=resources.kernel,
             driver=driver,
-            run_dir=outside.settings.run_dir,
+            run_dir=resources.settings.run_dir,
         ),
     )

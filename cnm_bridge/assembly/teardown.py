@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cnm_bridge.assembly.attach import AttachRoom
-from cnm_bridge.assembly.surroundings import Surroundings
+from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.contention import ContentionResolver
 from cnm_bridge.teardown.in_use import InUseCheck
@@ -33,24 +33,24 @@ class TeardownRoom:
     contention: ContentionResolver
 
 
-def make_teardown(outside: Surroundings, *, attach: AttachRoom, quiet_s: Callable[[EndpointId], float]) -> TeardownRoom:
+def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable[[EndpointId], float]) -> TeardownRoom:
     """Return the objects of the room.
 
     Args:
-        outside: Records, plugins, kernel.
+        resources: Records, plugins, kernel.
         attach: The attachers.
         quiet_s: Returns the seconds since Docker's last call that was not about the given endpoint.
     """
-    owners = AddressOwners(outside.store)
+    owners = AddressOwners(resources.store)
     liveness = Liveness(attach.attachers)
-    in_use = InUseCheck(outside.kernel, outside.settings.run_dir)
-    slots = TeardownSlots(outside.limits.executions)
-    teardown = Teardown(outside.store, attach.attachers, owners, slots)
-    orphaned_plugins = OrphanedPlugins(outside.running_dir)
+    in_use = InUseCheck(resources.kernel, resources.settings.run_dir)
+    slots = TeardownSlots(resources.limits.executions)
+    teardown = Teardown(resources.store, attach.attachers, owners, slots)
+    orphaned_plugins = OrphanedPlugins(resources.running_dir)
     queue = TeardownQueue(
-        store=outside.store,
+        store=resources.store,
         teardown=teardown,
-        resumed_teardown=ResumedTeardown(outside.store, teardown, in_use, orphaned_plugins),
+        resumed_teardown=ResumedTeardown(resources.store, teardown, in_use, orphaned_plugins),
         locks=attach.locks,
         owners=owners,
         slots=slots,
@@ -62,5 +62,5 @@ def make_teardown(outside: Surroundings, *, attach: AttachRoom, quiet_s: Callabl
         liveness=liveness,
         in_use=in_use,
         orphaned_plugins=orphaned_plugins,
-        contention=ContentionResolver(outside.store, liveness, in_use, queue),
+        contention=ContentionResolver(resources.store, liveness, in_use, queue),
     )

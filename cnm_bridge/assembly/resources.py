@@ -13,7 +13,7 @@ from cnm_bridge.plugin_log import PluginLog
 from cnm_bridge.settings import Settings
 from state import Store
 
-__all__ = ["Surroundings", "make_surroundings"]
+__all__ = ["Resources", "make_resources"]
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -22,8 +22,8 @@ _RUNNING: Final = "plugins"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """The daemon's access to everything outside it.
+class Resources:
+    """The settings, and access to records, plugins, kernel and engine.
 
     Attributes:
         settings: The settings.
@@ -48,11 +48,11 @@ class Surroundings:
     engine_in_calls: Engine
 
 
-def make_surroundings(settings: Settings, store: Store, plugin_descriptors: int | None) -> Surroundings:
+def make_resources(settings: Settings, store: Store, plugin_descriptors: int | None) -> Resources:
     """Return the surroundings; the arguments are those of `cnm_bridge.assembly.assemble`."""
     limits = Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s, descriptors=plugin_descriptors)
     running_dir = settings.run_dir / _RUNNING
-    return Surroundings(
+    return Resources(
         settings=settings,
         store=store,
         runtime=Runtime(
