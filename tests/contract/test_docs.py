@@ -17,7 +17,7 @@ CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text("utf-8")
 TROUBLESHOOTING = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
 DOCUMENTS = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
 EVENT = re.compile(r"[a-z]+\.[a-z_]+")
-LOUD = ("warning", "error", "exception", "_say_once")
+LOUD = ("warning", "error", "exception", "_warn_once")
 """The methods that log what an administrator should read."""
 DAEMON = [option for option in serve.params if isinstance(option, click.Option) and option.opts[0] != "--config"]
 
