@@ -98,7 +98,9 @@ def _log_state(store: Store) -> None:
             "state.damaged", what=finding.what, lost=finding.lost, outdated=finding.outdated, copy=str(finding.copy)
         )
     if store.not_migrated is not None:
-        consequence = "no network and no container can be made until it can be written; all that is stored is known"
+        consequence = (
+            "no network or container can be created until the state can be written; stored records can be read"
+        )
         log.error("state.not_migrated", error=store.not_migrated, consequence=consequence)
 
 
