@@ -164,7 +164,7 @@ async def test_a_failed_add_is_undone_by_delete(runtime: Runtime, tmp_path: Path
 
 
 @pytest.mark.usefixtures("runtime")  # skips if there are no plugins
-async def test_many_at_once(tmp_path: Path) -> None:
+async def test_many_adds_share_chains(tmp_path: Path) -> None:
     """However many ADDs run at once, each shared chain gets one jump; DEL removes everything else."""
     runtime = Runtime(PLUGIN_DIRS, replace(LIMITS, executions=16))
     network = make_list(tmp_path, "bridge", PORTMAP, bridge="cni-test0", isGateway=True, ipMasq=True)

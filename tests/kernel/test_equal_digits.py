@@ -66,7 +66,7 @@ async def daemon(store: Store, tmp_path: Path) -> AsyncIterator[Daemon]:
         background.cancel()
 
 
-async def test_the_second_is_refused_and_leaves_nothing(daemon: Daemon, store: Store, host: Namespace) -> None:
+async def test_the_second_endpoint_is_refused(daemon: Daemon, store: Store, host: Namespace) -> None:
     """CreateEndpoint fails because the name is taken; the first endpoint's link stays in the host namespace."""
     await create(daemon, FIRST)
     before = host.links()

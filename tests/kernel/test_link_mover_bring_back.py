@@ -59,20 +59,22 @@ def assert_replaced(staging: Namespace) -> None:
     assert staging.addresses("eth0") == TEXTS
 
 
-async def test_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+async def test_bring_back_from_the_host(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """Docker has moved it back after Leave, or never moved it."""
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
-async def test_from_the_host_under_another_name(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+async def test_bring_back_from_the_host_under_another_name(
+    kernel: Kernel, host: Namespace, taken_out: Namespace
+) -> None:
     """It is found by its alternative name."""
     host.ip(f"link set {HOST_NAME} name renamed")
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST
     assert_back(host, taken_out)
 
 
-async def test_from_the_host_without_its_alternative_name(
+async def test_bring_back_from_the_host_without_its_alternative_name(
     kernel: Kernel, host: Namespace, taken_out: Namespace
 ) -> None:
     """A container with CAP_NET_ADMIN removed the alternative name; the name in the host namespace is enough."""
@@ -92,7 +94,7 @@ async def test_another_endpoints_link_of_the_same_name(kernel: Kernel, host: Nam
     host.ip(f"link delete {HOST_NAME}")
 
 
-async def test_from_the_host_with_a_foreign_alternative_name(
+async def test_bring_back_from_the_host_with_a_foreign_alternative_name(
     kernel: Kernel, host: Namespace, taken_out: Namespace
 ) -> None:
     """An alternative name that udev gives to devices does not make it another endpoint's link."""
@@ -102,7 +104,9 @@ async def test_from_the_host_with_a_foreign_alternative_name(
     assert_back(host, taken_out)
 
 
-async def test_from_the_sandbox(kernel: Kernel, host: Namespace, taken_out: Namespace, sandbox: Namespace) -> None:
+async def test_bring_back_from_the_sandbox(
+    kernel: Kernel, host: Namespace, taken_out: Namespace, sandbox: Namespace
+) -> None:
     """There it is called ethN, and is up with addresses and routes."""
     host.ip(f"link set {HOST_NAME} netns {sandbox.path} name eth1")
     sandbox.ip("link set eth1 up", "address add 10.1.0.2/24 dev eth1", "route add default via 10.1.0.1")
@@ -111,7 +115,7 @@ async def test_from_the_sandbox(kernel: Kernel, host: Namespace, taken_out: Name
     assert sandbox.links() == set()
 
 
-async def test_from_a_sandbox_that_is_not_mounted(
+async def test_bring_back_from_a_sandbox_that_is_not_mounted(
     kernel: Kernel, host: Namespace, taken_out: Namespace, inhabited: Namespace, tmp_path: Path
 ) -> None:
     """A container that Docker has lost still runs; its link is found through its processes."""
@@ -121,7 +125,7 @@ async def test_from_a_sandbox_that_is_not_mounted(
     assert inhabited.links() == set()
 
 
-async def test_from_staging(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
+async def test_bring_back_from_staging(kernel: Kernel, host: Namespace, veth: Namespace) -> None:
     """ADD failed, or the daemon died before the move; addresses that the result does not have are removed."""
     veth.ip(
         "address add 10.1.0.9/24 dev eth0", "address add 192.168.7.7/24 dev eth0", "address add fd00::9/64 dev eth0"
@@ -131,7 +135,9 @@ async def test_from_staging(kernel: Kernel, host: Namespace, veth: Namespace) ->
 
 
 @pytest.mark.parametrize("name", ["eth0", HOST_NAME])
-async def test_from_staging_during_the_move(kernel: Kernel, host: Namespace, veth: Namespace, name: str) -> None:
+async def test_bring_back_from_staging_during_the_move(
+    kernel: Kernel, host: Namespace, veth: Namespace, name: str
+) -> None:
     """The daemon died after it had added the alternative name, or had renamed the link."""
     veth.ip(f"link property add dev eth0 altname {ALTNAME}", "link set eth0 down", f"link set eth0 name {name}")
     assert await bring_back(kernel, veth) is LinkLocation.STAGING
@@ -225,7 +231,7 @@ async def test_a_link_whose_name_is_the_alternative_name(kernel: Kernel, host: N
     host.ip("link delete marked")
 
 
-async def test_without_a_result(kernel: Kernel, veth: Namespace) -> None:
+async def test_bring_back_without_a_result(kernel: Kernel, veth: Namespace) -> None:
     """A link in staging keeps the addresses that its plugin gave it."""
     assert await bring_back(kernel, veth, addresses=None) is LinkLocation.STAGING
     assert veth.addresses("eth0") == ["10.1.0.2/24"]
@@ -241,13 +247,13 @@ async def test_look_at_staged(kernel: Kernel, veth: Namespace, staging: Namespac
         await kernel.look_at_staged(staging.path, "eth9")
 
 
-async def test_a_result_without_addresses(kernel: Kernel, veth: Namespace) -> None:
+async def test_bring_back_with_a_result_without_addresses(kernel: Kernel, veth: Namespace) -> None:
     """A link of layer 2 has no address, not even a link-local one."""
     assert await bring_back(kernel, veth, addresses=()) is LinkLocation.STAGING
     assert b"inet" not in veth.run("ip address show dev eth0")
 
 
-async def test_ipv6_switched_off(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+async def test_bring_back_switches_ipv6_on(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """IPv6 is switched on for a link that needs an IPv6 address, as plugins do it."""
     taken_out.run("sh -c 'echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6'")
     assert await bring_back(kernel, taken_out) is LinkLocation.HOST

@@ -141,7 +141,7 @@ async def test_is_namespace(tmp_path: Path) -> None:
     assert is_namespace(Path("/proc/self/ns/net"))
 
 
-async def test_many_at_once(kernel: Kernel, tmp_path: Path) -> None:
+async def test_many_namespaces_at_once(kernel: Kernel, tmp_path: Path) -> None:
     """Namespaces that are made at the same time are all different, and all can be removed at the same time."""
     paths = [tmp_path / str(number) for number in range(16)]
     async with asyncio.TaskGroup() as group:

@@ -94,7 +94,7 @@ async def test_reservations_of_another_runtime(store: Store, kernel: Kernel, tmp
     assert {orphan.what for orphan in audit.orphans} == left
 
 
-async def test_names_that_are_not_endpoint_ids(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+async def test_names_without_an_endpoint_id(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
     """A link or a file is no leftover unless its name contains an endpoint ID, whatever it begins with."""
     staging = tmp_path / "run" / "netns"
     staging.mkdir(parents=True)

@@ -174,7 +174,9 @@ async def test_only_observed_sysctls_are_read(kernel: Kernel, host: Namespace, s
 
 
 @pytest.mark.parametrize("qdisc", ["tbf rate 1mbit burst 10kb latency 70ms", "bfifo limit 7777", "pfifo limit 33"])
-async def test_qdiscs(kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace, qdisc: str) -> None:
+async def test_the_root_qdisc_is_carried(
+    kernel: Kernel, host: Namespace, staging: Namespace, sandbox: Namespace, qdisc: str
+) -> None:
     """The root qdisc is the same, and a second sync changes nothing."""
     snapshot = await prepare(kernel, host, staging, f"tc qdisc add dev eth0 root {qdisc}")
     place_link(host, sandbox)

@@ -114,7 +114,7 @@ def test_an_address_outside_the_lists_subnet(scene: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
-def test_same_network_with_other_options(scene: Scene) -> None:
+def test_a_known_network_with_other_options_is_refused(scene: Scene) -> None:
     """CreateNetwork for a known ID with other options is refused."""
     lab = scene.lab
     first, second = (scene.configure(bridge(scene.subnet())) for _ in range(2))

@@ -186,7 +186,7 @@ def test_mac_address(scene: Scene) -> None:
 
 
 @pytest.mark.smoke
-def test_many_at_once(scene: Scene) -> None:
+def test_many_containers_at_once(scene: Scene) -> None:
     """Eight containers that start at the same time have different addresses, and are removed completely."""
     network, _ = scene.bridge_network()
     before = scene.lab.state()

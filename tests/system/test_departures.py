@@ -6,16 +6,17 @@ While the gate, a file, exists, the plugin `slow` delays each DEL that follows i
 before it. It records its calls.
 """
 
+import json
 import signal
-import time
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
 import pytest
 
-from spec import JsonObject, get_object, get_str
-from tests.lab import Lab, wait_until
+from spec import JsonObject, as_object, get_object, get_str
+from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.system.calls import BOTH, ENDPOINT, NETWORK, call, create_endpoint, create_network, wait_torn_down
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, reaches
@@ -170,7 +171,7 @@ def test_rules_that_are_found_by_address(slow: Scene) -> None:
     assert order(lab) == ["ADD", "DEL", "ADD"]
 
 
-def test_a_port(slow: Scene) -> None:
+def test_the_port_of_a_leaving_container_is_chosen_first(slow: Scene) -> None:
     """The first port of a range counts as free although the rules of its former container still exist."""
     lab = slow.lab
     network = slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP, SLOW]))
@@ -189,8 +190,8 @@ def test_a_port(slow: Scene) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_ports_of_a_container_that_stops(slow: Scene, count: int) -> None:
-    """Engines before 29 publish them on each of its networks in turn; no network waits for the previous one's DEL."""
+def test_stopping_a_container_does_not_wait_for_del(slow: Scene, count: int) -> None:
+    """Engines before 29 publish its ports on each of its networks in turn; none waits for the previous one's DEL."""
     lab = slow.lab
     networks = [slow.network(slow.configure([*bridge(slow.subnet()), PORTMAP, SLOW])) for _ in range(count)]
     name = slow.create(networks[0], "-p", "8403:80")
@@ -227,7 +228,7 @@ def test_ports_of_a_container_that_leaves_one_network(slow: Scene) -> None:
         assert order(lab).count("DEL") == 0
 
 
-def test_a_device_of_the_host(slow: Scene) -> None:
+def test_a_host_device_is_returned_before_delete_endpoint_returns(slow: Scene) -> None:
     """DeleteEndpoint waits until `host-device` has returned the device: the next container finds it by its MAC."""
     lab = slow.lab
     mac = "02:00:00:00:de:01"
@@ -268,18 +269,21 @@ def test_a_stop_waits_for_teardowns(private_slow: Scene) -> None:
 def test_a_stop_waits_for_teardowns_that_begin_later(private_slow: Scene) -> None:
     """A DeleteEndpoint that waits for a CreateEndpoint when the daemon is stopped starts its teardown afterwards."""
     lab = private_slow.lab
-    late = '[ "$CNI_COMMAND" != ADD ] || { touch /run/adding; sleep 1.5; }'
+    late = f'[ "$CNI_COMMAND" != ADD ] || {{ touch /run/adding; while [ -e {GATE} ]; do sleep 0.05; done; }}'
     private_slow.plugin("late", f"{late}; {_PASS}")
     create_network(lab, private_slow.configure([*bridge(private_slow.subnet()), {"type": "late"}]))
     before = lab.state()
     daemon = lab.daemon
     assert daemon is not None
     with ThreadPoolExecutor() as threads:
-        creation = threads.submit(create_endpoint, lab)
+        interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
+        creation = threads.submit(_call_inside, lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
         wait_until(lab.path("/run/adding").exists, "the plugin")
-        deletion = threads.submit(call, lab, "DeleteEndpoint", BOTH)
-        time.sleep(0.3)
+        deletion = threads.submit(_call_inside, lab, "DeleteEndpoint", BOTH)
+        wait_until(lambda: _received_calls(lab) == 2, "both calls")
         daemon.kill(signal.SIGTERM)
+        wait_until(lambda: "daemon.stopping" in daemon.log(), "the stop of the daemon")
+        lab.remove(GATE)
         assert get_object(creation.result(), "Interface")
         assert deletion.result() == {}
     assert daemon.wait() == 0
@@ -321,3 +325,24 @@ def _with_one_address(subnet: Subnet) -> Sequence[JsonObject]:
 def _rules_of(lab: Lab, address: str) -> list[str]:
     rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
     return sorted(rule for rule in rules if f"{address}/32" in rule)
+
+
+_CALL: Final = """
+import json, pathlib, sys
+from tests.lab.unix_http import request
+socket, method, body = sys.argv[1:]
+_, answer = request(pathlib.Path(socket), "POST", f"/NetworkDriver.{method}", json.loads(body), timeout_s=60)
+print(json.dumps(answer))
+"""
+
+
+def _call_inside(lab: Lab, method: str, body: JsonObject) -> JsonObject:
+    """Call the daemon from a process of the lab, whose connection `_received_calls` can see."""
+    printed = lab.run(sys.executable, "-c", _CALL, PLUGIN_SOCKET, method, json.dumps(body), timeout_s=90).stdout
+    return as_object(json.loads(printed), method)
+
+
+def _received_calls(lab: Lab) -> int:
+    """Return how many connections to the plugin socket, from the lab, are open whose request the daemon has read."""
+    connections = lab.run("ss", "--no-header", "--unix", "src", PLUGIN_SOCKET).stdout.splitlines()
+    return sum(line.split()[1:3] == ["ESTAB", "0"] for line in connections)

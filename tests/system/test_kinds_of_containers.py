@@ -58,7 +58,7 @@ def assert_resolves(client: Container, name: str, wanted: set[str]) -> None:
         pytest.fail(f"{name} is {addresses_of(client, name)}, not {wanted}")
 
 
-def test_names(scene: Scene) -> None:
+def test_container_names_and_aliases(scene: Scene) -> None:
     """Name, short ID and aliases resolve on the network for which they were given, in both families, and no other."""
     blue, _ = scene.bridge_network(ipv6=True)
     green, _ = scene.bridge_network()
@@ -83,7 +83,7 @@ def test_names(scene: Scene) -> None:
     assert_resolves(on_green, "backup", set())
 
 
-def test_an_alias_of_two(scene: Scene) -> None:
+def test_an_alias_of_two_containers(scene: Scene) -> None:
     """An alias that several containers share resolves to all of their addresses."""
     network, _ = scene.bridge_network()
     servers = [scene.run(network, "--network-alias", "web") for _ in range(2)]
@@ -91,7 +91,7 @@ def test_an_alias_of_two(scene: Scene) -> None:
     assert_resolves(scene.run(network), "web", found)
 
 
-def test_a_container_that_cannot_write(scene: Scene) -> None:
+def test_a_read_only_unprivileged_container(scene: Scene) -> None:
     """The network needs no write access, capability or root user in the container: it is made from outside."""
     subnet = scene.subnet()
     write_wrapper(scene, commands(subnet))

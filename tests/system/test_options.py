@@ -49,7 +49,7 @@ def shaped(scene: Scene, link: str) -> tuple[int, int]:
     return round(float(str(options["rate"])) * 8), round(float(str(options["burst"])) * 8)
 
 
-def test_bandwidth(scene: Scene) -> None:
+def test_bandwidth_of_networks_and_endpoints(scene: Scene) -> None:
     """A container's links are limited to the network's rates, or to the container's own where it has them."""
     subnet = scene.subnet()
     network = scene.network(
@@ -118,7 +118,7 @@ def test_bandwidth_needs_its_plugin(scene: Scene) -> None:
     assert '"type": "bandwidth"' in scene.run_refusal(f"name={network},driver-opt={option}")
 
 
-def test_arguments(scene: Scene) -> None:
+def test_cni_args(scene: Scene) -> None:
     """`cni.args.KEY` becomes CNI_ARGS with `IgnoreUnknown`, so that other plugins accept it, also at DEL."""
     network = scene.network(witness(scene), "-o", "cni.args.ONE=1", "-o", "cni.args.TWO=2")
     before = scene.lab.state()
@@ -128,14 +128,14 @@ def test_arguments(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_well_known_arguments(scene: Scene) -> None:
+def test_kubernetes_cni_args_keep_their_spelling(scene: Scene) -> None:
     """They keep the spelling that plugins need, although Docker 20.10 converts options to lower case."""
     network = scene.network(witness(scene), "-o", "cni.args.k8s_pod_namespace=shop")
     scene.run(f"name={network},driver-opt=cni.args.K8S_POD_NAME=web")
     assert scene.lab.read("/run/witnessed-args") == "IgnoreUnknown=1;K8S_POD_NAME=web;K8S_POD_NAMESPACE=shop"
 
 
-def test_no_arguments(scene: Scene) -> None:
+def test_no_options_no_cni_args(scene: Scene) -> None:
     """Without options CNI_ARGS is empty, and plugins receive the list as it was written."""
     scene.run(scene.network(witness(scene)))
     assert scene.lab.read("/run/witnessed-args") == ""

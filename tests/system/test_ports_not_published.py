@@ -85,7 +85,7 @@ def test_a_running_container_that_joins_a_network_that_cannot(scene: Scene) -> N
         assert ask(scene.lab, there, HOST_IP, 8504) == container.name
 
 
-def test_the_only_network(scene: Scene) -> None:
+def test_ports_that_the_only_network_cannot_publish(scene: Scene) -> None:
     """If no network can publish the ports, the container does not start, by whichever name the network was given."""
     network, _ = scene.bridge_network()
     network_id = scene.lab.docker("network", "inspect", "--format", "{{.Id}}", network)

@@ -186,7 +186,7 @@ def test_gateway_priority(scene: Scene, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bridge", "ptp", "macvlan"])
-def test_internal(scene: Scene, kind: str) -> None:
+def test_an_internal_network_has_no_gateway(scene: Scene, kind: str) -> None:
     """Although the list has a gateway and default routes in two tables, the container reaches no host outside."""
     subnet = scene.subnet()
     plugins = [main(kind, subnet, static(v4(subnet), v6(subnet), routes=defaults(4, 6))), {"type": "sbr"}]
@@ -247,7 +247,7 @@ def test_networks_connected_in_any_order(scene: Scene, order: tuple[str, ...]) -
         assert_complete()
 
 
-def test_networks_that_overlap(scene: Scene) -> None:
+def test_overlapping_networks_are_refused(scene: Scene) -> None:
     """Docker refuses the second of two networks with one prefix; nothing of it is left, and the first is unchanged."""
     subnet = scene.subnet()
     first = scene.network(scene.configure(bridge(subnet)))
