@@ -121,7 +121,7 @@ async def test_gc_does_not_wait_long_for_an_add(scene: Scene) -> None:
 
 
 async def test_a_failed_gc_does_not_stop_the_others(scene: Scene) -> None:
-    """The other plugins of the list, and other networks, run GC; an invalid stored list is skipped."""
+    """The other plugins of the list, and other networks, run GC; a network with an invalid stored list is skipped."""
     scene.plugins.install("first", GC={"error": {"code": 999, "msg": "banana"}})
     await scene.plugin_gc.collect([network(), network("red")])
     assert [call for call in scene.plugins.calls if call[1] == "GC"] == [("first", "GC"), ("second", "GC")] * 2
