@@ -47,7 +47,7 @@ __all__ = ["LinkLocation", "LinkMover"]
 
 
 class LinkLocation(StrEnum):
-    """Where the link of an endpoint was found."""
+    """The namespace in which the link of an endpoint was found."""
 
     HOST = "host"
     SANDBOX = "sandbox"
