@@ -41,7 +41,7 @@ WAIT_LIMIT_S: Final = 10.0
 """Limit for all waits of one call. dockerd delays other calls for the network meanwhile."""
 
 _ELSEWHERE_LIMIT_S: Final = 1.0
-"""The part of it that is spent on endpoints of other networks. They seldom hold what was refused."""
+"""Limit for the part of them that waits for endpoints of other networks, which seldom hold what was refused."""
 
 
 class ContentionResolver:
@@ -136,7 +136,7 @@ class Contention:
         If a plugin refuses the ADD, one of them may have been the reason.
         """
         if not self._has_been_refused:
-            self._remember()
+            self._remember_leaving()
 
     async def wait_before_retry(self) -> bool:
         """Wait, after a plugin refused the ADD, until another attempt may succeed.
@@ -153,16 +153,16 @@ class Contention:
             False if there is nothing left to wait for, or the time is up.
         """
         if not self._has_been_refused:
-            self._remember()
+            self._remember_leaving()
             self._has_been_refused = True
-        if await self._has_left(self._here):
+        if await self._wait_any_left(self._here):
             return True
         if not self._has_evicted_dead and self._remaining_s > 0:
             self._has_evicted_dead = True
             here = (record for record in self._store.endpoints() if record.cni_network == self._network)
             if await self._resolver.evict_dead(here, self._remaining_s):
                 return True
-        return await self._have_left_elsewhere()
+        return await self._wait_elsewhere()
 
     def describe_leaving(self) -> str:
         """Return a message that names an endpoint still being deleted on the CNI network, "" if there is none."""
@@ -170,20 +170,20 @@ class Contention:
             return f"perhaps what it needs is not free yet: {_describe(record)}; {_WHAT_TO_DO}"
         return ""
 
-    def _remember(self) -> None:
+    def _remember_leaving(self) -> None:
         leaving = self._teardowns.leaving
         here = self._of_network(leaving)
         self._here |= here
         self._elsewhere |= leaving - here - self._here
 
-    async def _has_left(self, endpoints: set[EndpointId]) -> bool:
+    async def _wait_any_left(self, endpoints: set[EndpointId]) -> bool:
         """Wait until one of these endpoints has left, and remove those that have; return whether one has."""
         if not endpoints or self._remaining_s <= 0 or not await self._in_time(self._teardowns.wait_any_left(endpoints)):
             return False
         endpoints &= self._teardowns.leaving
         return True
 
-    async def _have_left_elsewhere(self) -> bool:
+    async def _wait_elsewhere(self) -> bool:
         """Wait up to a second, once, for endpoints that leave other networks; return whether any has left.
 
         The wait is short because most refusals have nothing to do with them.
@@ -196,6 +196,7 @@ class Contention:
         return not elsewhere <= self._teardowns.leaving
 
     async def _in_time(self, wait: Awaitable[None], limit: float | None = None) -> bool:
+        """Return whether `wait` completes before a moment in event loop time, by default the end of the time limit."""
         try:
             async with asyncio.timeout_at(self._deadline if limit is None else limit):
                 await wait

@@ -189,7 +189,7 @@ class TeardownQueue:
             with self._attempts.attempt(record.id):
                 await self._teardown(record)
         except Exception as exc:
-            self._has_failed(record.id, exc)
+            self._note_failure(record.id, exc)
             self.add(record.id)
             raise
 
@@ -236,16 +236,16 @@ class TeardownQueue:
         with structlog.contextvars.bound_contextvars(endpoint_id=endpoint_id):
             try:
                 await self._idle_gate.wait(endpoint_id)
-                return await self._attempt_in_turn(endpoint_id)
+                return await self._attempt_in_slot(endpoint_id)
             finally:
                 self._idle_gate.forget(endpoint_id)
 
-    async def _attempt_in_turn(self, endpoint_id: EndpointId) -> bool:
+    async def _attempt_in_slot(self, endpoint_id: EndpointId) -> bool:
         async with self._slots.teardown(endpoint_id), self._locks.hold(endpoint_id):
             record = self._store.find_endpoint(endpoint_id)
             if record is not None:
                 return await self._try(record)
-            self._is_done(endpoint_id)
+            self._forget_failure(endpoint_id)
             return True
 
     async def _try(self, record: EndpointRecord) -> bool:
@@ -255,16 +255,16 @@ class TeardownQueue:
                 await self._resumed_teardown(record)
         except (CniError, KernelError, StateError) as exc:
             log.warning("endpoint.teardown_pending", error=str(exc))
-            self._has_failed(record.id, exc)
+            self._note_failure(record.id, exc)
             return False
-        self._is_done(record.id)
+        self._forget_failure(record.id)
         return True
 
-    def _has_failed(self, endpoint_id: EndpointId, exc: Exception) -> None:
+    def _note_failure(self, endpoint_id: EndpointId, exc: Exception) -> None:
         self._errors[endpoint_id] = str(exc)
         if isinstance(exc, PluginTimeout) and exc.started:
-            self._slots.has_hung(endpoint_id)
+            self._slots.note_hung(endpoint_id)
 
-    def _is_done(self, endpoint_id: EndpointId) -> None:
+    def _forget_failure(self, endpoint_id: EndpointId) -> None:
         self._errors.pop(endpoint_id, None)
-        self._slots.has_not_hung(endpoint_id)
+        self._slots.forget_hung(endpoint_id)

@@ -65,11 +65,11 @@ class TeardownSlots:
         """Return the function that takes a plugin slot; None for a teardown that a call executes itself."""
         return partial(self._plugin, endpoint_id) if endpoint_id in self._in_background else None
 
-    def has_hung(self, endpoint_id: EndpointId) -> None:
+    def note_hung(self, endpoint_id: EndpointId) -> None:
         """Record that a plugin of a teardown was killed because it hung."""
         self._hung.add(endpoint_id)
 
-    def has_not_hung(self, endpoint_id: EndpointId) -> None:
+    def forget_hung(self, endpoint_id: EndpointId) -> None:
         """Record that no plugin of a teardown hung, or that the teardown has completed."""
         self._hung.discard(endpoint_id)
 

@@ -87,7 +87,7 @@ async def test_teardowns_that_hung_before_take_half_of_the_slots() -> None:
     async with run_teardowns() as teardowns:
         hung = ids(*range(100))
         for endpoint_id in hung:
-            teardowns.slots.has_hung(endpoint_id)
+            teardowns.slots.note_hung(endpoint_id)
         teardowns.slots.prefer(hung)
         await teardowns.begin(hung)
         assert len(teardowns.running) == PLUGINS // 2
@@ -100,8 +100,8 @@ async def test_a_teardown_that_succeeded_is_no_longer_limited() -> None:
     """Nothing is kept of an earlier hang."""
     async with run_teardowns() as teardowns:
         (endpoint_id,) = ids(1)
-        teardowns.slots.has_hung(endpoint_id)
-        teardowns.slots.has_not_hung(endpoint_id)
+        teardowns.slots.note_hung(endpoint_id)
+        teardowns.slots.forget_hung(endpoint_id)
         others = ids(*range(100, 110))
         await teardowns.begin(others)
         teardowns.slots.prefer([endpoint_id])
