@@ -37,7 +37,7 @@ def make_networks(resources: Resources) -> NetworkRoom:
             directories=directories,
             runtime=resources.runtime,
             name_resolver=name_resolver,
-            lost=engine_import,
+            engine_import=engine_import,
             locks=locks,
         ),
         directories=directories,

@@ -41,7 +41,7 @@ class NetworkService:
         directories: The network configuration lists on disk.
         runtime: Checks whether plugins can be run.
         name_resolver: Learns the names of networks that use the configuration of their own name.
-        lost: Imports networks that have no record.
+        engine_import: Imports networks that have no record.
         locks: The locks of networks.
     """
 
@@ -52,14 +52,14 @@ class NetworkService:
         directories: ConfigurationDirectories,
         runtime: Runtime,
         name_resolver: NetworkNameResolver,
-        lost: EngineImport,
+        engine_import: EngineImport,
         locks: KeyedLocks[NetworkId],
     ) -> None:
         self._store = store
         self._directories = directories
         self._runtime = runtime
         self._name_resolver = name_resolver
-        self._lost = lost
+        self._engine_import = engine_import
         self._locks = locks
         self._seen: ConfigurationIndex | None = None
 
@@ -124,7 +124,7 @@ class NetworkService:
     async def _plan(
         self, network_id: NetworkId, wishes: Mapping[str, str], requested: RequestedInterface
     ) -> tuple[NetworkRecord, Plan]:
-        network = self._store.find_network(network_id) or await self._lost.find(network_id)
+        network = self._store.find_network(network_id) or await self._engine_import.find(network_id)
         if network is None:
             raise Refused(
                 f"cni-bridge has no record of network {network_id}, and the Docker Engine did not describe it; "
