@@ -67,7 +67,7 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
         daemon = assemble(settings, store, plugin_descriptors=descriptors)
         reloading = Reloading(settings, source, reload, _appliers(daemon.networks.directories))
         await daemon.endpoints.port_publisher.load()
-        unfinished = await daemon.recovery.unfinished.add() + await daemon.recovery.reconciler.add_dead()
+        unfinished = await daemon.recovery.unfinished.add()
         settle_memory()  # again: after a reboot there may be thousands of teardowns
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(run) for run in (*_background(daemon, settings), reloading.run())]

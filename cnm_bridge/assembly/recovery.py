@@ -10,12 +10,14 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.recovery.adopt import AdoptEndpoint
+from cnm_bridge.recovery.comparison import Comparison
 from cnm_bridge.recovery.inventory_check import InventoryCheck
 from cnm_bridge.recovery.leftovers import RemoveLeftovers
 from cnm_bridge.recovery.orphans import OrphanAudit
 from cnm_bridge.recovery.plugin_gc import PluginGc
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.recovery.store_attachments import EndpointCache
+from cnm_bridge.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.recovery.unfinished import UnfinishedTeardowns
 
 __all__ = ["RecoveryRoom", "make_recovery"]
@@ -55,20 +57,24 @@ def make_recovery(
         run_dir=resources.settings.run_dir,
         new_records=attach.new_records,
     )
+    engine = TrustedEngine(resources.store, resources.engine, networks.engine_import, driver)
     return RecoveryRoom(
-        unfinished=UnfinishedTeardowns(resources.store, teardown.queue, teardown.orphaned_plugins, resources.boot_id),
-        reconciler=Reconciler(
+        unfinished=UnfinishedTeardowns(
             store=resources.store,
-            engine=resources.engine,
+            teardowns=teardown.queue,
+            orphaned_plugins=teardown.orphaned_plugins,
             liveness=teardown.liveness,
+            in_use=teardown.in_use,
+            boot_id=resources.boot_id,
+        ),
+        reconciler=Reconciler(
+            engine=engine,
+            comparison=Comparison(resources.store, engine, teardown.liveness, networks.service, audit),
             in_use=teardown.in_use,
             networks=networks.service,
             teardowns=teardown.queue,
-            engine_import=networks.engine_import,
             adopt=adopt,
-            audit=audit,
             remove_leftovers=remove_leftovers,
-            driver=driver,
             interval_s=resources.settings.reconcile_interval_s,
             grace_s=resources.settings.reconcile_grace_s,
         ),

@@ -9,21 +9,31 @@ from pathlib import Path
 
 import pytest
 
+from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.recovery.unfinished import UnfinishedTeardowns
 from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, EndpointRecord, Phase, Store
+from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
 from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue, running, wait_gone
 
 
-def unfinished(store: Store, teardowns: TeardownQueue, directory: Path) -> UnfinishedTeardowns:
+def unfinished(store: Store, teardowns: TeardownQueue, kernel: Kernel, directory: Path) -> UnfinishedTeardowns:
     """Make the object under test, after a run that left no plugin behind."""
-    return UnfinishedTeardowns(store, teardowns, OrphanedPlugins(directory / "running"), BOOT)
+    return UnfinishedTeardowns(
+        store=store,
+        teardowns=teardowns,
+        orphaned_plugins=OrphanedPlugins(directory / "running"),
+        liveness=Liveness(make_attachers(store, Runtime([], Limits()), kernel)),
+        in_use=InUseCheck(kernel, directory / "run"),
+        boot_id=BOOT,
+    )
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.READY])
@@ -39,7 +49,7 @@ async def test_a_pending_endpoint_in_use_becomes_joined(
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow)
     with sandbox.living():
-        await unfinished(store, teardowns, tmp_path).add()
+        await unfinished(store, teardowns, kernel, tmp_path).add()
         teardowns.add(EndpointId(FIRST))
         async with running(teardowns):
             await teardowns.wait_tried()
@@ -66,7 +76,7 @@ async def test_a_pending_endpoint_stays_while_its_use_is_unknown(store: Store, k
     await put(store, endpoint(FIRST, Phase.PENDING, boot_id=BOOT))
     in_use = Blind(kernel, tmp_path / "run")
     teardowns = make_queue(store, kernel, tmp_path / "run", Slow, in_use=in_use)
-    await unfinished(store, teardowns, tmp_path).add()
+    await unfinished(store, teardowns, kernel, tmp_path).add()
     async with running(teardowns):
         await teardowns.wait_tried()
         assert store.get_endpoint(EndpointId(FIRST)).phase is Phase.PENDING
@@ -85,7 +95,7 @@ async def test_deleted_endpoints_and_those_of_an_earlier_boot_are_torn_down(
     teardowns = make_queue(store, kernel, tmp_path / "run")
     sandbox.ip("link add marked type veth peer name other", f"link property add dev marked altname cni-bridge-{FIRST}")
     with sandbox.living():
-        assert await unfinished(store, teardowns, tmp_path).add() == 2
+        assert await unfinished(store, teardowns, kernel, tmp_path).add() == 2
     sandbox.ip("link del marked")
 
 
@@ -132,7 +142,7 @@ async def test_the_number_of_teardowns_at_once_is_limited(
         await put(store, endpoint(f"{number:064x}", Phase.PENDING))
     teardowns = make_queue(store, kernel, tmp_path / "run", crowd.teardown(), plugins=plugins)
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:  # only to end a test that fails
-        assert await unfinished(store, teardowns, tmp_path).add() == most + 20
+        assert await unfinished(store, teardowns, kernel, tmp_path).add() == most + 20
         running = tasks.create_task(teardowns.run())
         await teardowns.wait_tried()
         running.cancel()
