@@ -25,8 +25,8 @@ async def find_dead(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tupl
     suspects = await _without_sandbox(kernel, endpoints)
     if not suspects:
         return ()
-    at_home = await _names_at_home(kernel)
-    away = [record for record in suspects if not _is_at_home(record, at_home)]
+    in_host_netns = await _names_in_host_netns(kernel)
+    away = [record for record in suspects if not _is_in_host_netns(record, in_host_netns)]
     return await _without_sandbox(kernel, away)
 
 
@@ -52,14 +52,14 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
     if not suspects:
         return ()
     before = await kernel.find_process_namespaces()
-    at_home = await _names_at_home(kernel)
+    in_host_netns = await _names_in_host_netns(kernel)
     after = await kernel.find_process_namespaces()  # again, so that no link in transit is missed
     inside = before.altnames | after.altnames
 
     def is_abandoned(record: EndpointRecord) -> bool:
         return (
             alternative_name(record.attachment_id) not in inside
-            and (record.id in orphans or not _is_at_home(record, at_home))
+            and (record.id in orphans or not _is_in_host_netns(record, in_host_netns))
             and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
         )
 
@@ -79,8 +79,8 @@ async def find_without_link(kernel: Kernel, endpoints: Iterable[EndpointRecord])
     away = await kernel.find_without_link(sandboxes)
     if not away:
         return ()
-    at_home = await _names_at_home(kernel)
-    return tuple(record for name, record in joined.items() if name in away and name not in at_home)
+    in_host_netns = await _names_in_host_netns(kernel)
+    return tuple(record for name, record in joined.items() if name in away and name not in in_host_netns)
 
 
 async def _without_sandbox(kernel: Kernel, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
@@ -97,10 +97,10 @@ async def _without_sandbox(kernel: Kernel, endpoints: Iterable[EndpointRecord]) 
     )
 
 
-async def _names_at_home(kernel: Kernel) -> frozenset[str]:
+async def _names_in_host_netns(kernel: Kernel) -> frozenset[str]:
     """Return all names of the links in the host namespace."""
     return frozenset(name for link in await kernel.host_links() for name in (link.state.name, *link.altnames))
 
 
-def _is_at_home(record: EndpointRecord, at_home: frozenset[str]) -> bool:
-    return not at_home.isdisjoint((host_link_name(record.attachment_id), alternative_name(record.attachment_id)))
+def _is_in_host_netns(record: EndpointRecord, in_host_netns: frozenset[str]) -> bool:
+    return not in_host_netns.isdisjoint((host_link_name(record.attachment_id), alternative_name(record.attachment_id)))

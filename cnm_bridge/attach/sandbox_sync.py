@@ -186,16 +186,16 @@ class SandboxSync:
         A link that is still in the host namespace is followed like that of a new endpoint, without a time limit.
         """
         try:
-            at_home = {link.state.name for link in await self._kernel.host_links()}
+            in_host_netns = {link.state.name for link in await self._kernel.host_links()}
         except KernelError as exc:
             log.warning("sync.links_unknown", error=str(exc))
-            at_home = set()
+            in_host_netns = set()
         slots = asyncio.Semaphore(_AT_ONCE)
         for endpoint_id in ids:
             await asyncio.sleep(0)  # a plan takes a millisecond, and Docker's calls come first
             joined = self._find_needy(endpoint_id)
             if joined is not None:
-                if joined.endpoint.host_link in at_home:
+                if joined.endpoint.host_link in in_host_netns:
                     self._wanted.put_nowait(endpoint_id)
                 else:
                     await slots.acquire()

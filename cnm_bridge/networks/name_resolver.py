@@ -61,7 +61,7 @@ class NetworkNameResolver:
 
     def learn(self, network_id: NetworkId) -> None:
         """Request the name of a network in the background; does not block."""
-        self._retries.want(network_id)
+        self._retries.add(network_id)
 
     async def wait(self, network_id: NetworkId) -> str:
         """Return a network's name as soon as it is stored.

@@ -45,7 +45,7 @@ class IdleGate(Generic[K]):
         """End the deferral: the next `wait` for the key returns immediately."""
         self._deferred.pop(key, None)
 
-    def hurry(self, keys: Iterable[K]) -> None:
+    def expedite(self, keys: Iterable[K]) -> None:
         """Let deferred work for these keys begin now, because a caller needs it; other keys are ignored."""
         for key in keys:
             if key in self._deferred:

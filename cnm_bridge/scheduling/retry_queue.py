@@ -54,7 +54,7 @@ class _Progress:
     Attributes:
         attempts: Number of failed attempts.
         tried: Set after the first attempt.
-        again: Set by `want`, to end the current pause.
+        again: Set by `add`, to end the current pause.
         done: Set after the successful attempt.
     """
 
@@ -137,7 +137,7 @@ class RetryQueue(Generic[K]):
         """Return whether a key is in the queue and none of its attempts has ended."""
         return key in self._progress and not self._progress[key].attempts
 
-    def want(self, key: K) -> None:
+    def add(self, key: K) -> None:
         """Add a key to the queue; does not block. A key that has failed is retried immediately, with short pauses."""
         if key not in self._progress:
             self._progress[key] = _Progress()
@@ -147,7 +147,7 @@ class RetryQueue(Generic[K]):
         else:
             self.begin((key,))
 
-    def want_later(self, key: K) -> None:
+    def add_later(self, key: K) -> None:
         """Add one of very many keys to the queue: a few of them begin, each further one after an attempt has ended."""
         if key not in self._progress:
             self._progress[key] = _Progress()
@@ -155,7 +155,7 @@ class RetryQueue(Generic[K]):
             self._begin_due()
 
     def begin(self, keys: Iterable[K]) -> None:
-        """Begin with those of the given keys that `want_later` has added, in this order and a few at a time."""
+        """Begin with those of the given keys that `add_later` has added, in this order and a few at a time."""
         for key in keys:
             if self._later.remove(key):
                 self._urgent.add(key)

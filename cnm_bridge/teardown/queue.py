@@ -110,11 +110,11 @@ class TeardownQueue:
 
     def add(self, endpoint_id: EndpointId) -> None:
         """Add the teardown of an endpoint, to begin at once."""
-        self._retries.want(endpoint_id)
+        self._retries.add(endpoint_id)
 
     def add_later(self, endpoint_id: EndpointId) -> None:
         """Add one of very many teardowns. It begins later, unless a call waits for it."""
-        self._retries.want_later(endpoint_id)
+        self._retries.add_later(endpoint_id)
 
     async def request(self, endpoint_id: EndpointId) -> None:
         """Store that Docker deletes an endpoint, and add its teardown. An unknown endpoint is ignored.
@@ -151,7 +151,7 @@ class TeardownQueue:
         """Wait until all pending teardowns, or those of these endpoints, have been tried once."""
         if endpoints is None:
             wanted = self.untried
-            self._idle_gate.hurry(wanted)
+            self._idle_gate.expedite(wanted)
         else:
             wanted = self.untried.intersection(endpoints)
             self._prefer(wanted)
@@ -167,7 +167,7 @@ class TeardownQueue:
         if go_first:
             self._prefer(wanted)
         else:
-            self._hurry(wanted)
+            self._expedite(wanted)
         self._log_wait(wanted)
         await self._attempts.wait_until(lambda: not any(map(self._is_leaving, wanted)))
 
@@ -206,12 +206,12 @@ class TeardownQueue:
 
     def _prefer(self, endpoints: Iterable[EndpointId]) -> None:
         """Tear these endpoints down at once and before all others, because a call waits for them."""
-        self._slots.prefer(self._hurry(endpoints))
+        self._slots.prefer(self._expedite(endpoints))
 
-    def _hurry(self, endpoints: Iterable[EndpointId]) -> Sequence[EndpointId]:
+    def _expedite(self, endpoints: Iterable[EndpointId]) -> Sequence[EndpointId]:
         """Tear these endpoints down at once; return those whose attempt is running or about to begin."""
         due = [endpoint_id for endpoint_id in endpoints if self._is_due(endpoint_id)]
-        self._idle_gate.hurry(due)
+        self._idle_gate.expedite(due)
         self._retries.begin(due)
         return due
 

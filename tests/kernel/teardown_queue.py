@@ -151,6 +151,6 @@ async def running(teardowns: TeardownQueue) -> AsyncIterator[None]:
 
 
 async def wait_gone(store: Store, endpoint_id: str) -> None:
-    """Wait until an endpoint's record is gone; unlike `wait_tried`, this does not hurry its teardown."""
+    """Wait until an endpoint's record is gone; unlike `wait_tried`, this does not expedite its teardown."""
     while store.find_endpoint(EndpointId(endpoint_id)) is not None:  # noqa: ASYNC110 - nothing sets an event
         await asyncio.sleep(0.01)

@@ -60,16 +60,16 @@ async def test_deferred_work_starts_when_docker_is_idle(idle_gate: IdleGate[str]
 
 
 async def test_hurried_work_starts_at_once(idle_gate: IdleGate[str]) -> None:
-    """`hurry` works before and during the wait; other work stays deferred, and unknown keys are ignored."""
+    """`expedite` works before and during the wait; other work stays deferred, and unknown keys are ignored."""
     idle_gate.add("b")
-    idle_gate.hurry(["a", "c"])
+    idle_gate.expedite(["a", "c"])
     await wait_open(idle_gate)
     async with asyncio.timeout(30), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(idle_gate.wait("b"))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         idle_gate.add("b")  # adding a key again, as Docker may, changes nothing
-        idle_gate.hurry(["b"])
+        idle_gate.expedite(["b"])
 
 
 async def test_calls_about_the_work_itself_do_not_count(idle_gate: IdleGate[str]) -> None:

@@ -35,7 +35,7 @@ async def test_a_key_is_retried_until_it_succeeds() -> None:
         return outcome
 
     async with running(attempt) as retries:
-        retries.want("a")
+        retries.add("a")
         await retries.wait_done("a")
         assert attempts == 4
         await retries.wait_done("a")
@@ -53,7 +53,7 @@ async def test_a_hanging_attempt_does_not_hold_up_other_keys() -> None:
 
     async with running(attempt) as retries:
         for key in ("slow", "failing", "quick"):
-            retries.want(key)
+            retries.add(key)
         await retries.wait_done("quick")
         tried = asyncio.timeout(0.05)
         try:
@@ -67,7 +67,7 @@ async def test_a_hanging_attempt_does_not_hold_up_other_keys() -> None:
 
 
 async def test_a_key_is_not_attempted_twice_at_once() -> None:
-    """A second `want` during an attempt changes nothing."""
+    """A second `add` during an attempt changes nothing."""
     attempts: list[str] = []
     proceed = asyncio.Event()
 
@@ -77,16 +77,16 @@ async def test_a_key_is_not_attempted_twice_at_once() -> None:
         return True
 
     async with running(attempt) as retries:
-        retries.want("a")
-        retries.want("a")
+        retries.add("a")
+        retries.add("a")
         proceed.set()
         await retries.wait_done("a")
-        retries.want("b")
+        retries.add("b")
         await retries.wait_done("b")
     assert attempts == ["a", "b"]
 
 
-async def test_want_skips_the_pause() -> None:
+async def test_add_skips_the_pause() -> None:
     """A key that failed is retried immediately, however much of its pause is left."""
     attempts = 0
 
@@ -96,13 +96,13 @@ async def test_want_skips_the_pause() -> None:
         return attempts == 3
 
     async with running(attempt, pause_s=3600) as retries:
-        retries.want("a")
+        retries.add("a")
         await retries.wait_tried(["a"])
         assert retries.attempts == {"a": 1}
-        retries.want("a")
+        retries.add("a")
         while retries.attempts == {"a": 1}:  # noqa: ASYNC110 - no event reports the attempt
             await asyncio.sleep(0.001)
-        retries.want("a")
+        retries.add("a")
         await retries.wait_done("a")
     assert attempts == 3
 
@@ -118,7 +118,7 @@ async def test_wait_tried_waits_for_the_given_keys_only() -> None:
 
     async with running(attempt) as retries:
         for key in ("hangs", "fails", "works"):
-            retries.want(key)
+            retries.add(key)
         await retries.wait_tried(["fails", "works", "unknown"])
         assert retries.attempts.keys() == {"hangs", "fails"}
         hanging.set()
@@ -139,11 +139,11 @@ async def test_a_limited_number_of_later_keys_begins_at_once() -> None:
     names = [str(number) for number in range(1000)]
     async with running(attempt) as retries:
         for name in names:
-            retries.want_later(name)
+            retries.add_later(name)
         assert retries.attempts == dict.fromkeys(names, 0)
         retries.begin(["900"])
-        retries.want("901")
-        retries.want("new")
+        retries.add("901")
+        retries.add("new")
         while "new" not in begun:  # noqa: ASYNC110 - it takes some iterations of the loop
             await asyncio.sleep(0)
         assert begun == [*names[:64], "900", "901", "new"]
@@ -165,9 +165,9 @@ async def test_a_limited_number_of_urgent_keys_begins_at_once() -> None:
     names = [str(number) for number in range(1000)]
     async with running(attempt) as retries:
         for name in names:
-            retries.want_later(name)
+            retries.add_later(name)
         retries.begin(names[500:])
-        retries.want("new")
+        retries.add("new")
         while "new" not in begun:  # noqa: ASYNC110 - it takes some iterations of the loop
             await asyncio.sleep(0)
         assert begun == [*names[:64], *names[500:564], "new"]
@@ -187,7 +187,7 @@ async def test_later_keys_take_little_memory() -> None:
     tracemalloc.start()
     try:
         for key in keys:
-            retries.want_later(key)
+            retries.add_later(key)
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -201,7 +201,7 @@ async def test_wait_tried_returns_after_an_earlier_attempt() -> None:
         return False
 
     async with running(attempt, pause_s=60) as retries:
-        retries.want("a")
+        retries.add("a")
         await retries.wait_tried(["a"])
         await retries.wait_tried(["a"])
         assert retries.attempts == {"a": 1}
