@@ -64,12 +64,15 @@ class Method:
         schema: The schema of its body, e.g. `cnm/Join`; None for a call without a body.
         answer: The function that executes it; its synchronous part may run in another thread. For a call that does
             nothing, the body of the reply: such a call never fails, because an error would keep a container from
-            starting.
+            starting. So its body is neither read nor validated; its schema only states what dockerd sends.
+        from_docker: Whether Docker makes the call. Only Docker's calls are counted (teardowns yield to them, a stop of
+            the daemon waits for them), and only for them the caller is looked up.
     """
 
     name: str
     schema: str | None
     answer: Answer | JsonObject
+    from_docker: bool = True
 
 
 def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: Connections) -> web.Application:
@@ -84,7 +87,8 @@ def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: Conne
 def _handler(
     method: Method, calls: CallsUnderWay, connections: Connections
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
-    validate = load_validator(method.schema) if method.schema else None
+    is_constant = isinstance(method.answer, Mapping)
+    validate = load_validator(method.schema) if method.schema and not is_constant else None
 
     async def handle(request: web.Request) -> web.Response:
         with structlog.contextvars.bound_contextvars(rpc=method.name):
@@ -107,12 +111,11 @@ async def _answer(
     if isinstance(method.answer, Mapping):
         return method.answer
     try:
-        if validate is None:  # `CniBridge.Status`, which is not a call of Docker's
-            connections.arrived(request.transport)
-            return await method.answer({}, 0)
-        data = await _read(method, request)
+        data = b"" if validate is None else await _read(method, request)
         connections.arrived(request.transport)
-        body = await _understand(method, validate, data, calls)
+        body: JsonObject = {} if validate is None else await _understand(method, validate, data, calls)
+        if not method.from_docker:
+            return await method.answer(body, 0)
         caller_pid = connections.find_caller(request.transport)
         ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
         known = {name: value for name, value in ids.items() if value}

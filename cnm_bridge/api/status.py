@@ -15,4 +15,4 @@ def status_method(status: Status) -> Method:
     async def answer(_: JsonObject, __: int) -> JsonObject:
         return await status.to_json()
 
-    return Method(name="CniBridge.Status", schema=None, answer=answer)
+    return Method(name="CniBridge.Status", schema=None, answer=answer, from_docker=False)

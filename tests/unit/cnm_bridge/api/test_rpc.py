@@ -163,8 +163,8 @@ async def test_an_unknown_method_is_404(aiohttp_client: AiohttpClient) -> None:
 
 
 async def test_a_call_that_does_nothing_never_fails(aiohttp_client: AiohttpClient) -> None:
-    """An error, even for a repetition without a body, would prevent a container from starting."""
-    client = await serve(aiohttp_client, {"Value": {}})
+    """An error, even for a repetition without a body, would prevent a container from starting. No schema is needed."""
+    client = await serve(aiohttp_client, {"Value": {}}, schema="cnm/WhichDoesNotExist")
     for body in (b"", b"nonsense", b'{"NetworkID": 7}'):
         assert await call(client, data=body) == {"Value": {}}
 
@@ -239,10 +239,26 @@ async def test_status_does_not_count_as_activity_of_docker(aiohttp_client: Aioht
     async def answer(_: JsonObject, __: int) -> JsonObject:
         return {"calls": list(calls.all), "isQuiet": calls.quiet_s(ENDPOINT) > 0}
 
-    app = make_app([Method(name="CniBridge.Status", schema=None, answer=answer)], calls, Connections())
-    client = await aiohttp_client(app)
+    method = Method(name="CniBridge.Status", schema=None, answer=answer, from_docker=False)
+    client = await aiohttp_client(make_app([method], calls, Connections()))
     answered = await client.post("/CniBridge.Status")
     assert await answered.json(content_type=None) == {"calls": [], "isQuiet": True}
+
+
+async def test_a_call_of_docker_without_a_body_counts_as_activity(tmp_path: Path) -> None:
+    """Whether a call is Docker's does not depend on its schema; its caller is known, too."""
+    calls = CallsUnderWay()
+
+    async def answer(_: JsonObject, caller_pid: int) -> JsonObject:
+        return {"calls": list(calls.all), "isQuiet": calls.quiet_s(ENDPOINT) > 0, "caller": caller_pid}
+
+    async with (
+        _served(tmp_path / "s", answer, calls, schema=None),
+        ClientSession(connector=UnixConnector(f"{tmp_path}/s")) as session,
+        session.post("http://x/NetworkDriver.Test") as response,
+    ):
+        expected = {"calls": ["NetworkDriver.Test"], "isQuiet": False, "caller": os.getpid()}
+        assert await response.json() == expected
 
 
 async def test_an_incomplete_request_is_no_call(tmp_path: Path) -> None:
@@ -271,10 +287,10 @@ async def _post(path: Path) -> None:
 
 
 @asynccontextmanager
-async def _served(path: Path, answer: Answer, calls: CallsUnderWay) -> AsyncIterator[None]:
-    app = make_app(
-        [Method(name="NetworkDriver.Test", schema="cnm/NetworkReference", answer=answer)], calls, Connections()
-    )
+async def _served(
+    path: Path, answer: Answer, calls: CallsUnderWay, schema: str | None = "cnm/NetworkReference"
+) -> AsyncIterator[None]:
+    app = make_app([Method(name="NetworkDriver.Test", schema=schema, answer=answer)], calls, Connections())
     runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, path).start()
