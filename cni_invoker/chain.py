@@ -12,7 +12,7 @@ from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.del_outcome import RULES_BY_ADDRESS, Progress, is_done, progress_of_add, says_unknown_container
+from cni_invoker.del_outcome import RULES_BY_ADDRESS, AddProgress, is_done, progress_of_add, says_unknown_container
 from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Request, Requests
@@ -124,7 +124,7 @@ class Chain:
         slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         force: bool = False,
     ) -> None:
-        """Run DEL in reverse order, and a failed plugin once more; `deletion` says which failures count.
+        """Run DEL in reverse order, and a failed plugin once more; the module `del_outcome` says which failures count.
 
         Plugins whose indexes are in `deleted` do not run. `on_deleted` is awaited after each plugin that completes. A
         plugin that finds its rules by address receives no result if `is_needed` says so; it is asked just before each
@@ -155,7 +155,7 @@ class Chain:
             except PluginError as exc:
                 progress = progress_of_add(index, added_plugins)
                 done = is_done(exc, progress)
-                if progress is Progress.COMPLETED and not done and not force:
+                if progress is AddProgress.COMPLETED and not done and not force:
                     raise
                 log.warning("plugin.delete_failed", extra={"plugin": plugin.type, "error": str(exc)})
                 if not done:

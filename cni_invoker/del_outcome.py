@@ -23,7 +23,7 @@ from typing import Final
 from cni_invoker.codes import ErrorCode
 from cni_invoker.plugin_errors import PluginError, PluginFailed
 
-__all__ = ["RULES_BY_ADDRESS", "Progress", "is_done", "needs_rules", "progress_of_add", "says_unknown_container"]
+__all__ = ["RULES_BY_ADDRESS", "AddProgress", "is_done", "needs_rules", "progress_of_add", "says_unknown_container"]
 
 RULES_BY_ADDRESS: Final = frozenset({"firewall"})
 """Types of plugins that find their rules by the result's addresses alone, whichever container has these addresses.
@@ -58,7 +58,7 @@ def needs_rules(
     return other_types is None or plugin in other_types
 
 
-class Progress(Enum):
+class AddProgress(Enum):
     """How far the ADD of a plugin came."""
 
     COMPLETED = auto()
@@ -67,22 +67,22 @@ class Progress(Enum):
     NOT_BEGUN = auto()
 
 
-def progress_of_add(index: int, added_plugins: int | None) -> Progress:
+def progress_of_add(index: int, added_plugins: int | None) -> AddProgress:
     """Return how far the ADD of the plugin at `index` came.
 
     The first `added_plugins` of the list have completed ADD; None: all have. Results are stored before the next plugin
     begins, so at most one plugin is in between.
     """
     if added_plugins is None or index < added_plugins:
-        return Progress.COMPLETED
-    return Progress.BEGUN if index == added_plugins else Progress.NOT_BEGUN
+        return AddProgress.COMPLETED
+    return AddProgress.BEGUN if index == added_plugins else AddProgress.NOT_BEGUN
 
 
-def is_done(failed: PluginError, progress: Progress) -> bool:
+def is_done(failed: PluginError, progress: AddProgress) -> bool:
     """Return whether a plugin needs no further DEL although its DEL failed."""
-    if progress is Progress.NOT_BEGUN or says_unknown_container(failed):
+    if progress is AddProgress.NOT_BEGUN or says_unknown_container(failed):
         return True
-    return progress is Progress.BEGUN and _code_of_answer(failed) in _REJECTIONS
+    return progress is AddProgress.BEGUN and _code_of_answer(failed) in _REJECTIONS
 
 
 def says_unknown_container(failed: PluginError) -> bool:

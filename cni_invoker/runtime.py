@@ -215,7 +215,7 @@ class Runtime:
         If a plugin's ADD has not completed, its failure does not stop the others: they run, and then the error is
         raised, because it is unknown what the plugin has created. Codes 1, 2 and 7 are exceptions: they say that the
         plugin rejects the request, so it has created nothing. Failures of plugins that were never started are ignored.
-        Code 3 always means that there is nothing to delete. The module `deletion` states the whole rule.
+        Code 3 always means that there is nothing to delete. The module `del_outcome` states the whole rule.
 
         Args:
             network: The list that was used for ADD, which may differ from the file on disk now.

@@ -10,12 +10,12 @@ import structlog
 
 from state import EndpointId, EndpointRecord, StateUnusable, Store
 
-__all__ = ["Progress"]
+__all__ = ["TeardownProgress"]
 
 log = structlog.get_logger()
 
 
-class Progress:
+class TeardownProgress:
     """The progress of one endpoint's teardown, over all its attempts; a `cnm_bridge.attach.DeleteProgress`.
 
     Args:

@@ -11,7 +11,7 @@ import structlog
 from cnm_bridge.attach.protocol import Attachers
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.progress import Progress
+from cnm_bridge.teardown.progress import TeardownProgress
 from cnm_bridge.teardown.slots import TeardownSlots
 from state import EndpointId, EndpointRecord, Phase, Store
 
@@ -35,7 +35,7 @@ class Teardown:
         self._attachers = attachers
         self._owners = owners
         self._slots = slots
-        self._progress: dict[EndpointId, Progress] = {}
+        self._progress: dict[EndpointId, TeardownProgress] = {}
 
     async def __call__(self, record: EndpointRecord) -> None:
         """Undo an endpoint in any phase and remove its record. The caller holds the endpoint's lock.
@@ -61,10 +61,10 @@ class Teardown:
         duration_ms = round((time.monotonic() - started) * 1000, 1)
         log.info("endpoint.torn_down", endpoint_id=record.id, link=link, duration_ms=duration_ms)
 
-    def _progress_of(self, record: EndpointRecord) -> Progress:
+    def _progress_of(self, record: EndpointRecord) -> TeardownProgress:
         if record.id not in self._progress:
             find_owner = partial(self._owners.find_owner, leaving=self._progress.keys())
-            self._progress[record.id] = Progress(
+            self._progress[record.id] = TeardownProgress(
                 self._store, find_owner, partial(self._slots.find_plugin_slot, record.id)
             )
         progress = self._progress[record.id]
