@@ -56,7 +56,7 @@ def _anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-MAPS = ("architecture", "docker-protocol", "endpoint-lifecycle", "processes", "retries", "testing")
+MAPS = ("architecture", "docker-protocol", "endpoint-lifecycle", "extending", "processes", "retries", "testing")
 
 
 @pytest.mark.parametrize("name", MAPS)
