@@ -47,8 +47,8 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
     wanted = [record for record in endpoints if record.phase.is_attached]
     callers = {record.id: record.caller for record in wanted if record.caller and record.sandbox_key}
     ended = {caller for caller in set(callers.values()) if kernel.find_start(caller.pid) != caller.started}
-    orphans = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
-    suspects = [record for record in wanted if record.phase is Phase.JOINED or record.id in orphans]
+    without_caller = {endpoint_id for endpoint_id, caller in callers.items() if caller in ended}
+    suspects = [record for record in wanted if record.phase is Phase.JOINED or record.id in without_caller]
     if not suspects:
         return ()
     before = await kernel.find_process_namespaces()
@@ -59,7 +59,7 @@ async def find_abandoned(kernel: Kernel, endpoints: Iterable[EndpointRecord]) ->
     def is_abandoned(record: EndpointRecord) -> bool:
         return (
             alternative_name(record.attachment_id) not in inside
-            and (record.id in orphans or not _is_in_host_netns(record, in_host_netns))
+            and (record.id in without_caller or not _is_in_host_netns(record, in_host_netns))
             and not (record.sandbox_key and after.includes(Path(record.sandbox_key)))
         )
 

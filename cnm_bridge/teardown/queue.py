@@ -50,8 +50,8 @@ class TeardownQueue:
 
     Args:
         store: The records.
-        teardown: The one undo.
-        resumed_teardown: The undo for attempts in the background.
+        teardown: Undoes all that was done for an endpoint.
+        resumed_teardown: The same for attempts in the background, with the checks that these need.
         locks: The locks of endpoints.
         owners: Reports when a DEL can run that was deferred because a new endpoint claimed the address.
         slots: Limits concurrent teardowns.

@@ -27,7 +27,7 @@ class ResumedTeardown:
 
     Args:
         store: The records.
-        teardown: The one undo.
+        teardown: Undoes all that was done for an endpoint.
         in_use: Finds endpoints in use.
         orphaned_plugins: Kills the plugins that a killed daemon left running.
     """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The one undo of an endpoint. Failed creates, DeleteEndpoint and recovery use it; it can be repeated at any point."""
+"""Undoes all that was done for an endpoint: after a failed create, DeleteEndpoint or a crash; may be repeated any time."""
 
 import time
 from dataclasses import replace

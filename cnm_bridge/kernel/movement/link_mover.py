@@ -76,7 +76,7 @@ class LinkMover:
     def out(self, host_name: str, baseline: Baseline) -> Snapshot:
         """Take the snapshot and move the link to the host namespace under the name `host_name`."""
         operation, subject = "move out", str(self)
-        with attempt(operation, subject), self._at_home() as home_fd, self._in_staging() as (staging, _):
+        with attempt(operation, subject), self._in_host_netns() as host_fd, self._in_staging() as (staging, _):
             link = find_link(staging, self.ifname)
             if link is None:
                 raise LinkMissing(operation, subject, tuple(other.state.name for other in list_links(staging)))
@@ -87,7 +87,7 @@ class LinkMover:
             # services would see a second eth0 appear.
             rename_link(staging, link, host_name)
             try:
-                move_link(staging, link, home_fd)
+                move_link(staging, link, host_fd)
             except OSError as exc:
                 rename_link(staging, link, self.ifname)
                 if exc.errno == EEXIST:
@@ -97,10 +97,10 @@ class LinkMover:
 
     def back(self, host_name: str, sandbox: Path | None, addresses: tuple[IpInterface, ...] | None) -> LinkLocation:
         """Bring the link, or a veth that replaces it, into staging and give it exactly `addresses`."""
-        with attempt("bring back", str(self)), self._at_home(), self._netlink() as home:
+        with attempt("bring back", str(self)), self._in_host_netns(), self._netlink() as host_netns:
             ensure_namespace(self.path, host=self.host)
             with self._in_staging() as (staging, staging_fd):
-                where = self._retrieve(home, host_name, sandbox, staging, staging_fd)
+                where = self._retrieve(host_netns, host_name, sandbox, staging, staging_fd)
                 link = get_link(staging, self.ifname)
                 if addresses is not None:
                     if where is LinkLocation.STAGING:  # otherwise it has none: a move removes them
@@ -120,11 +120,11 @@ class LinkMover:
         return f"link {self.ifname} of {self.path}"
 
     def _retrieve(
-        self, home: Netlink, host_name: str, sandbox: Path | None, staging: Netlink, staging_fd: int
+        self, host_netns: Netlink, host_name: str, sandbox: Path | None, staging: Netlink, staging_fd: int
     ) -> LinkLocation:
         """Find the link and bring it into staging under its name; make a veth if it no longer exists."""
-        at_home = find_link_by_altname(home, self.altname) or self._find_unmarked(home, host_name)
-        if self._fetch(home, at_home, staging, staging_fd):
+        host_link = find_link_by_altname(host_netns, self.altname) or self._find_unmarked(host_netns, host_name)
+        if self._fetch(host_netns, host_link, staging, staging_fd):
             return LinkLocation.HOST
         link = find_link_by_altname(staging, self.altname)
         if link is not None:
@@ -140,12 +140,12 @@ class LinkMover:
         make_veth(staging, self.ifname)
         return LinkLocation.GONE
 
-    def _find_unmarked(self, home: Netlink, host_name: str) -> Link | None:
+    def _find_unmarked(self, host_netns: Netlink, host_name: str) -> Link | None:
         """Find the link in the host namespace by its name, because a container may have removed the alternative name.
 
         A link with the alternative name of another attachment belongs to that attachment.
         """
-        link = find_link(home, host_name)
+        link = find_link(host_netns, host_name)
         mark = self.altname.rpartition("-")[0]
         is_of_another = link is not None and any(name.rpartition("-")[0] == mark for name in link.altnames)
         return None if is_of_another else link
@@ -187,7 +187,7 @@ class LinkMover:
         return any(self._fetch_inside(fd, staging, staging_fd) for _, fd in inhabited)
 
     @contextmanager
-    def _at_home(self) -> Iterator[int]:
+    def _in_host_netns(self) -> Iterator[int]:
         """Open the host namespace, in which every thread starts."""
         with current_namespace() as fd:
             if namespace_id(fd) != self.host:
