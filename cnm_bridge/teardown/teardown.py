@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Undoes all that was done for an endpoint: after a failed create, DeleteEndpoint or a crash; may be repeated any time."""
+"""Undoes all that was done for an endpoint: after a failed create, DeleteEndpoint or a crash; may be repeated."""
 
 import time
 from dataclasses import replace
