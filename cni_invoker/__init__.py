@@ -17,7 +17,7 @@ It needs a running asyncio event loop and Linux 5.3.
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.caching.cache import AttachmentCache, AttachmentReader, CachedAttachment, MemoryCache
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
-from cni_invoker.caching.gc import collect_garbage
+from cni_invoker.caching.locked_gc import collect_garbage
 from cni_invoker.caching.runtime import CachedRuntime
 from cni_invoker.codes import ErrorCode
 from cni_invoker.config.directory import (
@@ -27,7 +27,6 @@ from cni_invoker.config.directory import (
     read_configuration,
 )
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, parse_configuration
-from cni_invoker.del_outcome import needs_rules
 from cni_invoker.errors import (
     AddressClaimed,
     AttachmentExists,
@@ -47,10 +46,10 @@ from cni_invoker.errors import (
     VersionUnsupported,
 )
 from cni_invoker.execution.executor import ExecutionObserver
+from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.execution.request import Request
-from cni_invoker.execution.shared_chains import DEFAULT_LOCK_DIR
 from cni_invoker.execution.trace_context import TraceContext
 from cni_invoker.plugin_errors import (
     BadResult,
@@ -63,6 +62,7 @@ from cni_invoker.plugin_errors import (
 from cni_invoker.preflight import PluginFinding, Preflight, Role, run_preflight
 from cni_invoker.results.convert import convert_result
 from cni_invoker.results.result import Dns, Interface, IpAssignment, Result, Route, parse_result
+from cni_invoker.rules_by_address import needs_rules
 from cni_invoker.runtime import Collecting, Runtime
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo

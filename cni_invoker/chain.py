@@ -12,14 +12,15 @@ from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.del_outcome import RULES_BY_ADDRESS, AddProgress, is_done, progress_of_add, says_unknown_container
+from cni_invoker.del_failure import AddProgress, is_done, progress_of_add, says_unknown_container
 from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
 from cni_invoker.execution.executor import Executor
+from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.request import Request, Requests
-from cni_invoker.execution.shared_chains import SharedChains
 from cni_invoker.negotiation import Negotiation, choose_version
 from cni_invoker.plugin_errors import BadResult, PluginError, PluginFailed
 from cni_invoker.results.result import Result, parse_result
+from cni_invoker.rules_by_address import RULES_BY_ADDRESS
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import is_at_least
 
@@ -51,7 +52,7 @@ class Chain:
         executions: Executes plugins.
         make_requests: Returns a factory of requests.
         negotiation: Knows which versions plugins support.
-        shared_chains: Serializes first ADDs that would create the same iptables chains.
+        first_iptables_use: Serializes first ADDs that would create the same iptables chains.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class Chain:
         executions: Executor,
         make_requests: Callable[[], Requests],
         negotiation: Negotiation,
-        shared_chains: SharedChains,
+        first_iptables_use: FirstIptablesUse,
     ) -> None:
         self._executions = executions
         self._make_requests = make_requests
         self._negotiation = negotiation
-        self._shared_chains = shared_chains
+        self._first_iptables_use = first_iptables_use
 
     async def add(
         self,
@@ -124,7 +125,7 @@ class Chain:
         slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
         force: bool = False,
     ) -> None:
-        """Run DEL in reverse order, and a failed plugin once more; the module `del_outcome` says which failures count.
+        """Run DEL in reverse order, and a failed plugin once more; the module `del_failure` says which failures count.
 
         Plugins whose indexes are in `deleted` do not run. `on_deleted` is awaited after each plugin that completes. A
         plugin that finds its rules by address receives no result if `is_needed` says so; it is asked just before each
@@ -229,7 +230,7 @@ class Chain:
         requests = self._make_requests()
         output = await self._executions.run(
             requests.attachment(Verb.ADD, network, plugin, attachment, prev_result),
-            lambda: self._shared_chains.serialize_first_add(plugin, attachment, prev_result),
+            lambda: self._first_iptables_use.serialize_first_add(plugin, attachment, prev_result),
             undo=lambda: requests.attachment(
                 Verb.DEL, network, plugin, attachment, _result_for_delete(network, prev_result)
             ),

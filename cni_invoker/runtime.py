@@ -17,16 +17,16 @@ from cni_invoker.codes import ErrorCode
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.execution.executor import ExecutionObserver, Executor
+from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.request import Request, Requests
 from cni_invoker.execution.running_files import RunningPlugins
-from cni_invoker.execution.shared_chains import SharedChains
 from cni_invoker.execution.trace_context import TraceContext
 from cni_invoker.names import check_argument
 from cni_invoker.negotiation import Negotiation
-from cni_invoker.operation_locks import Gates
 from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.results.result import Result
+from cni_invoker.task_locks import TaskLocks
 from cni_invoker.versions import VersionInfo, require_supported
 
 __all__ = ["Collecting", "Runtime"]
@@ -81,8 +81,8 @@ class Runtime:
 
         self._executions = Executor(directories, limits, observer, RunningPlugins(running_dir))
         self._negotiation = Negotiation(self._executions, make_requests)
-        self._chain = Chain(self._executions, make_requests, self._negotiation, SharedChains(lock_dir))
-        self._gates = Gates(limits.wait_s)
+        self._chain = Chain(self._executions, make_requests, self._negotiation, FirstIptablesUse(lock_dir))
+        self._locks = TaskLocks(limits.wait_s)
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
         """Return the executables of the plugins of `network`, each followed by its IPAM plugin's if there is one.
@@ -161,7 +161,7 @@ class Runtime:
         _require_netns(attachment)
         for key, value in attachment.args:
             check_argument(key, value)
-        async with self._gates.attachment(network.name, attachment.container_id):
+        async with self._locks.attachment(network.name, attachment.container_id):
             return await self._chain.add(network, attachment, on_result, prev_result)
 
     def requests_for_add(self, network: NetworkConfigurationList, attachment: Attachment) -> tuple[Request, ...]:
@@ -185,7 +185,7 @@ class Runtime:
             PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed.
         """
         _require_netns(attachment)
-        async with self._gates.attachment(network.name, attachment.container_id):
+        async with self._locks.attachment(network.name, attachment.container_id):
             await self._chain.check(network, attachment, result)
 
     async def delete(
@@ -215,7 +215,7 @@ class Runtime:
         If a plugin's ADD has not completed, its failure does not stop the others: they run, and then the error is
         raised, because it is unknown what the plugin has created. Codes 1, 2 and 7 are exceptions: they say that the
         plugin rejects the request, so it has created nothing. Failures of plugins that were never started are ignored.
-        Code 3 always means that there is nothing to delete. The module `del_outcome` states the whole rule.
+        Code 3 always means that there is nothing to delete. The module `del_failure` states the whole rule.
 
         Args:
             network: The list that was used for ADD, which may differ from the file on disk now.
@@ -242,7 +242,7 @@ class Runtime:
                 the plugins before it have not run; otherwise all have run. It may have left something behind: keep the
                 stored attachment and repeat the call.
         """
-        async with self._gates.attachment(network.name, attachment.container_id):
+        async with self._locks.attachment(network.name, attachment.container_id):
             await self._chain.delete(
                 network,
                 attachment,
@@ -292,7 +292,7 @@ class Runtime:
         Raises:
             NetworkBusy: Other operations did not end in time; the body has not run.
         """
-        async with self._gates.exclusive(network.name, wait_s):
+        async with self._locks.exclusive(network.name, wait_s):
             yield Collecting(self._chain, network)
 
     async def status(self, network: NetworkConfigurationList) -> None:

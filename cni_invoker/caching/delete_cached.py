@@ -17,10 +17,10 @@ from cni_invoker.caching.stored_inputs import (
     find_result_of_add,
 )
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.del_outcome import needs_rules
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, NetworkBusy
 from cni_invoker.plugin_errors import PluginError
 from cni_invoker.results.result import Result
+from cni_invoker.rules_by_address import needs_rules
 from cni_invoker.runtime import Runtime
 
 __all__ = ["CachedDeletion", "only_logged"]

@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.caching.blocking import in_thread
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.durable import in_thread, make_durably, sync
+from cni_invoker.caching.durable_directories import make_durably, sync
 from cni_invoker.caching.libcni_record import UnknownKind, parse_record, render_record
-from cni_invoker.caching.locks import Locks
+from cni_invoker.caching.process_locks import ProcessLocks
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
 from cni_invoker.names import check_network_name
 from spec import JsonError, JsonObject
@@ -65,7 +66,7 @@ class FileCache:
         self._directory = directory
         self._lock_s = lock_s
         self._results = directory / "results"
-        self._locks = Locks(directory)
+        self._locks = ProcessLocks(directory)
 
     @property
     def running_dir(self) -> Path:

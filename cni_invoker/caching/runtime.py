@@ -14,9 +14,9 @@ from typing import Final
 from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.caching.adds_in_progress import AddsInProgress
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, read_boot_id
+from cni_invoker.caching.combined_locks import CombinedLocks
 from cni_invoker.caching.delete_cached import CachedDeletion, only_logged
-from cni_invoker.caching.gates import CacheGates
-from cni_invoker.caching.gc_cached import CachedGc
+from cni_invoker.caching.delete_stale import DeleteStale
 from cni_invoker.caching.stored_inputs import attachment_of_add, find_list_of_add, is_cut_off
 from cni_invoker.chain import require_check
 from cni_invoker.config.lists import NetworkConfigurationList
@@ -64,9 +64,9 @@ class CachedRuntime:
         self._cache = cache
         self._boot_id = read_boot_id() if boot_id is None else boot_id
         self._deletion = CachedDeletion(runtime, cache, self._boot_id)
-        self._gates = CacheGates(cache, wait_s)
+        self._locks = CombinedLocks(cache, wait_s)
         self._adds = AddsInProgress()
-        self._gc = CachedGc(runtime, cache, self._deletion, gates=self._gates, adds=self._adds)
+        self._gc = DeleteStale(runtime, cache, self._deletion, locks=self._locks, adds=self._adds)
 
     async def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network and return the last plugin's result.
@@ -90,7 +90,7 @@ class CachedRuntime:
             return await self._add(negotiated, attachment)
 
     async def _add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
-        async with self._gates.attachment(network.name, attachment.container_id):
+        async with self._locks.attachment(network.name, attachment.container_id):
             earlier = await self._find_readable(network.name, attachment.key)
             if earlier is not None:
                 if earlier.boot_id in {"", self._boot_id}:
@@ -132,7 +132,7 @@ class CachedRuntime:
             CacheDamaged: The cached record is unreadable; nothing has been executed.
             CniError: As `Runtime.check`.
         """
-        async with self._gates.attachment(network.name, attachment.container_id):
+        async with self._locks.attachment(network.name, attachment.container_id):
             cached = await self._cache.find(network.name, attachment.key)
             stored = (cached and find_list_of_add(cached, network)) or network
             require_check(stored.cni_version)
@@ -162,7 +162,7 @@ class CachedRuntime:
         Raises:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
-        async with self._gates.attachment(network.name, attachment.container_id):
+        async with self._locks.attachment(network.name, attachment.container_id):
             cached = await self._find_readable(network.name, attachment.key, force=force)
             if cached is not None:
                 await self._deletion.run(cached, network, attachment, force=force)
@@ -186,7 +186,7 @@ class CachedRuntime:
             CniError: As `delete`.
         """
         key = cached.attachment.key
-        async with self._gates.attachment(cached.network, key.container_id):
+        async with self._locks.attachment(cached.network, key.container_id):
             try:
                 found = await self._cache.find(cached.network, key)
             except CacheDamaged:
@@ -201,7 +201,7 @@ class CachedRuntime:
             NetworkBusy: Another operation uses the container; nothing has changed.
             CacheError: The cache cannot be written.
         """
-        async with self._gates.attachment(network, key.container_id):
+        async with self._locks.attachment(network, key.container_id):
             await self._cache.remove(network, key)
 
     async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:

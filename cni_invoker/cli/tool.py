@@ -36,8 +36,8 @@ from cni_invoker.codes import ErrorCode
 from cni_invoker.config.directory import ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import CacheDamaged, CacheError, CacheUnknown, CniError, ConfigurationNotFound, InvalidParameter
+from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.shared_chains import DEFAULT_LOCK_DIR
 from cni_invoker.plugin_errors import PluginError
 from cni_invoker.preflight import run_preflight
 from cni_invoker.runtime import Runtime

@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Durable changes of directories, and blocking work in a thread."""
+"""Creates and syncs directories so that they survive a power failure."""
 
-import asyncio
 import os
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-__all__ = ["in_thread", "make_durably", "sync"]
-
-T = TypeVar("T")
+__all__ = ["make_durably", "sync"]
 
 _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
 
@@ -31,15 +26,3 @@ def sync(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread; a cancellation waits for its end, so that later work never overlaps it."""
-    ended = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(ended)
-    except asyncio.CancelledError:
-        while not ended.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((ended,))
-        raise

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from cni_invoker.caching.cache import AttachmentCache
-from cni_invoker.operation_locks import Gates
+from cni_invoker.task_locks import TaskLocks
 
-__all__ = ["CacheGates"]
+__all__ = ["CombinedLocks"]
 
 
-class CacheGates:
+class CombinedLocks:
     """Locks containers and networks.
 
     Args:
@@ -24,7 +24,7 @@ class CacheGates:
 
     def __init__(self, cache: AttachmentCache, wait_s: float) -> None:
         self._cache = cache
-        self._gates = Gates(wait_s)
+        self._locks = TaskLocks(wait_s)
         self.wait_s = wait_s
 
     @asynccontextmanager
@@ -36,7 +36,7 @@ class CacheGates:
             CacheError: The cache cannot be locked; the body has not run.
         """
         async with (
-            self._gates.attachment(network, container_id),
+            self._locks.attachment(network, container_id),
             self._cache.hold(network, container_id, wait_s=self.wait_s),
         ):
             yield
@@ -47,4 +47,4 @@ class CacheGates:
         Raises:
             NetworkBusy: Others did not end in time; the body has not run.
         """
-        return self._gates.exclusive(network)
+        return self._locks.exclusive(network)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import Attachment, NetworkConfigurationList, PluginConfiguration, Result
-from cni_invoker.execution.shared_chains import SharedChains
+from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from spec import JsonObject, JsonValue
 
 PORTS = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args={"portMappings": [{"hostPort": 8080}]})
@@ -28,7 +28,7 @@ def plugin(document: JsonObject) -> PluginConfiguration:
 
 
 async def most_at_once(
-    chains: SharedChains, document: JsonObject, attachment: Attachment = PORTS, prev_result: Result | None = IPV4
+    chains: FirstIptablesUse, document: JsonObject, attachment: Attachment = PORTS, prev_result: Result | None = IPV4
 ) -> int:
     """Return how many of three ADDs run at the same time: two if the first one runs alone."""
     running, most = 0, 0
@@ -48,7 +48,7 @@ async def most_at_once(
     return most
 
 
-async def are_free(chains: SharedChains, document: JsonObject) -> bool:
+async def are_free(chains: FirstIptablesUse, document: JsonObject) -> bool:
     """Return whether all of three ADDs may run at the same time."""
     return await most_at_once(chains, document, NO_PORTS, None) == 3
 
@@ -59,7 +59,7 @@ async def are_free(chains: SharedChains, document: JsonObject) -> bool:
 )
 async def test_the_first_add_runs_alone(document: JsonObject) -> None:
     """ADDs of plugins that create shared chains run one at a time until one has succeeded."""
-    chains = SharedChains()
+    chains = FirstIptablesUse()
     with pytest.raises(RuntimeError):
         async with chains.serialize_first_add(plugin(document), PORTS, IPV4):
             raise RuntimeError
@@ -92,12 +92,12 @@ async def test_the_first_add_runs_alone(document: JsonObject) -> None:
 )
 async def test_other_adds_never_wait(document: JsonObject, attachment: Attachment) -> None:
     """ADDs of plugins that create no shared chain, or need none for this attachment, run concurrently."""
-    assert await most_at_once(SharedChains(), document, attachment) == 3
+    assert await most_at_once(FirstIptablesUse(), document, attachment) == 3
 
 
 async def test_each_address_family_is_serialized_separately() -> None:
     """IPv6 has its own chains: its first ADD runs alone even after one of IPv4."""
-    chains = SharedChains()
+    chains = FirstIptablesUse()
     async with chains.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
         pass
     assert await most_at_once(chains, PORTMAP, prev_result=IPV4) == 3
@@ -135,7 +135,7 @@ async def test_masquerading_depends_on_the_families_of_ipam(
     made: list[JsonObject], document: JsonObject, free: bool
 ) -> None:
     """The families come from the IPAM configuration; without addresses in it, the IPAM type counts as a family."""
-    chains = SharedChains()
+    chains = FirstIptablesUse()
     for earlier in made:
         async with chains.serialize_first_add(plugin(earlier), NO_PORTS, None):
             pass
@@ -154,7 +154,7 @@ async def test_masquerading_depends_on_the_families_of_ipam(
 )
 async def test_masquerading_depends_on_requested_addresses(attachment: Attachment) -> None:
     """A family that only the attachment's arguments request is serialized too."""
-    chains = SharedChains()
+    chains = FirstIptablesUse()
     async with chains.serialize_first_add(plugin(V4), NO_PORTS, None):
         pass
     async with chains.serialize_first_add(plugin(V4), attachment, None):
@@ -166,13 +166,13 @@ async def test_masquerading_depends_on_requested_addresses(attachment: Attachmen
 HOLDER = """
 import asyncio, pathlib, sys
 from cni_invoker import Attachment, NetworkConfigurationList
-from cni_invoker.execution.shared_chains import SharedChains
+from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 
 async def main():
     document = {"name": "net", "plugins": [{"type": "firewall"}]}
     (plugin,) = NetworkConfigurationList.from_document(document).plugins
     attachment = Attachment(container_id="other", ifname="eth0", netns="/n")
-    async with SharedChains(pathlib.Path(sys.argv[1])).serialize_first_add(plugin, attachment, None):
+    async with FirstIptablesUse(pathlib.Path(sys.argv[1])).serialize_first_add(plugin, attachment, None):
         print("inside", flush=True)
         sys.stdin.read()
 
@@ -198,7 +198,11 @@ def other_process(directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
 async def test_first_adds_of_processes_are_serialized(tmp_path: Path) -> None:
     """The first ADD of a process waits for that of another with the same lock directory; later ADDs do not wait."""
     directory = tmp_path / "locks"
-    later, first, unrelated = SharedChains(directory), SharedChains(directory), SharedChains(tmp_path / "other")
+    later, first, unrelated = (
+        FirstIptablesUse(directory),
+        FirstIptablesUse(directory),
+        FirstIptablesUse(tmp_path / "other"),
+    )
     async with later.serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
         pass
     with other_process(directory) as process:
@@ -221,14 +225,14 @@ async def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
     with other_process(tmp_path) as process:
         process.kill()
         process.wait(timeout=20)
-        async with asyncio.timeout(20), SharedChains(tmp_path).serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
+        async with asyncio.timeout(20), FirstIptablesUse(tmp_path).serialize_first_add(plugin(PORTMAP), PORTS, IPV4):
             pass
 
 
 async def test_adds_run_without_a_lock_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """If the lock directory cannot be created, that is logged once, and ADD runs."""
     (tmp_path / "file").write_bytes(b"")
-    chains = SharedChains(tmp_path / "file" / "locks")
+    chains = FirstIptablesUse(tmp_path / "file" / "locks")
     for document in (PORTMAP, {"type": "firewall"}):
         async with chains.serialize_first_add(plugin(document), PORTS, IPV4):
             pass

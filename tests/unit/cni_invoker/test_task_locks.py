@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from cni_invoker import NetworkBusy
-from cni_invoker.operation_locks import Gates
+from cni_invoker.task_locks import TaskLocks
 
 
 class Visits:
@@ -46,13 +46,13 @@ async def run_until_blocked() -> None:
 
 async def test_attachments_share_a_network_and_gc_is_exclusive() -> None:
     """GC waits for the operations that run; operations that come later wait for GC, so that it cannot starve."""
-    gates = Gates(wait_s=10)
+    locks = TaskLocks(wait_s=10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
-        await visits.begin("a", gates.attachment("net", "a"))
-        await visits.begin("b", gates.attachment("net", "b"))
-        await visits.begin("gc", gates.exclusive("net"))
-        await visits.begin("c", gates.attachment("net", "c"))
+        await visits.begin("a", locks.attachment("net", "a"))
+        await visits.begin("b", locks.attachment("net", "b"))
+        await visits.begin("gc", locks.exclusive("net"))
+        await visits.begin("c", locks.attachment("net", "c"))
         assert visits.inside == ["a", "b"]
         await visits.end("a")
         assert visits.inside == ["b"]
@@ -65,24 +65,24 @@ async def test_attachments_share_a_network_and_gc_is_exclusive() -> None:
 
 async def test_each_network_has_its_own_gate() -> None:
     """GC of one network holds up neither GC nor attachments of another."""
-    gates = Gates(wait_s=10)
+    locks = TaskLocks(wait_s=10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
-        await visits.begin("gc", gates.exclusive("net"))
-        await visits.begin("other gc", gates.exclusive("other"))
-        await visits.begin("third", gates.attachment("third", "a"))
+        await visits.begin("gc", locks.exclusive("net"))
+        await visits.begin("other gc", locks.exclusive("other"))
+        await visits.begin("third", locks.attachment("third", "a"))
         assert visits.inside == ["gc", "other gc", "third"]
         await visits.end("gc", "other gc", "third")
 
 
 async def test_operations_on_one_container_are_serialized() -> None:
     """Two operations on one container run one after the other, also on different networks."""
-    gates = Gates(wait_s=10)
+    locks = TaskLocks(wait_s=10)
     async with asyncio.TaskGroup() as tasks:
         visits = Visits(tasks)
-        await visits.begin("add", gates.attachment("net", "a"))
-        await visits.begin("add elsewhere", gates.attachment("other", "a"))
-        await visits.begin("gc", gates.exclusive("third"))
+        await visits.begin("add", locks.attachment("net", "a"))
+        await visits.begin("add elsewhere", locks.attachment("other", "a"))
+        await visits.begin("gc", locks.exclusive("third"))
         assert visits.inside == ["add", "gc"]
         await visits.end("add")
         assert visits.inside == ["gc", "add elsewhere"]
@@ -91,49 +91,49 @@ async def test_operations_on_one_container_are_serialized() -> None:
 
 async def test_waiting_ends_with_network_busy() -> None:
     """An operation that waits for `wait_s` raises NetworkBusy, and blocks no other operation afterwards."""
-    gates = Gates(wait_s=0.02)
-    async with gates.attachment("net", "a"):
-        for gate in (gates.exclusive("net"), gates.attachment("net", "a"), gates.attachment("other", "a")):
+    locks = TaskLocks(wait_s=0.02)
+    async with locks.attachment("net", "a"):
+        for gate in (locks.exclusive("net"), locks.attachment("net", "a"), locks.attachment("other", "a")):
             with pytest.raises(NetworkBusy, match=r"network (net|other) .* after 0.02 s") as caught:
                 async with gate:
                     pytest.fail("it must not be entered")
             assert caught.value.code == 11
-        async with gates.attachment("net", "b"):
+        async with locks.attachment("net", "b"):
             pass
-    async with gates.exclusive("net"):
+    async with locks.exclusive("net"):
         with pytest.raises(NetworkBusy):
-            async with gates.attachment("net", "a"):
+            async with locks.attachment("net", "a"):
                 pytest.fail("it must not be entered")
-    async with gates.exclusive("net"), gates.attachment("other", "a"):
+    async with locks.exclusive("net"), locks.attachment("other", "a"):
         pass
 
 
 async def test_gc_may_wait_for_a_shorter_time() -> None:
     """GC, which holds up others while it waits, can have a limit of its own."""
-    gates = Gates(wait_s=10)
-    async with gates.attachment("net", "a"):
+    locks = TaskLocks(wait_s=10)
+    async with locks.attachment("net", "a"):
         with pytest.raises(NetworkBusy, match=r"after 0.01 s"):
-            async with gates.exclusive("net", 0.01):
+            async with locks.exclusive("net", 0.01):
                 pytest.fail("it must not be entered")
 
 
 async def test_an_error_of_the_body_propagates() -> None:
     """An error of the body, even TimeoutError, is raised unchanged, and all locks are released."""
-    gates = Gates(wait_s=0.02)
+    locks = TaskLocks(wait_s=0.02)
     with pytest.raises(TimeoutError):
-        async with gates.attachment("net", "a"):
+        async with locks.attachment("net", "a"):
             raise TimeoutError
     with pytest.raises(TimeoutError):
-        async with gates.exclusive("net"):
+        async with locks.exclusive("net"):
             raise TimeoutError
-    async with gates.exclusive("net"), gates.attachment("other", "a"):
+    async with locks.exclusive("net"), locks.attachment("other", "a"):
         pass
 
 
 async def test_unused_gates_are_removed() -> None:
     """Locks of networks and containers that no operation uses take no memory."""
-    gates = Gates(wait_s=1)
+    locks = TaskLocks(wait_s=1)
     for number in range(3):
-        async with gates.attachment(f"net{number}", f"c{number}"), gates.exclusive("net"):
+        async with locks.attachment(f"net{number}", f"c{number}"), locks.exclusive("net"):
             pass
-    assert (len(gates._gates), len(gates._containers)) == (0, 0)
+    assert (len(locks._gates), len(locks._containers)) == (0, 0)

@@ -7,25 +7,25 @@ from collections.abc import Collection
 from cni_invoker.attachment import AttachmentKey
 from cni_invoker.caching.adds_in_progress import AddsInProgress
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
+from cni_invoker.caching.combined_locks import CombinedLocks
 from cni_invoker.caching.delete_cached import CachedDeletion
-from cni_invoker.caching.gates import CacheGates
-from cni_invoker.caching.gc import collect_garbage
+from cni_invoker.caching.locked_gc import collect_garbage
 from cni_invoker.caching.stored_inputs import lists_of_adds
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import CniError, GcFailed
 from cni_invoker.runtime import Runtime
 
-__all__ = ["CachedGc"]
+__all__ = ["DeleteStale"]
 
 
-class CachedGc:
+class DeleteStale:
     """Deletes stale cached attachments and runs GC.
 
     Args:
         runtime: Runs the plugins.
         cache: The cache of attachments.
         deletion: Deletes a cached attachment.
-        gates: The locks of containers and networks.
+        locks: The locks of containers and networks.
         adds: What is being added meanwhile, and therefore not stale.
     """
 
@@ -35,13 +35,13 @@ class CachedGc:
         cache: AttachmentCache,
         deletion: CachedDeletion,
         *,
-        gates: CacheGates,
+        locks: CombinedLocks,
         adds: AddsInProgress,
     ) -> None:
         self._runtime = runtime
         self._cache = cache
         self._deletion = deletion
-        self._gates = gates
+        self._locks = locks
         self._adds = adds
 
     async def run(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
@@ -75,10 +75,10 @@ class CachedGc:
     ) -> None:
         """Delete a stale attachment, unless it has been replaced or is in use once it is locked."""
         key = cached.attachment.key
-        async with self._gates.attachment(network.name, key.container_id):
+        async with self._locks.attachment(network.name, key.container_id):
             if (network.name, key) not in spared and await self._cache.find(network.name, key) == cached:
                 await self._deletion.run(cached, network)
 
     async def _gc_plugins(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
-        async with self._gates.network(network.name):
-            await collect_garbage(self._runtime, network, (self._cache,), valid=valid, wait_s=self._gates.wait_s)
+        async with self._locks.network(network.name):
+            await collect_garbage(self._runtime, network, (self._cache,), valid=valid, wait_s=self._locks.wait_s)

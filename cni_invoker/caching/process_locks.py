@@ -21,12 +21,13 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.caching.durable import in_thread, make_durably
+from cni_invoker.caching.blocking import in_thread
+from cni_invoker.caching.durable_directories import make_durably
 from cni_invoker.errors import CacheError, NetworkBusy, PluginStillRuns
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.names import check_network_name
 
-__all__ = ["Locks"]
+__all__ = ["ProcessLocks"]
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ _Take = Callable[[Path, int], Awaitable[tuple[int, bool]]]
 """Returns a descriptor that holds the lock of a file or directory, and whether the file was created."""
 
 
-class Locks:
+class ProcessLocks:
     """The locks of one cache directory; several processes may use it, and tasks of one process.
 
     Args:

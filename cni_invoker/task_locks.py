@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from cni_invoker.errors import NetworkBusy
 
-__all__ = ["Gates"]
+__all__ = ["TaskLocks"]
 
 
 class _Gate:
@@ -45,7 +45,7 @@ class _Gate:
             yield
 
 
-class Gates:
+class TaskLocks:
     """The gates of all networks and the locks of all containers; unused ones take no memory.
 
     Lock order: first the network's gate, then the container's lock, so there is no deadlock. Neither is reentrant.

@@ -25,7 +25,7 @@ from cni_invoker.config.lists import PluginConfiguration
 from cni_invoker.results.result import Result
 from spec import JsonValue
 
-__all__ = ["DEFAULT_LOCK_DIR", "SharedChains"]
+__all__ = ["DEFAULT_LOCK_DIR", "FirstIptablesUse"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _Kind = tuple[str, int | str]
 """Owner of the chains, and the address family: 4 or 6, or a word if it is known only after the ADD."""
 
 
-class SharedChains:
+class FirstIptablesUse:
     """Tracks which shared chains have been created since this object exists, and holds the lock for first users.
 
     At most one first ADD on the host holds the lock; all other ADDs run without it.
