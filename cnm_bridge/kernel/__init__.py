@@ -9,12 +9,7 @@ or HTTP.
 import cnm_bridge.kernel.netlink.pyroute2_in_parts  # noqa: F401 - must precede every import of pyroute2
 
 # isort: split
-from cnm_bridge.kernel.facade import WATCHES_AT_ONCE, Kernel
-from cnm_bridge.kernel.host_ports import HostPorts
-from cnm_bridge.kernel.movement.link_mover import LinkLocation
-from cnm_bridge.kernel.netlink.links import Link
-from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation
-from cnm_bridge.kernel.records.errors import (
+from cnm_bridge.kernel.errors import (
     KernelError,
     LinkMissing,
     NamespaceMissing,
@@ -23,6 +18,11 @@ from cnm_bridge.kernel.records.errors import (
     NotCarriable,
     SandboxNotSynced,
 )
+from cnm_bridge.kernel.facade import WATCHES_AT_ONCE, Kernel
+from cnm_bridge.kernel.host_ports import HostPorts
+from cnm_bridge.kernel.movement.link_mover import LinkLocation
+from cnm_bridge.kernel.netlink.links import Link
+from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation
 from cnm_bridge.kernel.records.extras import Neighbour, Qdisc, Rule, Sysctl
 from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import (

@@ -8,18 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.kernel.movement.departures import Departures
+from cnm_bridge.kernel.errors import attempt
+from cnm_bridge.kernel.movement.link_departures import LinkDepartures
 from cnm_bridge.kernel.movement.link_mover import LinkLocation, LinkMover
-from cnm_bridge.kernel.namespaces.discovery import delete_host_link
+from cnm_bridge.kernel.namespaces.links_in_namespaces import delete_host_link
 from cnm_bridge.kernel.namespaces.netns import ensure_namespace, enter, open_namespace, remove_namespace
 from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation, take_baseline
-from cnm_bridge.kernel.records.errors import attempt
 from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import IpInterface, Snapshot
-from cnm_bridge.kernel.sandbox.session import SandboxSession
+from cnm_bridge.kernel.sandbox.link_in_sandbox import LinkInSandbox
 from cnm_bridge.kernel.view import KernelView
 
 __all__ = ["WATCHES_AT_ONCE", "Kernel"]
@@ -45,7 +45,7 @@ class Kernel(KernelView):
 
     def __init__(self, *, reply_limit_s: float, processes: Path = PROCESSES) -> None:
         super().__init__(reply_limit_s=reply_limit_s, processes=processes)
-        self._departures = Departures(reply_limit_s=reply_limit_s)
+        self._departures = LinkDepartures(reply_limit_s=reply_limit_s)
         self._watches = asyncio.Semaphore(WATCHES_AT_ONCE)
 
     async def create_staging(
@@ -138,7 +138,7 @@ class Kernel(KernelView):
         """
         stop_fd = os.eventfd(0)
         try:
-            work = partial(self._session(sandbox, altname).wait_placed, placement, stop_fd, limit_s)
+            work = partial(self._link_in_sandbox(sandbox, altname).wait_placed, placement, stop_fd, limit_s)
             async with self._watches:
                 return await run_in_thread(work, stop=partial(os.eventfd_write, stop_fd, 1))
         finally:
@@ -159,7 +159,7 @@ class Kernel(KernelView):
             SandboxNotSynced: Some of it could not be added; the rest has been.
             KernelError: The namespace cannot be read.
         """
-        return await self._run(partial(self._session(sandbox, altname).sync, sandbox_plan))
+        return await self._run(partial(self._link_in_sandbox(sandbox, altname).sync, sandbox_plan))
 
     async def withdraw(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Remove the policy rules that `sync_sandbox` added: the kernel does not remove them with the link.
@@ -175,7 +175,7 @@ class Kernel(KernelView):
         Raises:
             KernelError: The namespace cannot be read, or a rule cannot be removed.
         """
-        return await self._run(partial(self._session(sandbox, altname).withdraw, sandbox_plan))
+        return await self._run(partial(self._link_in_sandbox(sandbox, altname).withdraw, sandbox_plan))
 
     async def bring_back(
         self,
@@ -232,8 +232,8 @@ class Kernel(KernelView):
         """
         await self._run(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
 
-    def _session(self, sandbox: Path, altname: str) -> SandboxSession:
-        return SandboxSession(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)
+    def _link_in_sandbox(self, sandbox: Path, altname: str) -> LinkInSandbox:
+        return LinkInSandbox(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)
 
     def _mover(self, path: Path, ifname: str, altname: str) -> LinkMover:
         return LinkMover(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cnm_bridge.kernel.namespaces.discovery import (
+from cnm_bridge.kernel.errors import KernelError, attempt
+from cnm_bridge.kernel.namespaces.links_in_namespaces import (
     altnames_in_use,
     altnames_mounted,
     find_without_link,
@@ -21,7 +22,6 @@ from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, ProcessNa
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.procfs.start_time import find_start
-from cnm_bridge.kernel.records.errors import KernelError, attempt
 
 __all__ = ["KernelView"]
 

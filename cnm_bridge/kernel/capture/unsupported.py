@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.kernel.capture.firewall import find_firewall, has_ipsec
+from cnm_bridge.kernel.errors import NotCarriable
 from cnm_bridge.kernel.netlink.addresses import find_addresses
 from cnm_bridge.kernel.netlink.links import Link, has_token, list_links
 from cnm_bridge.kernel.netlink.neighbours import find_peculiar_neighbours
@@ -17,7 +18,6 @@ from cnm_bridge.kernel.netlink.qdiscs import find_qdisc
 from cnm_bridge.kernel.netlink.routes import find_routes_elsewhere
 from cnm_bridge.kernel.netlink.rules import find_removed_rules
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.records.errors import NotCarriable
 
 __all__ = ["refuse_further_links", "refuse_uncarriable"]
 

@@ -15,6 +15,7 @@ from errno import EEXIST
 from pathlib import Path
 
 from cnm_bridge.kernel.capture.capture import capture
+from cnm_bridge.kernel.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken, attempt
 from cnm_bridge.kernel.namespaces.netns import (
     NamespaceId,
     current_namespace,
@@ -40,7 +41,6 @@ from cnm_bridge.kernel.netlink.links import (
 )
 from cnm_bridge.kernel.netlink.socket import Netlink
 from cnm_bridge.kernel.procfs.sysctl import Baseline
-from cnm_bridge.kernel.records.errors import LinkMissing, NamespaceMissing, NamespaceRefused, NameTaken, attempt
 from cnm_bridge.kernel.records.snapshot import IpInterface, Snapshot
 
 __all__ = ["LinkLocation", "LinkMover"]

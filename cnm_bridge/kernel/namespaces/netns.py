@@ -19,8 +19,8 @@ from errno import EINVAL, ENOENT
 from pathlib import Path
 from typing import Final
 
+from cnm_bridge.kernel.errors import NamespaceMissing, NamespaceRefused, attempt
 from cnm_bridge.kernel.procfs.sysctl import has_ipv6, write_ipv6
-from cnm_bridge.kernel.records.errors import NamespaceMissing, NamespaceRefused, attempt
 
 __all__ = [
     "NamespaceId",

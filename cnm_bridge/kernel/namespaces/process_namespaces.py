@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cnm_bridge.kernel.errors import NamespaceMissing, attempt
 from cnm_bridge.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.kernel.netlink.links import list_links
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.records.errors import NamespaceMissing, attempt
 
 __all__ = ["PROCESSES", "ProcessNamespaces", "altnames_inside", "find_process_namespaces", "process_namespaces"]
 

@@ -12,10 +12,10 @@ from typing import Final
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_REPLACE
 from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWQDISC
 
+from cnm_bridge.kernel.errors import NotCarriable
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.netlink.message import Message
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.records.errors import NotCarriable
 from cnm_bridge.kernel.records.extras import Qdisc
 
 __all__ = ["find_qdisc", "has_qdisc", "set_qdisc"]

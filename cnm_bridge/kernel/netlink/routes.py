@@ -7,7 +7,7 @@ Every function works in the namespace of the given netlink socket and raises `OS
 
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv6Address, IPv6Network, ip_network
 from socket import AF_INET, AF_INET6, AF_UNSPEC
 from typing import Final
@@ -15,14 +15,14 @@ from typing import Final
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE
 from pyroute2.netlink.rtnl import RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE
 
+from cnm_bridge.kernel.errors import NotCarriable
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.netlink.message import Message, Wanted
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.netlink.table_numbers import Places
-from cnm_bridge.kernel.records.errors import NotCarriable
 from cnm_bridge.kernel.records.snapshot import BY_KERNEL, MAIN_TABLE, IpAddress, IpNetwork, Route
 
 __all__ = [
+    "Places",
     "add_route",
     "find_places",
     "find_plain_routes",
@@ -33,6 +33,9 @@ __all__ = [
     "remove_route",
     "replace_route",
 ]
+
+Places = Mapping[int, frozenset[tuple[IpNetwork, int]]]
+"""Table → destination and metric of each route in it; the kernel allows no duplicates."""
 
 _LOCAL_TABLE: Final = 255
 _HEARD: Final = {1, 9}  # RTPROT_REDIRECT, RTPROT_RA: learnt from routers, and will be learnt in the sandbox again

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Records of kernel state, and the errors of the kernel room. Pure."""
+"""Records of kernel state. Pure."""

@@ -12,6 +12,7 @@ from errno import EEXIST, ENOENT, ESRCH
 from functools import partial
 from typing import Final, NamedTuple
 
+from cnm_bridge.kernel.errors import SandboxNotSynced
 from cnm_bridge.kernel.netlink.addresses import add_further_address, find_addresses
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.netlink.neighbours import find_neighbours, set_neighbour
@@ -26,11 +27,10 @@ from cnm_bridge.kernel.netlink.routes import (
 )
 from cnm_bridge.kernel.netlink.rules import add_rule, find_rules, in_sandbox, remove_rule
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.netlink.table_numbers import choose_tables
 from cnm_bridge.kernel.procfs.sysctl import name_for_link, read_setting, write_setting
-from cnm_bridge.kernel.records.errors import SandboxNotSynced
 from cnm_bridge.kernel.records.sandbox_plan import Placement, ReplacedRoute, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import MAIN_TABLE, Route
+from cnm_bridge.kernel.sandbox.table_renumbering import choose_tables
 
 __all__ = ["is_placed", "sync", "withdraw"]
 

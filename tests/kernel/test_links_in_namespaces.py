@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.kernel.namespaces.discovery import altnames_in_use, mounted_namespaces
+from cnm_bridge.kernel.namespaces.links_in_namespaces import altnames_in_use, mounted_namespaces
 from cnm_bridge.kernel.namespaces.netns import current_namespace, namespace_id
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from tests.kernel.namespace import Namespace, living_process

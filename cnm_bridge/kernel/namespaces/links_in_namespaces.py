@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from cnm_bridge.kernel.errors import NamespaceMissing, attempt
 from cnm_bridge.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, altnames_inside, process_namespaces
 from cnm_bridge.kernel.netlink.links import (
@@ -20,7 +21,6 @@ from cnm_bridge.kernel.netlink.links import (
     remove_altname,
 )
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.records.errors import NamespaceMissing, attempt
 
 __all__ = [
     "altnames_in_use",

@@ -7,7 +7,7 @@ from errno import EBUSY, EEXIST, ENODEV, EROFS
 import pytest
 
 from cnm_bridge.kernel import KernelError, LinkMissing, NameTaken
-from cnm_bridge.kernel.records.errors import attempt
+from cnm_bridge.kernel.errors import attempt
 
 
 def test_an_os_error_becomes_a_kernel_error() -> None:

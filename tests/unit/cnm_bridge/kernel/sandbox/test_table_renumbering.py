@@ -8,7 +8,8 @@ from ipaddress import ip_network
 import pytest
 
 from cnm_bridge.kernel import MAIN_TABLE, Route
-from cnm_bridge.kernel.netlink.table_numbers import Places, choose_tables
+from cnm_bridge.kernel.netlink.routes import Places
+from cnm_bridge.kernel.sandbox.table_renumbering import choose_tables
 from tests.unit.cnm_bridge.planning.snapshots import route
 
 AWAY = route("0.0.0.0/0", "10.1.0.1", table=100)

@@ -7,17 +7,16 @@ would use the same table. If a route of the other network conflicts, the table g
 if the plugins had run in the container.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from typing import Final
 
-from cnm_bridge.kernel.records.snapshot import MAIN_TABLE, IpNetwork, Route
+from cnm_bridge.kernel.netlink.routes import Places
+from cnm_bridge.kernel.records.snapshot import MAIN_TABLE, Route
 
-__all__ = ["Places", "choose_tables"]
+__all__ = ["choose_tables"]
 
-Places = Mapping[int, frozenset[tuple[IpNetwork, int]]]
-"""Table → destination and metric of each route in it; the kernel allows no duplicates."""
 
 _SHARED: Final = frozenset({253, MAIN_TABLE, 255})  # default, main, local
 

@@ -21,7 +21,7 @@ from cnm_bridge.kernel.netlink.message import Message
 from cnm_bridge.kernel.netlink.message_classes import KINDS
 from cnm_bridge.kernel.netlink.socket import Netlink
 
-__all__ = ["Departures"]
+__all__ = ["LinkDepartures"]
 
 _HEADER: Final = struct.Struct("=IHHII")  # nlmsghdr
 _RECEIVE_BYTES: Final = 65536
@@ -29,7 +29,7 @@ _AT_ONCE: Final = 4
 """Concurrent threads that look for a link."""
 
 
-class Departures:
+class LinkDepartures:
     """Waits for links to leave the namespace of the event loop's thread.
 
     Args:

@@ -23,21 +23,21 @@ from pyroute2.netlink.rtnl import (
     RTMGRP_LINK,
 )
 
+from cnm_bridge.kernel.errors import NamespaceMissing, attempt
 from cnm_bridge.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
 from cnm_bridge.kernel.netlink.links import find_link_by_altname
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.records.errors import NamespaceMissing, attempt
 from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
 from cnm_bridge.kernel.sandbox.apply import is_placed, sync, withdraw
 
-__all__ = ["SandboxSession"]
+__all__ = ["LinkInSandbox"]
 
 _CHANGES: Final = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR | RTMGRP_IPV4_ROUTE | RTMGRP_IPV6_ROUTE
 _RECEIVE_BYTES: Final = 65536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxSession:
+class LinkInSandbox:
     """Work on one link in its sandbox. `Kernel` describes the methods.
 
     Attributes:
