@@ -17,7 +17,7 @@ from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.errors import Refused
 from cnm_bridge.log import configure_logging
-from cnm_bridge.process_limits import keep_memory_small, raise_descriptor_limit, settle_memory
+from cnm_bridge.process_tuning import keep_memory_small, raise_descriptor_limit, settle_memory
 from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.settings import Settings
 from cnm_bridge.systemd import take_notify

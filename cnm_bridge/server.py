@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app
+from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, make_app
 from cnm_bridge.sockets import BACKLOG
 from cnm_bridge.teardown.queue import TeardownQueue
 
@@ -31,7 +31,7 @@ _ARRIVAL_S: Final = 1.0
 """Time limit for the requests of open connections at the end; dockerd sends its request when it connects."""
 
 _TURNS: Final = 2
-"""Turns of the event loop: an accepted socket needs one to become a transport and one to reach `Connections`."""
+"""Turns of the event loop: an accepted socket needs one to become a transport and one to reach `PendingConnections`."""
 
 _ACCEPT_AT_ONCE: Final = 64
 """Connections accepted per turn of the event loop, so that a flood does not delay requests that have arrived."""
@@ -43,7 +43,7 @@ async def answering(
     methods: Iterable[Method],
     *,
     calls: CallsUnderWay,
-    connections: Connections,
+    connections: PendingConnections,
     teardowns: TeardownQueue,
     drain_timeout_s: float,
 ) -> AsyncIterator[None]:

@@ -18,10 +18,10 @@ gateway endpoint does not publish the container's ports; otherwise it is null.
 
 import asyncio
 
-from cnm_bridge.endpoints.unpublishable_ports import Unpublished
+from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.model.endpoint import Endpoint
-from cnm_bridge.planning.join_response import known_addresses
-from cnm_bridge.recovery.orphans import OrphanAudit
+from cnm_bridge.planning.endpoint_replies import known_addresses
+from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.teardown.queue import TeardownQueue
 from spec import JsonObject, find_str

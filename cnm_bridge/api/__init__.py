@@ -4,8 +4,8 @@
 
 from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.api.caller import CallerLookup
-from cnm_bridge.api.connections import Connections
 from cnm_bridge.api.network_driver import network_driver
+from cnm_bridge.api.pending_connections import PendingConnections
 from cnm_bridge.api.rpc import MAX_BODY_BYTES, Method, make_app
 from cnm_bridge.api.status import status_method
 
@@ -13,8 +13,8 @@ __all__ = [
     "MAX_BODY_BYTES",
     "CallerLookup",
     "CallsUnderWay",
-    "Connections",
     "Method",
+    "PendingConnections",
     "make_app",
     "network_driver",
     "status_method",

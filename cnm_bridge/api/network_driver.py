@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from cnm_bridge.api.caller import CallerLookup
 from cnm_bridge.api.rpc import Answer, Method
-from cnm_bridge.endpoints.joined import JoinedEndpoints
+from cnm_bridge.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.endpoints.service import EndpointService
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.wire import (

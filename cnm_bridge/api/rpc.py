@@ -24,7 +24,7 @@ from aiohttp import web
 
 from cni_invoker import CniError
 from cnm_bridge.api.activity import CallsUnderWay
-from cnm_bridge.api.connections import Connections
+from cnm_bridge.api.pending_connections import PendingConnections
 from cnm_bridge.errors import BadRequest, BridgeError
 from cnm_bridge.kernel import KernelError
 from spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
@@ -75,7 +75,7 @@ class Method:
     from_docker: bool = True
 
 
-def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: Connections) -> web.Application:
+def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: PendingConnections) -> web.Application:
     """Return the application that answers `methods`, and everything else with status 404."""
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     for method in methods:
@@ -85,7 +85,7 @@ def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: Conne
 
 
 def _handler(
-    method: Method, calls: CallsUnderWay, connections: Connections
+    method: Method, calls: CallsUnderWay, connections: PendingConnections
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     is_constant = isinstance(method.answer, Mapping)
     validate = load_validator(method.schema) if method.schema and not is_constant else None
@@ -105,7 +105,11 @@ def _handler(
 
 
 async def _answer(
-    method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay, connections: Connections
+    method: Method,
+    validate: Validator | None,
+    request: web.Request,
+    calls: CallsUnderWay,
+    connections: PendingConnections,
 ) -> JsonObject:
     """Return the reply, or `{"Err": text}` after an error: the only place where errors become replies."""
     if isinstance(method.answer, Mapping):

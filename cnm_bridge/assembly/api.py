@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass
 
-from cnm_bridge.api import CallerLookup, CallsUnderWay, Connections, Method, network_driver, status_method
+from cnm_bridge.api import CallerLookup, CallsUnderWay, Method, PendingConnections, network_driver, status_method
 from cnm_bridge.assembly.endpoints import EndpointRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
@@ -27,7 +27,7 @@ class ApiRoom:
 
     methods: tuple[Method, ...]
     calls: CallsUnderWay
-    connections: Connections
+    connections: PendingConnections
 
 
 def make_api(
@@ -47,5 +47,5 @@ def make_api(
     return ApiRoom(
         methods=(*driver_methods, status_method(status)),
         calls=calls,
-        connections=Connections(on_hidden=resources.kernel.distrust_processes),
+        connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),
     )

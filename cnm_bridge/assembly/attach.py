@@ -5,10 +5,10 @@
 from dataclasses import dataclass
 
 from cnm_bridge.assembly.resources import Resources
-from cnm_bridge.attach.move import MoveAttacher
-from cnm_bridge.attach.move_detach import MoveDetacher
+from cnm_bridge.attach.attacher import Attachers
+from cnm_bridge.attach.move.attacher import MoveAttacher
+from cnm_bridge.attach.move.detacher import MoveDetacher
 from cnm_bridge.attach.new_records import NewRecords
-from cnm_bridge.attach.protocol import Attachers
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from state import AttachMode, EndpointId

@@ -9,11 +9,11 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
+from cnm_bridge.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.endpoints.creation import EndpointCreation
-from cnm_bridge.endpoints.joined import JoinedEndpoints
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.endpoints.service import EndpointService
-from cnm_bridge.endpoints.unpublishable_ports import Unpublished
+from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.kernel import HostPorts
 from cnm_bridge.planning.port_claims import PortClaims
 
@@ -64,7 +64,7 @@ def make_endpoints(
             creation=creation,
             attachers=attach.attachers,
             teardowns=teardown.queue,
-            adopt=recovery.adopt,
+            rebuild_endpoint=recovery.rebuild_endpoint,
             joined=joined,
             locks=attach.locks,
         ),

@@ -9,16 +9,16 @@ from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.recovery.adopt import AdoptEndpoint
 from cnm_bridge.recovery.comparison import Comparison
 from cnm_bridge.recovery.inventory_check import InventoryCheck
-from cnm_bridge.recovery.leftovers import RemoveLeftovers
-from cnm_bridge.recovery.orphans import OrphanAudit
+from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.plugin_gc import PluginGc
+from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.recovery.reconciler import Reconciler
+from cnm_bridge.recovery.remove_leftovers import RemoveLeftovers
 from cnm_bridge.recovery.store_attachments import EndpointCache
 from cnm_bridge.recovery.trusted_engine import TrustedEngine
-from cnm_bridge.recovery.unfinished import UnfinishedTeardowns
+from cnm_bridge.recovery.unfinished_teardowns import UnfinishedTeardowns
 
 __all__ = ["RecoveryRoom", "make_recovery"]
 
@@ -29,7 +29,7 @@ class RecoveryRoom:
 
     unfinished: UnfinishedTeardowns
     reconciler: Reconciler
-    adopt: AdoptEndpoint
+    rebuild_endpoint: RebuildEndpoint
     audit: OrphanAudit
     plugin_gc: PluginGc
     inventory_check: InventoryCheck
@@ -41,7 +41,7 @@ def make_recovery(
     """Return the objects of the room."""
     driver = resources.settings.socket.stem
     audit = OrphanAudit(resources.store, resources.kernel, resources.settings.run_dir)
-    adopt = AdoptEndpoint(
+    rebuild_endpoint = RebuildEndpoint(
         store=resources.store,
         networks=networks.service,
         engine_import=networks.engine_import,
@@ -73,12 +73,12 @@ def make_recovery(
             in_use=teardown.in_use,
             networks=networks.service,
             teardowns=teardown.queue,
-            adopt=adopt,
+            rebuild_endpoint=rebuild_endpoint,
             remove_leftovers=remove_leftovers,
             interval_s=resources.settings.reconcile_interval_s,
             grace_s=resources.settings.reconcile_grace_s,
         ),
-        adopt=adopt,
+        rebuild_endpoint=rebuild_endpoint,
         audit=audit,
         plugin_gc=PluginGc(resources.runtime, EndpointCache(resources.store), [FileCache()]),
         inventory_check=InventoryCheck(

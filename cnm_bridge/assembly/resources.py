@@ -8,8 +8,8 @@ from typing import Final
 
 from cni_invoker import DEFAULT_LOCK_DIR, Limits, Runtime
 from cnm_bridge.engine import Engine
+from cnm_bridge.execution_log import ExecutionLog
 from cnm_bridge.kernel import Kernel
-from cnm_bridge.plugin_log import PluginLog
 from cnm_bridge.settings import Settings
 from state import Store
 
@@ -56,7 +56,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         settings=settings,
         store=store,
         runtime=Runtime(
-            settings.cni_bin_dirs, limits, observer=PluginLog(), lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir
+            settings.cni_bin_dirs, limits, observer=ExecutionLog(), lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir
         ),
         limits=limits,
         running_dir=running_dir,

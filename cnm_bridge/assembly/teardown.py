@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.teardown.contention import ContentionResolver
-from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
-from cnm_bridge.teardown.resumption import ResumedTeardown
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId
@@ -50,7 +50,7 @@ def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable
     queue = TeardownQueue(
         store=resources.store,
         teardown=teardown,
-        resumed_teardown=ResumedTeardown(resources.store, teardown, in_use, orphaned_plugins),
+        checked_teardown=CheckedTeardown(resources.store, teardown, in_use, orphaned_plugins),
         locks=attach.locks,
         owners=owners,
         slots=slots,

@@ -9,8 +9,8 @@ teardown, within a time limit (`cnm_bridge.teardown.contention`).
 import structlog
 
 from cni_invoker import CniError, PluginFailed
+from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.attach.new_records import NewRecords
-from cnm_bridge.attach.protocol import Attachers
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.networks.service import NetworkService

@@ -21,8 +21,8 @@ from cnm_bridge.errors import CannotPublish, Interrupted
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.port_allocation import choose_ports
 from cnm_bridge.planning.port_claims import PortClaims
-from cnm_bridge.planning.port_mappings import CAPABILITY, FreePorts, PortMapping, parse_mappings, refuse_other_families
-from cnm_bridge.scheduling.interruptible import Interruptible
+from cnm_bridge.planning.port_mapping import CAPABILITY, FreePorts, PortMapping, parse_mappings, refuse_other_families
+from cnm_bridge.scheduling.interruptible_work import Interruptible
 from cnm_bridge.scheduling.time_slice import TimeSlice
 from cnm_bridge.wire import PortRequest
 from spec import get_list

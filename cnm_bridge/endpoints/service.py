@@ -10,12 +10,12 @@ from typing import Final
 
 import structlog
 
-from cnm_bridge.attach.protocol import Attacher, Attachers
+from cnm_bridge.attach.attacher import Attacher, Attachers
+from cnm_bridge.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.endpoints.creation import EndpointCreation
-from cnm_bridge.endpoints.joined import JoinedEndpoints
 from cnm_bridge.errors import Refused
-from cnm_bridge.planning.plugin_support import has_device
-from cnm_bridge.recovery.adopt import AdoptEndpoint
+from cnm_bridge.planning.plugin_suitability import has_device
+from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
@@ -38,7 +38,7 @@ class EndpointService:
         creation: Creates endpoints.
         attachers: The attacher of each mode.
         teardowns: Tears endpoints down in the background.
-        adopt: Rebuilds the records of endpoints whose records were lost.
+        rebuild_endpoint: Rebuilds the records of endpoints whose records were lost.
         joined: Syncs sandboxes and publishes ports; stopped for an endpoint that leaves.
         locks: The locks of endpoints.
     """
@@ -50,7 +50,7 @@ class EndpointService:
         creation: EndpointCreation,
         attachers: Attachers,
         teardowns: TeardownQueue,
-        adopt: AdoptEndpoint,
+        rebuild_endpoint: RebuildEndpoint,
         joined: JoinedEndpoints,
         locks: KeyedLocks[EndpointId],
     ) -> None:
@@ -58,7 +58,7 @@ class EndpointService:
         self._creation = creation
         self._attachers = attachers
         self._teardowns = teardowns
-        self._adopt = adopt
+        self._rebuild_endpoint = rebuild_endpoint
         self._joined = joined
         self._locks = locks
 
@@ -108,7 +108,7 @@ class EndpointService:
         The link is still in the sandbox; libnetwork moves it back to the host namespace after this call.
         """
         self._joined.stop(request.endpoint_id)
-        await self._adopt.ask_engine(request.network_id, request.endpoint_id)
+        await self._rebuild_endpoint.ask_engine(request.network_id, request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase is Phase.JOINED:

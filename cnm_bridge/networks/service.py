@@ -19,7 +19,7 @@ from cni_invoker import (
 )
 from cnm_bridge.errors import Refused
 from cnm_bridge.networks.engine_import import EngineImport
-from cnm_bridge.networks.name_resolver import NetworkNameResolver
+from cnm_bridge.networks.network_names import NetworkNameResolver
 from cnm_bridge.planning.docker_options import refuse_unread, split_unknown
 from cnm_bridge.planning.options import Options, merge_options, parse_options
 from cnm_bridge.planning.plan import Plan, plan_attachment

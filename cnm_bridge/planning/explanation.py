@@ -10,7 +10,7 @@ from typing import Final
 
 from cni_invoker import PluginConfiguration, Request
 from cnm_bridge.planning.plan import Plan
-from cnm_bridge.planning.port_mappings import CAPABILITY
+from cnm_bridge.planning.port_mapping import CAPABILITY
 from spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 
 __all__ = ["Explanation", "explain", "preview_sandbox"]

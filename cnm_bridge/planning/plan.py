@@ -15,10 +15,10 @@ from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
 from cnm_bridge.planning.addressing import parse_addresses, plan_addresses, plan_mac, static_addresses, with_labels
 from cnm_bridge.planning.docker_options import LinkSetting
-from cnm_bridge.planning.join_response import choose_interface, given_addresses
+from cnm_bridge.planning.endpoint_replies import choose_interface, given_addresses
 from cnm_bridge.planning.options import Options, WantedAddress
-from cnm_bridge.planning.plugin_support import refuse_unsuitable
-from cnm_bridge.planning.pools import refuse_other_pools
+from cnm_bridge.planning.plugin_suitability import refuse_unsuitable
+from cnm_bridge.planning.pool_check import refuse_other_pools
 from spec import JsonError, JsonObject
 from state import PoolRecord, RequestedInterface
 

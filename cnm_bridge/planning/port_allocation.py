@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 
 from cnm_bridge.errors import Refused
-from cnm_bridge.planning.port_mappings import PROTOCOLS, FreePorts, PortMapping, place_of
+from cnm_bridge.planning.port_mapping import PROTOCOLS, FreePorts, PortMapping, place_of
 from cnm_bridge.scheduling.time_slice import TimeSlice
 from cnm_bridge.wire import PortRequest
 

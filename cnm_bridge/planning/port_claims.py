@@ -7,7 +7,7 @@ Ten thousand ports of one container are not unusual (SIP, TURN), so no lookup it
 
 from collections.abc import Collection, Iterator
 
-from cnm_bridge.planning.port_mappings import PROTOCOLS, PortMapping
+from cnm_bridge.planning.port_mapping import PROTOCOLS, PortMapping
 from cnm_bridge.wire import PortRequest
 from state import EndpointId
 

@@ -26,7 +26,7 @@ from cnm_bridge.kernel import (
     Snapshot,
     Sysctl,
 )
-from cnm_bridge.planning.join_response import (
+from cnm_bridge.planning.endpoint_replies import (
     DEFAULT_IPV4,
     DEFAULT_IPV6,
     DEFAULT_ROUTES,

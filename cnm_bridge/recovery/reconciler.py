@@ -18,13 +18,13 @@ from cni_invoker import CniError
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.networks.service import NetworkService
-from cnm_bridge.recovery.adopt import AdoptEndpoint
 from cnm_bridge.recovery.artifacts import remove_unwritten
 from cnm_bridge.recovery.comparison import Comparison, Differences
 from cnm_bridge.recovery.engine_diff import unchanged_since
-from cnm_bridge.recovery.leftovers import RemoveLeftovers
+from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
+from cnm_bridge.recovery.remove_leftovers import RemoveLeftovers
 from cnm_bridge.recovery.trusted_engine import TrustedEngine
-from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import NetworkReference
 from state import StateError
@@ -49,7 +49,7 @@ class Reconciler:
         in_use: Finds endpoints in use.
         networks: Removes the records of networks.
         teardowns: Tears endpoints down.
-        adopt: Creates records of endpoints that Docker has and that have none.
+        rebuild_endpoint: Creates records of endpoints that Docker has and that have none.
         remove_leftovers: Removes objects of our own endpoints without a record.
         interval_s: The pause between two rounds, in seconds.
         grace_s: The pause between the two comparisons of a round, in seconds.
@@ -63,7 +63,7 @@ class Reconciler:
         in_use: InUseCheck,
         networks: NetworkService,
         teardowns: TeardownQueue,
-        adopt: AdoptEndpoint,
+        rebuild_endpoint: RebuildEndpoint,
         remove_leftovers: RemoveLeftovers,
         interval_s: float,
         grace_s: float,
@@ -73,7 +73,7 @@ class Reconciler:
         self._in_use = in_use
         self._networks = networks
         self._teardowns = teardowns
-        self._adopt = adopt
+        self._rebuild_endpoint = rebuild_endpoint
         self._remove_leftovers = remove_leftovers
         self._interval_s = interval_s
         self._grace_s = grace_s
@@ -130,7 +130,7 @@ class Reconciler:
             log.warning("network.forgotten", network_id=network_id, reason=_FORGOTTEN)
             await self._networks.delete(NetworkReference(network_id=network_id))
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
-            await self._rebuild_endpoint(*second.unknown[endpoint_id])
+            await self._try_rebuild(*second.unknown[endpoint_id])
         for attachment_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():
             await self._remove_leftovers(second.leftovers[attachment_id])
         for endpoint_id in (second.without_link & first.without_link) - second.forgotten.keys():
@@ -156,13 +156,13 @@ class Reconciler:
         except OSError as exc:
             log.warning("reservation.unwritten_kept", error=str(exc))
 
-    async def _rebuild_endpoint(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
+    async def _try_rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         try:
-            await self._adopt(network, endpoint)
+            await self._rebuild_endpoint(network, endpoint)
         except (BridgeError, CniError, StateError) as exc:
-            self._warn_once(endpoint.id, "endpoint.not_adopted", endpoint_id=endpoint.id, error=str(exc))
+            self._warn_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
         except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
-            log.exception("endpoint.not_adopted", endpoint_id=endpoint.id)
+            log.exception("endpoint.not_rebuilt", endpoint_id=endpoint.id)
 
     def _warn_once(self, subject: str, event: str, **fields: str) -> None:
         """Log a problem that the daemon cannot repair, unless the previous round logged it too."""

@@ -21,7 +21,7 @@ import structlog
 
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import IpAddress, KernelError
-from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import first_pending_plugin

@@ -4,7 +4,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from cnm_bridge.attach.protocol import Attacher, Attachers
+from cnm_bridge.attach.attacher import Attacher, Attachers
 from state import AttachMode, EndpointRecord
 
 __all__ = ["Liveness"]

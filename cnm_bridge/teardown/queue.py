@@ -13,7 +13,7 @@ from cnm_bridge.scheduling.idle_gate import IdleGate
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.scheduling.retry_queue import RetryQueue
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.resumption import ResumedTeardown
+from cnm_bridge.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.teardown.running import RunningTeardowns
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
@@ -51,7 +51,7 @@ class TeardownQueue:
     Args:
         store: The records.
         teardown: Undoes all that was done for an endpoint.
-        resumed_teardown: The same for attempts in the background, with the checks that these need.
+        checked_teardown: The same for attempts in the background, with the checks that these need.
         locks: The locks of endpoints.
         owners: Reports when a DEL can run that was deferred because a new endpoint claimed the address.
         slots: Limits concurrent teardowns.
@@ -63,7 +63,7 @@ class TeardownQueue:
         *,
         store: Store,
         teardown: Teardown,
-        resumed_teardown: ResumedTeardown,
+        checked_teardown: CheckedTeardown,
         locks: KeyedLocks[EndpointId],
         owners: AddressOwners,
         slots: TeardownSlots,
@@ -71,7 +71,7 @@ class TeardownQueue:
     ) -> None:
         self._store = store
         self._teardown = teardown
-        self._resumed_teardown = resumed_teardown
+        self._checked_teardown = checked_teardown
         self._locks = locks
         self._slots = slots
         self._idle_gate: IdleGate[EndpointId] = IdleGate(quiet_s)
@@ -252,7 +252,7 @@ class TeardownQueue:
         """Make one attempt, under the endpoint's lock; return whether it has completed."""
         try:
             with self._attempts.attempt(record.id):
-                await self._resumed_teardown(record)
+                await self._checked_teardown(record)
         except (CniError, KernelError, StateError) as exc:
             log.warning("endpoint.teardown_pending", error=str(exc))
             self._note_failure(record.id, exc)

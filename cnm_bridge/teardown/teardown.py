@@ -8,7 +8,7 @@ from functools import partial
 
 import structlog
 
-from cnm_bridge.attach.protocol import Attachers
+from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.progress import TeardownProgress

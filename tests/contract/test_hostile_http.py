@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.api import Connections
+from cnm_bridge.api import PendingConnections
 from tests.contract.serving import serving
 
 NETWORK, ENDPOINT = "a1" * 32, "e2" * 32
@@ -162,7 +162,7 @@ async def test_docker_is_answered_beside_slow_clients(tmp_path: Path) -> None:
 async def test_a_connection_without_a_request_is_closed(tmp_path: Path) -> None:
     """A connection is closed if its request does not arrive within the limit, and stays open if it does."""
     arrived = asyncio.Event()
-    connections = Connections(limit_s=0.1, waiting=10)
+    connections = PendingConnections(limit_s=0.1, waiting=10)
 
     class Greeter(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -187,7 +187,7 @@ async def test_a_connection_without_a_request_is_closed(tmp_path: Path) -> None:
 
 async def test_the_oldest_waiting_connection_is_closed_for_a_new_one(tmp_path: Path) -> None:
     """When too many connections wait for a request, the oldest is closed and the others stay open."""
-    connections = Connections(limit_s=60, waiting=2)
+    connections = PendingConnections(limit_s=60, waiting=2)
     async with _listening(connections.guarded(asyncio.Protocol), tmp_path / "s"):
         clients = [await asyncio.open_unix_connection(tmp_path / "s") for _ in range(3)]
         assert await clients[0][0].read() == b""

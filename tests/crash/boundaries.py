@@ -20,7 +20,7 @@ from pyroute2.netlink import rtnl
 
 from cni_invoker.execution import execute, process
 from cni_invoker.execution.process import Ended
-from cnm_bridge.api import CallsUnderWay, Connections, Method, rpc
+from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, rpc
 from cnm_bridge.kernel.namespaces import netns
 from cnm_bridge.kernel.netlink.message import Message, Wanted
 from cnm_bridge.kernel.netlink.socket import Netlink
@@ -179,7 +179,11 @@ def _wrap_answers(boundaries: Boundaries) -> None:
     answer = rpc._answer
 
     async def counted(
-        method: Method, validate: Validator | None, request: web.Request, calls: CallsUnderWay, connections: Connections
+        method: Method,
+        validate: Validator | None,
+        request: web.Request,
+        calls: CallsUnderWay,
+        connections: PendingConnections,
     ) -> JsonObject:
         reply = await answer(method, validate, request, calls, connections)
         if callable(method.answer):

@@ -3,9 +3,9 @@
 """The attachers as the daemon makes them."""
 
 from cni_invoker import Runtime
-from cnm_bridge.attach.move import MoveAttacher
-from cnm_bridge.attach.move_detach import MoveDetacher
-from cnm_bridge.attach.protocol import Attachers
+from cnm_bridge.attach.attacher import Attachers
+from cnm_bridge.attach.move.attacher import MoveAttacher
+from cnm_bridge.attach.move.detacher import MoveDetacher
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks

@@ -14,10 +14,10 @@ from cni_invoker import Limits, PluginTimeout, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.checked_teardown import CheckedTeardown
+from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
-from cnm_bridge.teardown.resumption import ResumedTeardown
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, EndpointRecord, Phase, Store
@@ -133,7 +133,7 @@ def make_queue(
     return TeardownQueue(
         store=store,
         teardown=undo,
-        resumed_teardown=ResumedTeardown(store, undo, in_use, OrphanedPlugins(run_dir / "running")),
+        checked_teardown=CheckedTeardown(store, undo, in_use, OrphanedPlugins(run_dir / "running")),
         locks=locks,
         owners=owners,
         slots=slots,

@@ -12,12 +12,12 @@ from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.teardown.contention import ContentionResolver
-from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
-from cnm_bridge.teardown.resumption import ResumedTeardown
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointId, Phase, Store
@@ -49,7 +49,7 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
     teardowns = TeardownQueue(
         store=store,
         teardown=teardown,
-        resumed_teardown=ResumedTeardown(store, teardown, in_use, OrphanedPlugins(tmp_path / "running")),
+        checked_teardown=CheckedTeardown(store, teardown, in_use, OrphanedPlugins(tmp_path / "running")),
         locks=locks,
         owners=owners,
         slots=slots,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.attach.move_liveness import find_abandoned
+from cnm_bridge.attach.move.dead_endpoints import find_abandoned
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, host_link_name
 from state import (

@@ -11,8 +11,8 @@ import pytest
 
 from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.recovery.unfinished import UnfinishedTeardowns
-from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.recovery.unfinished_teardowns import UnfinishedTeardowns
+from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue

@@ -68,7 +68,7 @@ def wait_called(lab: Lab, count: int, timeout_s: float = 60) -> list[set[tuple[s
 
 
 def test_the_valid_attachments_of_gc(private_scene: Scene) -> None:
-    """Running containers are valid; after the store was lost, no GC runs until their endpoints are adopted again."""
+    """Running containers are valid; after the store was lost, no GC runs until their endpoints are rebuilt."""
     lab = private_scene.lab
     subnet = private_scene.subnet()
     network = private_scene.network(configure(private_scene, subnet))
@@ -90,7 +90,7 @@ def test_the_valid_attachments_of_gc(private_scene: Scene) -> None:
     assert lab.daemon is not None
     log = lab.daemon.log()
     assert "gc.deferred" in log
-    assert "endpoint.adopted" in log
+    assert "endpoint.rebuilt" in log
     assert reaches(first, subnet.gateway)
     lab.docker("rm", "-f", first.name, second.name)
     assert lab.wait_clean(before, timeout_s=20) == ""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Reconcile tears down endpoints that Docker has lost, adopts those that we have lost, and keeps what is in use."""
+"""Reconcile tears down endpoints that Docker has lost, rebuilds those that we have lost, and keeps what is in use."""
 
 import json
 import signal
@@ -113,7 +113,7 @@ def test_a_network_removed_during_a_long_absence_of_the_daemon(private_scene: Sc
 
 
 def test_a_lost_state(private_scene: Scene) -> None:
-    """Networks and running containers are adopted, and can be removed completely."""
+    """Networks and running containers are rebuilt, and can be removed completely."""
     lab = private_scene.lab
     network, subnet = private_scene.bridge_network(ipv6=True)
     by_name = private_scene.network(None, name=private_scene.configure(bridge(private_scene.subnet())))

@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient
 
 from cni_invoker import BadConfiguration
-from cnm_bridge.api import MAX_BODY_BYTES, CallsUnderWay, Connections, Method, make_app
+from cnm_bridge.api import MAX_BODY_BYTES, CallsUnderWay, Method, PendingConnections, make_app
 from cnm_bridge.errors import Refused
 from spec import JsonObject, JsonValue
 from state import RecordNotFound
@@ -47,7 +47,7 @@ class Recorder:
 async def serve(aiohttp_client: AiohttpClient, answer: Answer, schema: str | None = "cnm/NetworkReference") -> Client:
     """Return a client of an application with one method."""
     methods = [Method(name="NetworkDriver.Test", schema=schema, answer=answer)]
-    return await aiohttp_client(make_app(methods, CallsUnderWay(), Connections()))
+    return await aiohttp_client(make_app(methods, CallsUnderWay(), PendingConnections()))
 
 
 async def call(client: Client, data: bytes | BytesIO | None = None, json: JsonValue = None) -> JsonObject:
@@ -226,7 +226,7 @@ async def test_a_running_call_names_network_and_endpoint(aiohttp_client: Aiohttp
         return {"all": list(calls.all), "quiet": [calls.quiet_s(endpoint) > 0 for endpoint in (ENDPOINT, NETWORK)]}
 
     method = Method(name="NetworkDriver.Test", schema="cnm/EndpointReference", answer=answer)
-    client = await aiohttp_client(make_app([method], calls, Connections()))
+    client = await aiohttp_client(make_app([method], calls, PendingConnections()))
     answered = await client.post("/NetworkDriver.Test", json={**BODY, "EndpointID": ENDPOINT})
     expected = {"all": [f"NetworkDriver.Test {NETWORK} {ENDPOINT}"], "quiet": [True, False]}
     assert await answered.json(content_type=None) == expected
@@ -240,7 +240,7 @@ async def test_status_does_not_count_as_activity_of_docker(aiohttp_client: Aioht
         return {"calls": list(calls.all), "isQuiet": calls.quiet_s(ENDPOINT) > 0}
 
     method = Method(name="CniBridge.Status", schema=None, answer=answer, from_docker=False)
-    client = await aiohttp_client(make_app([method], calls, Connections()))
+    client = await aiohttp_client(make_app([method], calls, PendingConnections()))
     answered = await client.post("/CniBridge.Status")
     assert await answered.json(content_type=None) == {"calls": [], "isQuiet": True}
 
@@ -290,7 +290,7 @@ async def _post(path: Path) -> None:
 async def _served(
     path: Path, answer: Answer, calls: CallsUnderWay, schema: str | None = "cnm/NetworkReference"
 ) -> AsyncIterator[None]:
-    app = make_app([Method(name="NetworkDriver.Test", schema=schema, answer=answer)], calls, Connections())
+    app = make_app([Method(name="NetworkDriver.Test", schema=schema, answer=answer)], calls, PendingConnections())
     runner = web.AppRunner(app, handler_cancellation=False, shutdown_timeout=0.1)
     await runner.setup()
     await web.UnixSite(runner, path).start()

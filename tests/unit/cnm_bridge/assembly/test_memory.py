@@ -11,7 +11,7 @@ from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Final
 
 from cnm_bridge.assembly import assemble
-from cnm_bridge.endpoints.unpublishable_ports import Unpublished
+from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.errors import CannotPublish
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.port_claims import PortClaims

@@ -35,7 +35,7 @@ class Recorded(ContentionResolver):
 async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the teardown of the holder uses up the limit, no time is left to check whether another holder is dead."""
     monkeypatch.setattr("cnm_bridge.assembly.teardown.ContentionResolver", Recorded)
-    monkeypatch.setattr("cnm_bridge.endpoints.joined.WAIT_LIMIT_S", 0.1)
+    monkeypatch.setattr("cnm_bridge.endpoints.after_join.WAIT_LIMIT_S", 0.1)
     store = Store.open(tmp_path / "state")
     settings = Settings(state_dir=tmp_path / "state", run_dir=tmp_path / "run", docker_host=f"unix://{tmp_path}/none")
     attachment = replace(RECORD.attachment, capability_args={"portMappings": [HOST_PORT]})

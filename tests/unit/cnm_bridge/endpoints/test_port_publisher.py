@@ -18,7 +18,7 @@ from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.errors import Interrupted, Refused
 from cnm_bridge.kernel import HostPorts
 from cnm_bridge.planning.port_claims import PortClaims
-from cnm_bridge.planning.port_mappings import CAPABILITY
+from cnm_bridge.planning.port_mapping import CAPABILITY
 from cnm_bridge.scheduling.time_slice import TimeSlice
 from spec import JsonObject, get_list, get_object
 from state import (

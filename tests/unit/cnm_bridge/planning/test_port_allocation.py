@@ -10,7 +10,7 @@ import pytest
 
 from cnm_bridge.errors import Refused
 from cnm_bridge.planning.port_allocation import choose_ports
-from cnm_bridge.planning.port_mappings import PortMapping
+from cnm_bridge.planning.port_mapping import PortMapping
 from cnm_bridge.wire import PortRequest
 from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cnm_bridge.planning.port_claims import PortClaims
-from cnm_bridge.planning.port_mappings import PortMapping
+from cnm_bridge.planning.port_mapping import PortMapping
 from state import EndpointId
 from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 

@@ -21,7 +21,7 @@ from cnm_bridge.kernel import (
     SandboxPlan,
     Sysctl,
 )
-from cnm_bridge.planning.join_response import chosen_routes
+from cnm_bridge.planning.endpoint_replies import chosen_routes
 from cnm_bridge.planning.sandbox_plan import describe_placement, plan_sandbox
 from tests.unit.cnm_bridge.planning.snapshots import (
     BRIDGE,

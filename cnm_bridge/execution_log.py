@@ -6,12 +6,12 @@ import structlog
 
 from cni_invoker import Verb
 
-__all__ = ["PluginLog"]
+__all__ = ["ExecutionLog"]
 
 log = structlog.get_logger()
 
 
-class PluginLog:
+class ExecutionLog:
     """Logs every execution of a plugin; a `cni_invoker.ExecutionObserver`."""
 
     def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:

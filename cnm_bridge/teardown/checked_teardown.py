@@ -10,19 +10,19 @@ from typing import Final
 
 import structlog
 
-from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.teardown import Teardown
 from state import EndpointRecord, Phase, Store
 
-__all__ = ["ResumedTeardown"]
+__all__ = ["CheckedTeardown"]
 
 log = structlog.get_logger()
 
 _OUTDATED: Final = "a container runs on it, so its record was not up to date"
 
 
-class ResumedTeardown:
+class CheckedTeardown:
     """Tears an endpoint down, unless a container runs on it.
 
     Args:

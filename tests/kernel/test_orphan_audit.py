@@ -14,7 +14,7 @@ import pytest
 
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.recovery.artifacts import chain_names, ifb_name
-from cnm_bridge.recovery.orphans import OrphanAudit
+from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from spec import JsonObject
 from state import Store
 from tests.kernel.namespace import Namespace

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.errors import EngineUnavailable, Refused
-from cnm_bridge.networks.name_resolver import NetworkNameResolver
+from cnm_bridge.networks.network_names import NetworkNameResolver
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from state import NetworkId, NetworkRecord, Store
 

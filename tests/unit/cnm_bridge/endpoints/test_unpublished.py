@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cnm_bridge.endpoints.unpublishable_ports import Unpublished
+from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import CannotPublish
 from cnm_bridge.wire import ProgramExternalConnectivity

@@ -8,7 +8,7 @@ import structlog
 
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.endpoints.port_publisher import PortPublisher
-from cnm_bridge.endpoints.unpublishable_ports import Unpublished
+from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.errors import CannotPublish, Refused
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks

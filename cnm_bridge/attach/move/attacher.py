@@ -12,16 +12,16 @@ from dataclasses import replace
 import structlog
 
 from cni_invoker import Result, Runtime
-from cnm_bridge.attach.move_detach import MoveDetacher
-from cnm_bridge.attach.move_liveness import find_abandoned, find_dead, find_without_link
-from cnm_bridge.attach.protocol import DeleteProgress, SaveRecord
+from cnm_bridge.attach.attacher import DeleteProgress, SaveRecord
+from cnm_bridge.attach.move.dead_endpoints import find_abandoned, find_dead, find_without_link
+from cnm_bridge.attach.move.detacher import MoveDetacher
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.model.endpoint import Endpoint
-from cnm_bridge.planning.join_response import choose_interface, describe_join, with_addresses
+from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join, with_addresses
 from cnm_bridge.planning.plan import Plan, refuse_ignored, with_sysctls
-from cnm_bridge.planning.plugin_support import choose_observation, describe_uncarriable
+from cnm_bridge.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.wire import ChosenInterface, Joined
 from spec import find_object
 from state import EndpointRecord, Phase, WrongPhase

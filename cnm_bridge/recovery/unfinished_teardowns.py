@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from cnm_bridge.kernel import KernelError
-from cnm_bridge.teardown.in_use import InUseCheck
+from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue

@@ -14,14 +14,14 @@ from typing import Final
 import pytest
 from aiohttp import web
 
-from cnm_bridge.api import CallsUnderWay, Connections, Method, make_app
+from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, make_app
 from spec import JsonObject
 
 LIMIT_S: Final = 0.2
 NETWORK: Final = b'{"NetworkID":"%s"' % (b"a1" * 32)
 
 
-class Watched(Connections):
+class Watched(PendingConnections):
     """Sets an event when the limit of a connection begins."""
 
     def __init__(self) -> None:

@@ -10,7 +10,12 @@ import pytest
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import NotCarriable
-from cnm_bridge.planning.plugin_support import choose_observation, describe_uncarriable, has_device, refuse_unsuitable
+from cnm_bridge.planning.plugin_suitability import (
+    choose_observation,
+    describe_uncarriable,
+    has_device,
+    refuse_unsuitable,
+)
 from spec import JsonObject
 from tests.kernel.records import endpoint
 from tests.unit.cnm_bridge.planning.snapshots import LINK, snapshot

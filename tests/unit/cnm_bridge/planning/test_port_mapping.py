@@ -8,7 +8,7 @@ from ipaddress import ip_interface
 import pytest
 
 from cnm_bridge.errors import Refused
-from cnm_bridge.planning.port_mappings import parse_mappings, refuse_other_families
+from cnm_bridge.planning.port_mapping import parse_mappings, refuse_other_families
 from cnm_bridge.wire import PortRequest
 from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 

@@ -13,12 +13,12 @@ from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from state import EndpointId, NetworkId, Phase, StateError, Store
 
-__all__ = ["AdoptEndpoint"]
+__all__ = ["RebuildEndpoint"]
 
 log = structlog.get_logger()
 
 
-class AdoptEndpoint:
+class RebuildEndpoint:
     """Creates the record of an endpoint from the engine's data and the current configuration.
 
     The record is sufficient for DEL: plugins find reservations, masquerading and firewall rules by the endpoint's ID
@@ -60,7 +60,7 @@ class AdoptEndpoint:
             if network is not None and endpoint is not None:
                 await self(network, endpoint)
         except (BridgeError, CniError, StateError) as exc:
-            log.warning("endpoint.not_adopted", endpoint_id=endpoint_id, error=str(exc))
+            log.warning("endpoint.not_rebuilt", endpoint_id=endpoint_id, error=str(exc))
 
     async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         """Store a record of `endpoint` in phase JOINED, unless it has a record already.
@@ -86,4 +86,4 @@ class AdoptEndpoint:
                         mac=endpoint.mac,
                     )
                 )
-                log.warning("endpoint.adopted", endpoint_id=endpoint_id, container=endpoint.name)
+                log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)

@@ -12,7 +12,7 @@ from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, staging_directory, staging_path
 from cnm_bridge.networks.service import NetworkService
-from cnm_bridge.recovery.orphans import Leftovers
+from cnm_bridge.recovery.orphan_audit import Leftovers
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.queue import TeardownQueue
 from state import AttachmentId, EndpointId, NetworkId, Phase, StateError, Store

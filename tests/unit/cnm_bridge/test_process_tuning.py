@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.process_limits import keep_memory_small, raise_descriptor_limit, settle_memory
+from cnm_bridge.process_tuning import keep_memory_small, raise_descriptor_limit, settle_memory
 
 
 @pytest.fixture(name="limits")

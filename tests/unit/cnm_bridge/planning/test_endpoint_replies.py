@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip
 import pytest
 
 from cnm_bridge.kernel import SCOPE_LINK, Address, LinkState, Route
-from cnm_bridge.planning.join_response import choose_interface, describe_join, further_addresses, given_addresses
+from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join, further_addresses, given_addresses
 from cnm_bridge.wire import Joined, StaticRoute, render_joined
 from spec import JsonObject, JsonValue
 from state import RequestedInterface

@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-__all__ = ["Connections"]
+__all__ = ["PendingConnections"]
 
 log = structlog.get_logger()
 
@@ -49,7 +49,7 @@ class _Waiting:
     has_input: bool = False
 
 
-class Connections:
+class PendingConnections:
     """Tracks connections without a request, and closes those that are too slow or too many.
 
     Args:
@@ -141,7 +141,7 @@ def _find_caller(transport: asyncio.BaseTransport) -> int | None:
 class _Guarded(asyncio.Protocol):
     """Wraps a protocol and reports the beginning, the arrival of bytes and the end of its connection."""
 
-    def __init__(self, protocol: asyncio.Protocol, connections: Connections) -> None:
+    def __init__(self, protocol: asyncio.Protocol, connections: PendingConnections) -> None:
         self._protocol = protocol
         self._connections = connections
         self._transport: asyncio.BaseTransport | None = None
