@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 
 from spec.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
-from spec.quick import compile_check
+from spec.quick_check import compile_check
 
 __all__ = ["SchemaError", "Validator", "load_explanation", "load_schema", "load_validator", "schema_names"]
 
@@ -65,7 +65,7 @@ def load_validator(name: str) -> Validator:
 
     def validate(document: JsonValue) -> JsonObject:
         if check is None or not check(document):
-            from spec.explanation import find_error  # noqa: PLC0415 - see there
+            from spec.violation import find_error  # noqa: PLC0415 - see there
 
             error = find_error(schema, document)
             if error is not None:
@@ -80,7 +80,7 @@ def load_explanation() -> None:
 
     That takes a tenth of a second, and descriptors to read the library with.
     """
-    import spec.explanation  # noqa: F401, PLC0415
+    import spec.violation  # noqa: F401, PLC0415
 
 
 @cache

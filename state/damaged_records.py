@@ -11,7 +11,7 @@ from spec import JsonObject, render_json
 from state.db import Database
 from state.errors import RecordDamaged, StateUnusable
 from state.salvage.damage_report import Finding
-from state.salvage.quarantine import copy_path, remove_old_copies
+from state.salvage.kept_copies import copy_path, remove_old_copies
 
 __all__ = ["DamagedRecord", "set_aside"]
 

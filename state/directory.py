@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from state.errors import StateLocked, StateUnusable
-from state.salvage.quarantine import copy_path, remove_old_copies
+from state.salvage.kept_copies import copy_path, remove_old_copies
 
 __all__ = ["finish_replacement", "lock_directory", "release", "replace"]
 

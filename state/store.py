@@ -25,7 +25,7 @@ from state.index import Index
 from state.migrations import SCHEMA_VERSION, migrate
 from state.phases import TRANSITIONS, Phase
 from state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
-from state.salvage.quarantine import find_copies
+from state.salvage.kept_copies import find_copies
 from state.transfer import parse_export, render_export
 
 __all__ = ["SCHEMA_VERSION", "Store"]

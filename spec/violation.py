@@ -16,7 +16,7 @@ from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.validators import extend
 
 from spec.jsontypes import JsonObject, JsonValue
-from spec.quick import Check, compile_check
+from spec.quick_check import Check, compile_check
 
 __all__ = ["find_error"]
 
