@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The runtime: runs CNI's operations on whole lists (CNI SPEC §3; the counterpart of libcni).
 
-It keeps no state between calls except the plugins' answers to VERSION. The caller creates and removes the network
-namespace. Before ADD it stores what DEL will need (the list and the attachment), and after ADD the result.
+It stores nothing on disk except which plugins are running. The caller creates and removes the network namespace, stores
+what DEL will need (the list and the attachment) before ADD, and stores the result after it.
 """
 
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Versions of the CNI specification: parsing, order, and what plugins report to support."""
+"""Versions of the CNI specification: parsing, ordering, and the versions that a plugin reports as supported."""
 
 import re
 from collections.abc import Sequence

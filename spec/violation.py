@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Says with jsonschema what is wrong with a document; the only module that imports jsonschema.
+"""Describes what is wrong with an invalid document, using jsonschema; no other module imports it.
 
 Documents that the quick check accepts do not need it. Importing it takes a fifth of the time until the daemon can
 answer, so it is imported with the first document that the quick check does not accept, or when the daemon is ready.

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds endpoint records by what they hold, however many there are."""
+"""An in-memory index of endpoints by values in their records (addresses, sandbox).
+
+A lookup does not scan all of them.
+"""
 
 from collections.abc import Callable, Iterable
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Which attachments are being added: each only once at a time, and a concurrent GC must not delete them as stale."""
+"""Tracks the attachments that a runtime is adding.
+
+So none is added twice at once, and a concurrent GC does not delete them as stale.
+"""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager

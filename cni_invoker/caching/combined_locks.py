@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Locks of a cached runtime: against its own tasks, and against other processes that use the same cache."""
+"""Locks a container against other tasks and processes, and a network against other tasks of the runtime."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The GC of a cached runtime: DEL of each stale attachment, then the plugins' GC with each list used for ADD."""
+"""Deletes each stale attachment of a cached runtime, then runs the plugins' GC with each list used for ADD."""
 
 from collections.abc import Collection
 

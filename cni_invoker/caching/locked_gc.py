@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""GC with the attachments of caches: plugins receive all valid attachments while none can be added or deleted."""
+"""Runs the plugins' GC on a locked network and passes every cached attachment as valid."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Makes the daemon's objects, room by room, in the order of their imports. Creating an object has no other effect.
+"""Creates all objects of the daemon, package by package, each after those it depends on; nothing is started yet.
 
-This module shows the dependencies between rooms; the module of a room shows those between its objects.
+This module shows the dependencies between packages; the module of a package shows those between its objects.
 """
 
 import socket

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Makes the objects of the room `endpoints`."""
+"""Creates and wires the objects of the package `cnm_bridge.endpoints`."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Makes the objects that access records, plugins, kernel and engine."""
+"""Creates the objects that access records, plugins, kernel and engine."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Makes the objects of the room `teardown`."""
+"""Creates and wires the objects of the package `cnm_bridge.teardown`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

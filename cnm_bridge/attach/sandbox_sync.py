@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Syncs sandboxes: adds what the plugins made and the reply to Join cannot express, once libnetwork is done.
+"""After libnetwork has configured a sandbox, adds what the plugins made but the reply to Join could not express.
 
 The engine determines when that is. From 28 on, and for `docker network connect` on all engines, the sandbox exists at
 Join, and the engine calls EndpointOperInfo (and ProgramExternalConnectivity) after it has placed the link. Before 28

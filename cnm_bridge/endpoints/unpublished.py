@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Handles gateway endpoints on networks that cannot publish ports.
+"""Decides what happens when Docker asks a network to publish ports and it cannot.
 
 Docker passes `-p` to the current gateway endpoint of a container. While a container starts, that may be on a network
 that cannot publish, until a network that can has joined: libnetwork chooses by name and joins in any order. So such a

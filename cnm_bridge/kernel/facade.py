@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The kernel operations that make changes. Each call runs completely in one short-lived thread."""
+"""`Kernel`: every kernel operation of the daemon; those that only look at the host are inherited from `KernelView`.
+
+Each call runs completely in one short-lived thread.
+"""
 
 import asyncio
 import os

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Knows plugins whose changes cannot be moved out of the staging namespace, and refuses them; pure."""
+"""Decides by plugin type whether what a list makes can be moved out of the staging namespace; pure.
+
+Lists of which it cannot are refused. For the others, it chooses what to capture.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Final

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Checks that every endpoint in use has a record. Otherwise plugins must not remove what has no record."""
+"""Checks that every endpoint in use has a record.
+
+If that is not certain, the plugins' GC does not run, because it would destroy the endpoints without one.
+"""
 
 from pathlib import Path
 

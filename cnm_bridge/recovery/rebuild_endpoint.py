@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Adopts endpoints that Docker has and the daemon has no record of: they will need a teardown."""
+"""Creates records for endpoints that Docker has and the daemon has lost.
+
+So DEL is possible when Docker deletes them.
+"""
 
 import structlog
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Adds the teardowns of endpoints that are unfinished or dead when the daemon starts."""
+"""Queues teardowns when the daemon starts.
+
+An endpoint is torn down if it was left half created or half deleted, dates from an earlier boot, or is dead.
+"""
 
 import asyncio
 from typing import Final

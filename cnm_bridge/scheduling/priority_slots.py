@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A semaphore with priorities: work that a Docker call waits for goes first."""
+"""A semaphore with priorities: work on which a Docker call is waiting goes first."""
 
 import asyncio
 from collections import OrderedDict

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds the owner of an address, for plugins whose DEL finds rules by the address alone.
+"""Finds out whether another endpoint has an address, because the DEL of some plugins removes rules by address alone.
 
 The DEL of such a plugin removes the rules of every endpoint that uses the address. An address can have a new owner
 while the former one is still being deleted: its DEL may have failed after the address was released, its record may have
-been restored from a copy, or no plugin may reserve addresses (`static`).
+been restored from a copy, or the list has no plugin that reserves addresses (`static` does not).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Tears endpoints down in the background, including those left by the previous run of the daemon.
+"""Runs a background teardown, after two checks.
 
-The record of such an endpoint may be out of date, and one of its plugins may still be running. Both are checked first.
+No container uses the endpoint, although its record may be out of date; and no plugin that a killed daemon left running
+still works on it.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds the endpoints in use: a process runs in the namespace that has the link. The kernel alone decides this.
+"""Finds the endpoints in use, whose link is in a namespace in which a process runs; only the kernel is asked.
 
 A record may be out of date, because its last write was lost or an older export was imported. The engine may list fewer
 endpoints than it has, or may not be the only engine that uses this driver.

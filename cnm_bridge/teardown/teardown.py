@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Undoes all that was done for an endpoint: after a failed create, DeleteEndpoint or a crash; may be repeated."""
+"""Undoes an endpoint from any phase: runs DEL, removes link and namespace, and deletes the record; may be repeated.
+
+There is no other implementation: a failed create, DeleteEndpoint and recovery after a crash all use this one.
+"""
 
 import time
 from dataclasses import replace

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The attach mode *move*: plugins run in a staging namespace, and libnetwork moves the link into the sandbox.
+"""The attacher of mode *move*: plugins run in a staging namespace, and libnetwork moves the link into the sandbox.
 
 Works on every engine, also if the sandbox does not exist at Join (before Engine 28). What cannot be moved, such as a
 second link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Finds endpoints that are dead: neither their sandbox nor their link exists."""
+"""Finds endpoints of mode *move* that are dead, abandoned, or without their link.
+
+Dead: its sandbox does not exist, and its link is not in the host namespace. Abandoned: no process is in its sandbox.
+"""
 
 import asyncio
 from collections.abc import Iterable

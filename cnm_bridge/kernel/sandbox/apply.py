@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Adds to a sandbox what it lacks of its plan.
+"""Adds to a sandbox what it lacks of its plan, and removes the plan's rules again.
 
 Compares everything, adds what is missing, and compares again. So what exists is not touched, failures are reported by
 name, and no call depends on an earlier one. Runs in one thread, which is in the sandbox.

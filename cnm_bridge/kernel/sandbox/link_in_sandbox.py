@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Waits until libnetwork has placed a link in its sandbox, and applies the sandbox plan.
+"""Works on one link in a container's sandbox.
 
-Each call runs completely in one short-lived thread, which starts in the host namespace.
+It waits until libnetwork has placed the link, adds what the plan lacks, and removes the plan's rules again. Each call
+runs completely in one short-lived thread, which starts in the host namespace.
 """
 
 import select
