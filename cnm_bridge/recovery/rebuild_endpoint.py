@@ -51,7 +51,7 @@ class RebuildEndpoint:
         self._new_records = new_records
 
     async def ask_engine(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
-        """Adopt an endpoint whose network is unknown too, if the engine has both.
+        """Rebuild an endpoint whose network is unknown too, if the engine has both.
 
         Errors are logged, and the caller continues without a record.
         """

@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 
 class TeardownProgress:
-    """The progress of one endpoint's teardown, over all its attempts; a `cnm_bridge.attach.DeleteProgress`.
+    """The progress of one endpoint's teardown, over all its attempts; a `cnm_bridge.attach.attacher.DeleteProgress`.
 
     Args:
         store: The records.
