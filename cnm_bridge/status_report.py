@@ -17,6 +17,7 @@ gateway endpoint does not publish the container's ports; otherwise it is null.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.model.endpoint import Endpoint
@@ -24,7 +25,7 @@ from cnm_bridge.planning.endpoint_replies import known_addresses
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.teardown.queue import TeardownQueue
-from spec import JsonObject, find_str
+from spec import JsonObject, render_json
 from state import EndpointRecord, Phase, Store
 
 __all__ = ["Status"]
@@ -55,15 +56,13 @@ class Status:
         self._audit = audit
         self._unpublished = unpublished
 
-    async def to_json(self) -> JsonObject:
-        """Return the document shown in the module docstring.
+    async def render(self) -> bytes:
+        """Return the document shown in the module docstring, as JSON.
 
-        Raises:
-            StateError: The records cannot be read.
+        It is built in a thread and endpoint by endpoint, because one of ten thousand endpoints would block the event
+        loop for a tenth of a second.
         """
-        records = self._store.endpoints()
-        endpoints = await asyncio.to_thread(lambda: [self._endpoint(record) for record in records])
-        return {
+        document: JsonObject = {
             "engine": {
                 "isUp": self._reconcile.engine_is_up,
                 "identity": self._store.engine_identity(),
@@ -78,7 +77,6 @@ class Status:
                 }
                 for network in self._store.networks()
             ],
-            "endpoints": endpoints,
             "pendingTeardowns": [
                 {"endpointId": endpoint_id, "attempts": teardowns.attempts, "error": teardowns.error}
                 for endpoint_id, teardowns in self._teardowns.all.items()
@@ -89,13 +87,18 @@ class Status:
                 for orphan in self._audit.orphans
             ],
         }
+        return await asyncio.to_thread(self._render, document, self._store.endpoints())
+
+    def _render(self, document: JsonObject, records: Iterable[EndpointRecord]) -> bytes:
+        endpoints = b",".join(render_json(self._endpoint(record)) for record in records)
+        return render_json(document)[:-1] + b',"endpoints":[' + endpoints + b"]}"
 
     def _endpoint(self, record: EndpointRecord) -> JsonObject:
         return {
             "id": record.id,
             "networkId": record.network_id,
             "phase": record.phase.value,
-            "configuration": find_str(record.attachment.configuration, "name"),
+            "configuration": record.cni_network or None,
             "addresses": [str(address) for address in known_addresses(Endpoint(record))],
             "sandboxKey": record.sandbox_key,
             "notPublished": self._unpublished.reasons.get(record.id) if record.phase is Phase.JOINED else None,

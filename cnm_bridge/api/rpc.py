@@ -50,9 +50,9 @@ _ERROR_CHARACTERS: Final = 8192
 _EXPECTED: Final = (BridgeError, CniError, KernelError, StateError, JsonError)
 
 
-Answer = Callable[[JsonObject, int], Awaitable[JsonObject]]
+Answer = Callable[[JsonObject, int], Awaitable[JsonObject | bytes]]
 """Takes the body and the PID of the calling process (0 if that is not visible), parses the body, and returns an
-awaitable that executes the call and gives the body of the reply."""
+awaitable that executes the call and gives the body of the reply: an object, or bytes if it is rendered already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def _handler(
             started = time.monotonic()
             reply = await _answer(method, validate, request, calls, connections)
             duration_ms = round((time.monotonic() - started) * 1000, 1)
-            if "Err" in reply:
+            if not isinstance(reply, bytes) and "Err" in reply:
                 log.warning("rpc.refused", duration_ms=duration_ms, error=reply["Err"])
             else:
                 log.info("rpc.answered", duration_ms=duration_ms)
@@ -110,7 +110,7 @@ async def _answer(
     request: web.Request,
     calls: CallsUnderWay,
     connections: PendingConnections,
-) -> JsonObject:
+) -> JsonObject | bytes:
     """Return the reply, or `{"Err": text}` after an error: the only place where errors become replies."""
     if isinstance(method.answer, Mapping):
         return method.answer
@@ -180,7 +180,8 @@ async def _unknown(request: web.Request) -> web.Response:
     return _respond({"Err": f"cni-bridge has no {request.method} {request.path}"}, status=404)
 
 
-def _respond(reply: JsonObject, status: int = 200) -> web.Response:
-    response = web.Response(body=render_json(reply), status=status, content_type="application/json")
+def _respond(reply: JsonObject | bytes, status: int = 200) -> web.Response:
+    body = reply if isinstance(reply, bytes) else render_json(reply)
+    response = web.Response(body=body, status=status, content_type="application/json")
     response.force_close()
     return response

@@ -12,7 +12,7 @@ __all__ = ["status_method"]
 def status_method(status: Status) -> Method:
     """Return the method, which takes no body and changes nothing."""
 
-    async def answer(_: JsonObject, __: int) -> JsonObject:
-        return await status.to_json()
+    async def answer(_: JsonObject, __: int) -> bytes:
+        return await status.render()
 
     return Method(name="CniBridge.Status", schema=None, answer=answer, from_docker=False)
