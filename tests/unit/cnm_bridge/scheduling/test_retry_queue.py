@@ -7,7 +7,11 @@ import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from cnm_bridge.scheduling.retry_queue import RetryQueue
+
+NAMES = [str(number) for number in range(1000)]
 
 
 @asynccontextmanager
@@ -126,8 +130,9 @@ async def test_wait_tried_waits_for_the_given_keys_only() -> None:
         assert retries.attempts.keys() == {"fails"}
 
 
-async def test_a_limited_number_of_later_keys_begins_at_once() -> None:
-    """The others follow one by one; keys that are begun explicitly, and new keys, do not wait for them."""
+@pytest.mark.parametrize(("urgent", "begun_at_once"), [(["900"], ["900"]), (NAMES[500:], NAMES[500:564])])
+async def test_a_limited_number_of_keys_begins_at_once(urgent: list[str], begun_at_once: list[str]) -> None:
+    """Of the later keys and of the urgent ones; neither urgent nor new keys wait for those that began before."""
     begun: list[str] = []
     may_end = asyncio.Event()
 
@@ -136,44 +141,35 @@ async def test_a_limited_number_of_later_keys_begins_at_once() -> None:
         await may_end.wait()
         return True
 
-    names = [str(number) for number in range(1000)]
     async with running(attempt) as retries:
-        for name in names:
+        for name in NAMES:
             retries.add_later(name)
-        assert retries.attempts == dict.fromkeys(names, 0)
-        retries.begin(["900"])
+        assert retries.attempts == dict.fromkeys(NAMES, 0)
+        retries.begin(urgent)
+        retries.add("new")
+        while "new" not in begun:  # noqa: ASYNC110 - it takes some iterations of the loop
+            await asyncio.sleep(0)
+        assert begun == [*NAMES[:64], *begun_at_once, "new"]
+        may_end.set()
+        await retries.wait_tried(NAMES)
+    assert sorted(begun) == sorted([*NAMES, "new"])
+
+
+async def test_adding_a_later_key_again_begins_it() -> None:
+    """A key that was to come later is urgent when it is added once more."""
+    begun: list[str] = []
+
+    async def attempt(key: str) -> bool:
+        begun.append(key)
+        return True
+
+    async with running(attempt) as retries:
+        for name in NAMES:
+            retries.add_later(name)
         retries.add("901")
-        retries.add("new")
-        while "new" not in begun:  # noqa: ASYNC110 - it takes some iterations of the loop
-            await asyncio.sleep(0)
-        assert begun == [*names[:64], "900", "901", "new"]
-        may_end.set()
-        await retries.wait_tried(names)
-    assert sorted(begun) == sorted([*names, "new"])
-
-
-async def test_a_limited_number_of_urgent_keys_begins_at_once() -> None:
-    """They do not wait for keys that began before, and a thousand of them do not begin in one iteration of the loop."""
-    begun: list[str] = []
-    may_end = asyncio.Event()
-
-    async def attempt(key: str) -> bool:
-        begun.append(key)
-        await may_end.wait()
-        return True
-
-    names = [str(number) for number in range(1000)]
-    async with running(attempt) as retries:
-        for name in names:
-            retries.add_later(name)
-        retries.begin(names[500:])
-        retries.add("new")
-        while "new" not in begun:  # noqa: ASYNC110 - it takes some iterations of the loop
-            await asyncio.sleep(0)
-        assert begun == [*names[:64], *names[500:564], "new"]
-        may_end.set()
-        await retries.wait_tried(names)
-    assert sorted(begun) == sorted([*names, "new"])
+        await retries.wait_done("901")
+        assert begun.index("901") <= 64
+        await retries.wait_tried(NAMES)
 
 
 async def test_later_keys_take_little_memory() -> None:
