@@ -144,6 +144,7 @@ async def fill(directory: Path, run_dir: Path, engine: FakeEngine, count: int, b
         entries[f"endpoint/{joined.id}"] = render_endpoint(joined)
     store._db.write_now(entries)  # ten thousand synced writes would take a minute
     store.close()
+    Store.open(directory).close()  # LevelDB sorts the large write now, as it would have done between small ones
 
 
 async def make_sandboxes(count: int) -> None:

@@ -126,8 +126,14 @@ async def create(host: Host, watch: Watch) -> str:
     return f"{median(taken):.0f} ({cpu_ms / CREATES:.0f})"
 
 
-async def measure(count: int, directory: Path) -> tuple[str, ...]:
-    """Measure a daemon with `count` endpoints; return the row of the table."""
+async def measure(count: int, directory: Path, states: Path) -> tuple[str, ...]:
+    """Measure a daemon with `count` endpoints; return the row of the table.
+
+    Args:
+        count: How many.
+        directory: For what a host has in memory, below `/run`.
+        states: For the state directories, on a disk.
+    """
     members = {f"{n:064x}": [id_of(e) for e in range(n, count, NETWORKS)] for n in range(NETWORKS)}
     engine = FakeEngine(directory / "engine", networks={key: network(key, *ends) for key, ends in members.items()})
     host = Host(directory=directory, engine=engine)
@@ -137,11 +143,11 @@ async def measure(count: int, directory: Path) -> tuple[str, ...]:
     (directory / "conf").mkdir()
     (directory / "conf" / "lan.conflist").write_bytes(render_json(CONFIGURATION))
     for state, boot_id in (("now", BOOT_ID), ("before", "an earlier one")):
-        await fill(directory / state, directory / "run", engine, count, boot_id)
+        await fill(states / state, directory / "run", engine, count, boot_id)
     await make_sandboxes(count)
     async with engine.running():
         began = time.monotonic()
-        with host.daemon(directory / "now") as watch:
+        with host.daemon(states / "now") as watch:
             await host.wait_listening()
             listening_s, listening_cpu_s = time.monotonic() - began, watch.cpu_s()
             await host.call("NetworkDriver.EndpointOperInfo", {"NetworkID": "0" * 64, "EndpointID": "0" * 64})
@@ -155,7 +161,7 @@ async def measure(count: int, directory: Path) -> tuple[str, ...]:
                 create_ms = await create(host, watch)
                 rss_mb = watch.rss()
         descriptors = watch.descriptors
-        with host.daemon(directory / "before") as watch:
+        with host.daemon(states / "before") as watch:
             await host.wait_listening()
             async with watched(watch):
                 await host.call("CniBridge.Status")
@@ -206,8 +212,11 @@ async def measure_all(counts: tuple[int, ...]) -> None:
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     print("  ".join(HEAD), flush=True)
     for count in counts:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-            row = await measure(count, Path(name))
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True, dir="/run") as directory,
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as states,
+        ):
+            row = await measure(count, Path(directory), Path(states))
         print("  ".join(cell.rjust(len(title)) for cell, title in zip(row, HEAD, strict=True)), flush=True)
         for path in SANDBOXES.iterdir():
             await Kernel(reply_limit_s=30).remove_staging(path)
