@@ -71,7 +71,9 @@ async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
     """Make a call as Docker does, and return its answer."""
     (answer,) = (found.answer for found in daemon.api.methods if found.name == f"NetworkDriver.{method}")
     assert callable(answer)
-    return await answer(body, 0)
+    reply = await answer(body, 0)
+    assert not isinstance(reply, bytes)
+    return reply
 
 
 async def test_a_call_waits_for_the_engine_for_a_short_time_only(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def _wrap_answers(boundaries: Boundaries) -> None:
         request: web.Request,
         calls: CallsUnderWay,
         connections: PendingConnections,
-    ) -> JsonObject:
+    ) -> JsonObject | bytes:
         reply = await answer(method, validate, request, calls, connections)
         if callable(method.answer):
             boundaries.reach(f"answer {method.name}")

@@ -51,7 +51,9 @@ class Host:
         """Make one call as Docker does, and return its answer."""
         (found,) = (one for one in self.daemon.api.methods if one.name == f"NetworkDriver.{method}")
         assert callable(found.answer)
-        return await found.answer(body, 0)
+        reply = await found.answer(body, 0)
+        assert not isinstance(reply, bytes)
+        return reply
 
     async def create(self, endpoint_id: str) -> str:
         """Make an endpoint on the pool's network; return its address."""

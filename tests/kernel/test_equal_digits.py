@@ -27,7 +27,9 @@ async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
     """Make one call as Docker does, and return its answer."""
     (found,) = (one for one in daemon.api.methods if one.name == f"NetworkDriver.{method}")
     assert callable(found.answer)
-    return await found.answer(body, 0)
+    reply = await found.answer(body, 0)
+    assert not isinstance(reply, bytes)
+    return reply
 
 
 async def create(daemon: Daemon, endpoint_id: EndpointId) -> None:

@@ -71,7 +71,9 @@ async def test_a_hanging_publisher_is_killed(tmp_path: Path, call: str, phase: P
     async def answer(name: str, body: JsonObject) -> JsonObject:
         method = methods[f"NetworkDriver.{name}"]
         assert callable(method)
-        return await method(body, 0)
+        reply = await method(body, 0)
+        assert not isinstance(reply, bytes)
+        return reply
 
     async def leave() -> None:
         while ("publisher", "DEL") not in plugins.calls:  # noqa: ASYNC110  # another process writes it
