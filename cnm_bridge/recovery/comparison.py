@@ -5,7 +5,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -13,18 +12,15 @@ from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.networks.service import NetworkService
-from cnm_bridge.recovery.engine_diff import forgotten_endpoints, forgotten_networks, unknown_endpoints
+from cnm_bridge.recovery.engine_diff import FORGOTTEN, forgotten_endpoints, forgotten_networks, unknown_endpoints
 from cnm_bridge.recovery.orphan_audit import Leftovers, OrphanAudit
 from cnm_bridge.recovery.trusted_engine import EngineAnswer, TrustedEngine
-from cnm_bridge.teardown.liveness import Liveness
+from cnm_bridge.teardown.liveness import DEAD, Liveness
 from state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Store
 
 __all__ = ["Comparison", "Differences"]
 
 log = structlog.get_logger()
-
-_DEAD: Final = "its sandbox and its link are gone"
-_FORGOTTEN: Final = "the engine does not know it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +89,7 @@ class Comparison:
         forgotten: dict[EndpointId, tuple[EndpointRecord, str]] = {}
         without_link: frozenset[EndpointId] = frozenset()
         try:
-            forgotten |= {record.id: (record, _DEAD) for record in await self._liveness.find_dead(endpoints)}
+            forgotten |= {record.id: (record, DEAD) for record in await self._liveness.find_dead(endpoints)}
             without_link = frozenset(record.id for record in await self._liveness.find_without_link(endpoints))
         except KernelError as exc:
             log.warning("reconcile.kernel_unread", error=str(exc))
@@ -107,7 +103,7 @@ class Comparison:
                 forgotten=forgotten, without_link=without_link, has_networks=bool(networks), answer=answer
             )
         leftovers = await self._find_leftovers()
-        gone = {record.id: (record, _FORGOTTEN) for record in forgotten_endpoints(answer.view, endpoints)}
+        gone = {record.id: (record, FORGOTTEN) for record in forgotten_endpoints(answer.view, endpoints)}
         return Differences(
             leftovers=leftovers,
             forgotten=forgotten | gone,

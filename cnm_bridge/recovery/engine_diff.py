@@ -9,11 +9,13 @@ only if two comparisons, some seconds apart, both find it (`reconciler.py`).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from cnm_bridge.engine import LOCAL, EngineEndpoint, EngineNetwork
 from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
 
 __all__ = [
+    "FORGOTTEN",
     "EngineView",
     "forgotten_endpoints",
     "forgotten_networks",
@@ -21,6 +23,9 @@ __all__ = [
     "unchanged_since",
     "unknown_endpoints",
 ]
+
+FORGOTTEN: Final = "the engine does not know it"
+"""Why a forgotten endpoint or network is removed, for the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from cnm_bridge.errors import BridgeError
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.artifacts import remove_unwritten
 from cnm_bridge.recovery.comparison import Comparison, Differences
-from cnm_bridge.recovery.engine_diff import unchanged_since
+from cnm_bridge.recovery.engine_diff import FORGOTTEN, unchanged_since
 from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.recovery.remove_leftovers import RemoveLeftovers
 from cnm_bridge.recovery.trusted_engine import TrustedEngine
@@ -33,7 +33,6 @@ __all__ = ["Reconciler"]
 
 log = structlog.get_logger()
 
-_FORGOTTEN: Final = "the engine does not know it"
 _WITHOUT_LINK: Final = "its container has no network any more; restart the container"
 _NOT_OURS: Final = (
     "endpoints that Docker has lost cannot be found; make sure that --docker-host is the engine that uses this driver"
@@ -127,7 +126,7 @@ class Reconciler:
             log.warning("endpoint.forgotten", endpoint_id=record.id, phase=record.phase.value, reason=reason)
             await self._teardowns.abandon(record)
         for network_id in second.networks & first.networks:
-            log.warning("network.forgotten", network_id=network_id, reason=_FORGOTTEN)
+            log.warning("network.forgotten", network_id=network_id, reason=FORGOTTEN)
             await self._networks.delete(NetworkReference(network_id=network_id))
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
             await self._try_rebuild(*second.unknown[endpoint_id])
@@ -145,16 +144,17 @@ class Reconciler:
             self._warn_once(identity, "engine.knows_no_network", engine=identity, consequence=_NOT_OURS)
         if found.answer is not None and found.answer.is_new:
             self._wanted.set()  # run another round: now the engine's own list of networks counts too
-        await self._release(found.unwritten)
+        for file in found.unwritten:
+            await self._release(file)
         return found
 
-    async def _release(self, unwritten: tuple[Path, ...]) -> None:
-        """Release addresses whose reservation is empty because host-local was killed."""
+    async def _release(self, unwritten: Path) -> None:
+        """Release an address whose reservation is empty because host-local was killed."""
         try:
-            for file in await asyncio.to_thread(lambda: tuple(remove_unwritten(unwritten))):
-                log.warning("reservation.unwritten", file=str(file))
+            if await asyncio.to_thread(remove_unwritten, unwritten):
+                log.warning("reservation.unwritten", file=str(unwritten))
         except OSError as exc:
-            log.warning("reservation.unwritten_kept", error=str(exc))
+            self._warn_once(str(unwritten), "reservation.unwritten_kept", file=str(unwritten), error=str(exc))
 
     async def _try_rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         try:

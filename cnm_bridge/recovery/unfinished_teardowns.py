@@ -12,7 +12,7 @@ import structlog
 
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.teardown.in_use_check import InUseCheck
-from cnm_bridge.teardown.liveness import Liveness
+from cnm_bridge.teardown.liveness import DEAD, Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
 from state import Phase, Store
@@ -21,7 +21,6 @@ __all__ = ["UnfinishedTeardowns"]
 
 log = structlog.get_logger()
 
-_DEAD: Final = "its sandbox and its link are gone"
 _UNFINISHED: Final = frozenset({Phase.PENDING, Phase.DELETING})
 
 
@@ -87,7 +86,7 @@ class UnfinishedTeardowns:
             return 0
         gone = await self._in_use.without_in_use(dead)
         for record in gone:
-            log.warning("endpoint.dead", endpoint_id=record.id, reason=_DEAD)
+            log.warning("endpoint.dead", endpoint_id=record.id, reason=DEAD)
             self._teardowns.add_later(record.id)
             await asyncio.sleep(0)
         return len(gone)

@@ -3,11 +3,15 @@
 """Finds endpoints that no container can use any more. The attacher of each mode decides this for its endpoints."""
 
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from cnm_bridge.attach.attacher import Attacher, Attachers
 from state import AttachMode, EndpointRecord
 
-__all__ = ["Liveness"]
+__all__ = ["DEAD", "Liveness"]
+
+DEAD: Final = "its sandbox and its link are gone"
+"""Why a dead endpoint is torn down, for the log."""
 
 Records = Iterable[EndpointRecord]
 Query = Callable[[Attacher, Records], Awaitable[tuple[EndpointRecord, ...]]]

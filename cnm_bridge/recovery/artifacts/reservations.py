@@ -9,7 +9,7 @@ stays empty: DEL does not find it, and the address is never assigned again (cont
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -61,20 +61,20 @@ def find_reservations(directory: Path, network: str) -> Reservations:
     return Reservations(owned=tuple(owned), unwritten=tuple(unwritten))
 
 
-def remove_unwritten(files: Iterable[Path]) -> Iterator[Path]:
-    """Remove the empty reservations of a killed host-local, and yield their files.
+def remove_unwritten(file: Path) -> bool:
+    """Remove the empty reservation of a killed host-local; return whether it was removed.
 
     While this function holds the lock, no host-local is between creating and writing a file, so an empty file belongs
-    to no container. If a host-local holds the lock, the file stays.
+    to no container. If a host-local holds the lock, or the file is no longer empty, it stays.
 
     Raises:
         OSError: The lock or the file cannot be opened or removed.
     """
-    for file in files:
-        with suppress(BlockingIOError, FileNotFoundError), _lock_of(file):  # the lock is held, or the file was removed
-            if file.stat().st_size == 0:
-                file.unlink()
-                yield file
+    with suppress(BlockingIOError, FileNotFoundError), _lock_of(file):  # the lock is held, or the file was removed
+        if file.stat().st_size == 0:
+            file.unlink()
+            return True
+    return False
 
 
 @contextmanager
