@@ -17,6 +17,7 @@ from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings
 from spec import JsonObject
 from state import NetworkId, Store
+from tests.driver_calls import call
 
 NETWORK: Final = NetworkId("a1" * 32)
 ENGINE_TAKES_S: Final = 1.0
@@ -65,15 +66,6 @@ async def assembled(directory: Path) -> AsyncIterator[Daemon]:
             yield assemble(settings, store)
         finally:
             store.close()
-
-
-async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
-    """Make a call as Docker does, and return its answer."""
-    (answer,) = (found.answer for found in daemon.api.methods if found.name == f"NetworkDriver.{method}")
-    assert callable(answer)
-    reply = await answer(body, 0)
-    assert not isinstance(reply, bytes)
-    return reply
 
 
 async def test_a_call_waits_for_the_engine_for_a_short_time_only(tmp_path: Path) -> None:

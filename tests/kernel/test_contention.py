@@ -16,6 +16,7 @@ from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.settings import Settings
 from spec import JsonObject, get_object, get_str, render_json
 from state import EndpointId, NetworkId, Phase, Store
+from tests.driver_calls import call
 from tests.kernel.real_plugins import find_plugins
 from tests.kernel.records import endpoint
 
@@ -47,23 +48,15 @@ class Host:
     stuck: Path
     taken: Path
 
-    async def call(self, method: str, body: JsonObject) -> JsonObject:
-        """Make one call as Docker does, and return its answer."""
-        (found,) = (one for one in self.daemon.api.methods if one.name == f"NetworkDriver.{method}")
-        assert callable(found.answer)
-        reply = await found.answer(body, 0)
-        assert not isinstance(reply, bytes)
-        return reply
-
     async def create(self, endpoint_id: str) -> str:
         """Make an endpoint on the pool's network; return its address."""
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
         body: JsonObject = {**reference(endpoint_id), "Interface": interface, "Options": {}}
-        return get_str(get_object(await self.call("CreateEndpoint", body), "Interface"), "Address")
+        return get_str(get_object(await call(self.daemon, "CreateEndpoint", body), "Interface"), "Address")
 
     async def delete(self, endpoint_id: str) -> None:
         """Delete an endpoint."""
-        await self.call("DeleteEndpoint", reference(endpoint_id))
+        await call(self.daemon, "DeleteEndpoint", reference(endpoint_id))
 
     async def adopt(self, endpoint_id: str, network: str) -> None:
         """Store the record of an endpoint on a CNI network whose only plugin is `idle`."""
@@ -120,7 +113,7 @@ async def one_address(store: Store, tmp_path: Path) -> AsyncIterator[Host]:
     body: JsonObject = {"NetworkID": NETWORK, "Options": generic, "IPv4Data": [*data], "IPv6Data": []}
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
         background = tasks.create_task(host.daemon.teardown.queue.run())
-        await host.call("CreateNetwork", body)
+        await call(host.daemon, "CreateNetwork", body)
         try:
             assert await host.create(FIRST) == f"{ADDRESS}/32"
             yield host

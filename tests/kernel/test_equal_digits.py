@@ -14,6 +14,7 @@ from cnm_bridge.model.naming import alternative_name, host_link_name
 from cnm_bridge.settings import Settings
 from spec import JsonObject, render_json
 from state import AttachmentId, EndpointId, Store
+from tests.driver_calls import call
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
 
@@ -21,15 +22,6 @@ NETWORK = "b" * 64
 FIRST = EndpointId("0123456789a" + "1" * 53)
 SECOND = EndpointId("0123456789a" + "2" * 53)
 LIMIT_S = 60.0
-
-
-async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
-    """Make one call as Docker does, and return its answer."""
-    (found,) = (one for one in daemon.api.methods if one.name == f"NetworkDriver.{method}")
-    assert callable(found.answer)
-    reply = await found.answer(body, 0)
-    assert not isinstance(reply, bytes)
-    return reply
 
 
 async def create(daemon: Daemon, endpoint_id: EndpointId) -> None:

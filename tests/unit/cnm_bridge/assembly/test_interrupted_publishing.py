@@ -22,6 +22,7 @@ from state import (
     RequestedInterface,
     Store,
 )
+from tests.driver_calls import call
 from tests.plugins import FakePlugins
 
 RECORD = EndpointRecord(
@@ -52,10 +53,10 @@ PORT: JsonObject = {"Proto": 6, "IP": "", "Port": 80, "HostIP": "", "HostPort": 
 
 
 @pytest.mark.parametrize(
-    ("call", "phase"),
+    ("name", "phase"),
     [("DeleteEndpoint", Phase.DELETING), ("Leave", Phase.READY), ("RevokeExternalConnectivity", Phase.JOINED)],
 )
-async def test_a_hanging_publisher_is_killed(tmp_path: Path, call: str, phase: Phase) -> None:
+async def test_a_hanging_publisher_is_killed(tmp_path: Path, name: str, phase: Phase) -> None:
     """The call succeeds; the call that waited for the ports is answered with the reason why none is published."""
     plugins = FakePlugins(tmp_path / "bin")
     plugins.install("publisher", DEL={"wait_for": str(tmp_path / "never")})
@@ -66,25 +67,18 @@ async def test_a_hanging_publisher_is_killed(tmp_path: Path, call: str, phase: P
         cni_bin_dirs=(plugins.directory,),
         docker_host=f"unix://{tmp_path}/none",
     )
-    methods = {method.name: method.answer for method in assemble(settings, store).api.methods}
-
-    async def answer(name: str, body: JsonObject) -> JsonObject:
-        method = methods[f"NetworkDriver.{name}"]
-        assert callable(method)
-        reply = await method(body, 0)
-        assert not isinstance(reply, bytes)
-        return reply
+    daemon = assemble(settings, store)
 
     async def leave() -> None:
         while ("publisher", "DEL") not in plugins.calls:  # noqa: ASYNC110  # another process writes it
             await asyncio.sleep(0.01)
-        await answer(call, REFERENCE)
+        await call(daemon, name, REFERENCE)
 
     for step in (Phase.PENDING, Phase.READY, Phase.JOINED):
         await store.put_endpoint(replace(RECORD, phase=step))
     options: JsonObject = {"com.docker.network.portmap": [PORT]}
     published, left = await asyncio.gather(
-        answer("ProgramExternalConnectivity", {**REFERENCE, "Options": options}), leave(), return_exceptions=True
+        call(daemon, "ProgramExternalConnectivity", {**REFERENCE, "Options": options}), leave(), return_exceptions=True
     )
     assert isinstance(published, Interrupted)
     assert left is None

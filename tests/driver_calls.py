@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Docker's calls to a daemon in this process, without HTTP."""
+
+from cnm_bridge.assembly import Daemon
+from spec import JsonObject
+
+__all__ = ["call"]
+
+
+async def call(daemon: Daemon, method: str, body: JsonObject) -> JsonObject:
+    """Make a NetworkDriver call as Docker does, and return its reply."""
+    (answer,) = (found.answer for found in daemon.api.methods if found.name == f"NetworkDriver.{method}")
+    assert callable(answer)
+    reply = await answer(body, 0)
+    assert not isinstance(reply, bytes)
+    return reply
