@@ -5,10 +5,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from cni_bridge_spec import JsonObject, render_json
 from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.names import check_container_id, check_given_argument, check_ifname, check_netns
-from spec import JsonObject, render_json
 
 __all__ = ["Attachment", "AttachmentKey", "freeze_keys"]
 

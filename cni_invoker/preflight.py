@@ -18,12 +18,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, assert_never
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import CniError
 from cni_invoker.plugin_errors import PluginNotFound, PluginNotStarted
 from cni_invoker.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
-from spec import JsonObject, JsonValue
 
 __all__ = ["PluginFinding", "Preflight", "Role", "run_preflight"]
 

@@ -12,6 +12,8 @@ from typing import Literal
 
 import structlog
 
+from cni_bridge_spec import load_explanation
+from cni_bridge_state import StateError, Store
 from cni_invoker import ConfigurationDirectories, InvalidParameter
 from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
@@ -21,8 +23,6 @@ from cnm_bridge.process_tuning import keep_memory_small, raise_descriptor_limit,
 from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.settings import Settings
 from cnm_bridge.systemd import take_notify
-from spec import load_explanation
-from state import StateError, Store
 
 __all__ = ["run", "serve"]
 

@@ -19,14 +19,14 @@ gateway endpoint does not publish the container's ports; otherwise it is null.
 import asyncio
 from collections.abc import Iterable
 
+from cni_bridge_spec import JsonObject, render_json
+from cni_bridge_state import EndpointRecord, Phase, Store
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.endpoint_replies import known_addresses
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.teardown.queue import TeardownQueue
-from spec import JsonObject, render_json
-from state import EndpointRecord, Phase, Store
 
 __all__ = ["Status"]
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """JSON schemas of everything that is received or stored, and typed access to JSON."""
 
-from spec.jsontypes import (
+from cni_bridge_spec.jsontypes import (
     JsonError,
     JsonNumber,
     JsonObject,
@@ -23,7 +23,7 @@ from spec.jsontypes import (
     parse_json,
     render_json,
 )
-from spec.validate import SchemaError, Validator, load_explanation, load_schema, load_validator, schema_names
+from cni_bridge_spec.validate import SchemaError, Validator, load_explanation, load_schema, load_validator, schema_names
 
 __all__ = [
     "JsonError",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Final
 
-from spec.jsontypes import JsonObject, JsonValue, as_object
+from cni_bridge_spec.jsontypes import JsonObject, JsonValue, as_object
 
 __all__ = ["Check", "compile_check"]
 

@@ -11,8 +11,8 @@ import posixpath
 from collections.abc import Callable
 from functools import cache
 
-from spec.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
-from spec.quick_check import compile_check
+from cni_bridge_spec.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
+from cni_bridge_spec.quick_check import compile_check
 
 __all__ = ["SchemaError", "Validator", "load_explanation", "load_schema", "load_validator", "schema_names"]
 
@@ -36,7 +36,7 @@ class SchemaError(JsonError):
 
 def schema_names() -> tuple[str, ...]:
     """Return the names of all schemas of this package, sorted."""
-    root = importlib.resources.files("spec")
+    root = importlib.resources.files("cni_bridge_spec")
     return tuple(
         sorted(
             f"{folder.name}/{file.name.removesuffix('.json')}"
@@ -65,7 +65,7 @@ def load_validator(name: str) -> Validator:
 
     def validate(document: JsonValue) -> JsonObject:
         if check is None or not check(document):
-            from spec.violation import find_error  # noqa: PLC0415 - see there
+            from cni_bridge_spec.violation import find_error  # noqa: PLC0415 - see there
 
             error = find_error(schema, document)
             if error is not None:
@@ -80,12 +80,12 @@ def load_explanation() -> None:
 
     That takes a tenth of a second, and descriptors to read the library with.
     """
-    import spec.violation  # noqa: F401, PLC0415
+    import cni_bridge_spec.violation  # noqa: F401, PLC0415
 
 
 @cache
 def _read(name: str) -> JsonValue:
-    return parse_json((importlib.resources.files("spec") / f"{name}.json").read_bytes())
+    return parse_json((importlib.resources.files("cni_bridge_spec") / f"{name}.json").read_bytes())
 
 
 def _inline(name: str, part: JsonValue) -> JsonValue:

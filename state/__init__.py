@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Durable state: networks and endpoints in LevelDB. Knows nothing of CNI, HTTP or netlink."""
 
-from state.errors import (
+from cni_bridge_state.errors import (
     ImportRefused,
     RecordDamaged,
     RecordNotFound,
@@ -12,9 +12,9 @@ from state.errors import (
     StateUnusable,
     WrongPhase,
 )
-from state.migrations import SCHEMA_VERSION
-from state.phases import TRANSITIONS, Phase
-from state.records import (
+from cni_bridge_state.migrations import SCHEMA_VERSION
+from cni_bridge_state.phases import TRANSITIONS, Phase
+from cni_bridge_state.records import (
     AttachmentId,
     AttachmentRecord,
     AttachMode,
@@ -26,8 +26,8 @@ from state.records import (
     ProcessRecord,
     RequestedInterface,
 )
-from state.salvage.damage_report import Finding
-from state.store import Store
+from cni_bridge_state.salvage.damage_report import Finding
+from cni_bridge_state.store import Store
 
 __all__ = [
     "SCHEMA_VERSION",

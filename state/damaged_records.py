@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from spec import JsonObject, render_json
-from state.db import Database
-from state.errors import RecordDamaged, StateUnusable
-from state.salvage.damage_report import Finding
-from state.salvage.kept_copies import copy_path, remove_old_copies
+from cni_bridge_spec import JsonObject, render_json
+from cni_bridge_state.db import Database
+from cni_bridge_state.errors import RecordDamaged, StateUnusable
+from cni_bridge_state.salvage.damage_report import Finding
+from cni_bridge_state.salvage.kept_copies import copy_path, remove_old_copies
 
 __all__ = ["DamagedRecord", "set_aside"]
 

@@ -24,10 +24,10 @@ from typing import Final, Self
 
 import plyvel
 
-from state.directory import finish_replacement, lock_directory, release, replace
-from state.errors import StateUnusable
-from state.salvage.damage_report import Finding
-from state.salvage.salvage import Salvage, find_fault, read_good
+from cni_bridge_state.directory import finish_replacement, lock_directory, release, replace
+from cni_bridge_state.errors import StateUnusable
+from cni_bridge_state.salvage.damage_report import Finding
+from cni_bridge_state.salvage.salvage import Salvage, find_fault, read_good
 
 __all__ = ["Database"]
 

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from state.errors import StateLocked, StateUnusable
-from state.salvage.kept_copies import copy_path, remove_old_copies
+from cni_bridge_state.errors import StateLocked, StateUnusable
+from cni_bridge_state.salvage.kept_copies import copy_path, remove_old_copies
 
 __all__ = ["finish_replacement", "lock_directory", "release", "replace"]
 

@@ -7,7 +7,7 @@ A lookup does not scan all of them.
 
 from collections.abc import Callable, Iterable
 
-from state.records import EndpointId, EndpointRecord
+from cni_bridge_state.records import EndpointId, EndpointRecord
 
 __all__ = ["Index"]
 

@@ -12,8 +12,8 @@ of their text. A start needs none of them.
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, overload
 
-from spec import JsonObject, as_object, parse_json
-from state.stored_value import line_of
+from cni_bridge_spec import JsonObject, as_object, parse_json
+from cni_bridge_state.stored_value import line_of
 
 __all__ = ["Document", "Later", "Stored", "StoredDocument"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import ip_interface
 from typing import Final
 
-from spec import JsonObject, JsonValue, as_object, find_object, get_int, get_object, get_objects, get_str
+from cni_bridge_spec import JsonObject, JsonValue, as_object, find_object, get_int, get_object, get_objects, get_str
 
 __all__ = ["MIGRATIONS", "SCHEMA_VERSION", "migrate"]
 

@@ -12,9 +12,9 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from typing import NewType
 
-from spec import JsonObject, find_str
-from state.lazy_field import Document, Later
-from state.phases import Phase
+from cni_bridge_spec import JsonObject, find_str
+from cni_bridge_state.lazy_field import Document, Later
+from cni_bridge_state.phases import Phase
 
 __all__ = [
     "AttachMode",

@@ -16,17 +16,31 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from spec import JsonError, JsonObject, JsonValue, parse_json
-from state.codec import as_stored, parse_endpoint, parse_network, render_endpoint, render_network, value_of_stored
-from state.damaged_records import DamagedRecord, leave, set_aside
-from state.db import Database
-from state.errors import ImportRefused, RecordDamaged, RecordNotFound, SchemaTooNew, StateUnusable, WrongPhase
-from state.index import Index
-from state.migrations import SCHEMA_VERSION, migrate
-from state.phases import TRANSITIONS, Phase
-from state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
-from state.salvage.kept_copies import find_copies
-from state.transfer import parse_export, render_export
+from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
+from cni_bridge_state.codec import (
+    as_stored,
+    parse_endpoint,
+    parse_network,
+    render_endpoint,
+    render_network,
+    value_of_stored,
+)
+from cni_bridge_state.damaged_records import DamagedRecord, leave, set_aside
+from cni_bridge_state.db import Database
+from cni_bridge_state.errors import (
+    ImportRefused,
+    RecordDamaged,
+    RecordNotFound,
+    SchemaTooNew,
+    StateUnusable,
+    WrongPhase,
+)
+from cni_bridge_state.index import Index
+from cni_bridge_state.migrations import SCHEMA_VERSION, migrate
+from cni_bridge_state.phases import TRANSITIONS, Phase
+from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
+from cni_bridge_state.salvage.kept_copies import find_copies
+from cni_bridge_state.transfer import parse_export, render_export
 
 __all__ = ["SCHEMA_VERSION", "Store"]
 

@@ -19,8 +19,8 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from spec import JsonError
-from state.errors import RecordDamaged
+from cni_bridge_spec import JsonError
+from cni_bridge_state.errors import RecordDamaged
 
 __all__ = ["RECORD_LINE", "check_lines", "join_lines", "line_of", "own_id"]
 

@@ -5,7 +5,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from spec import (
+from cni_bridge_spec import (
     JsonError,
     JsonObject,
     JsonValue,
@@ -15,9 +15,9 @@ from spec import (
     get_str,
     load_validator,
 )
-from state.codec import document_of, value_of
-from state.errors import ImportRefused, RecordDamaged
-from state.migrations import migrate
+from cni_bridge_state.codec import document_of, value_of
+from cni_bridge_state.errors import ImportRefused, RecordDamaged
+from cni_bridge_state.migrations import migrate
 
 __all__ = ["parse_export", "render_export"]
 

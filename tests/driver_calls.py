@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker's calls to a daemon in this process, without HTTP."""
 
+from cni_bridge_spec import JsonObject
 from cnm_bridge.assembly import Daemon
-from spec import JsonObject
 
 __all__ = ["call"]
 

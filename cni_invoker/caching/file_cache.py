@@ -24,6 +24,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonError, JsonObject
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.caching.blocking import in_thread
 from cni_invoker.caching.cache import CachedAttachment
@@ -32,7 +33,6 @@ from cni_invoker.caching.libcni_record import UnknownKind, parse_record, render_
 from cni_invoker.caching.process_locks import ProcessLocks
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
 from cni_invoker.names import check_network_name
-from spec import JsonError, JsonObject
 
 __all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
 

@@ -15,10 +15,7 @@
 import base64
 from typing import Final
 
-from cni_invoker.attachment import Attachment
-from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.errors import InvalidParameter
-from spec import (
+from cni_bridge_spec import (
     JsonError,
     JsonObject,
     JsonValue,
@@ -31,6 +28,9 @@ from spec import (
     parse_json,
     render_json,
 )
+from cni_invoker.attachment import Attachment
+from cni_invoker.caching.cache import CachedAttachment
+from cni_invoker.errors import InvalidParameter
 
 __all__ = ["UnknownKind", "parse_record", "render_record"]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from cni_bridge_spec import JsonObject
 from cni_invoker.config.lists import (
     FURTHER_SUFFIX,
     LIST_SUFFIX,
@@ -23,7 +24,6 @@ from cni_invoker.config.lists import (
     parse_further_plugin,
 )
 from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
-from spec import JsonObject
 
 __all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]
 

@@ -11,10 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
-from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupported
-from cni_invoker.names import check_network_name, check_plugin_type
-from cni_invoker.versions import offered_versions
-from spec import (
+from cni_bridge_spec import (
     JsonError,
     JsonObject,
     JsonSyntaxError,
@@ -27,6 +24,9 @@ from spec import (
     load_validator,
     parse_json,
 )
+from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupported
+from cni_invoker.names import check_network_name, check_plugin_type
+from cni_invoker.versions import offered_versions
 
 __all__ = [
     "FURTHER_SUFFIX",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from cni_bridge_spec import JsonObject, find_str, get_str, load_validator
 from cni_invoker.codes import ErrorCode
 from cni_invoker.execution.exec_failure import find_obstacle
 from cni_invoker.execution.limits import Limits
@@ -22,7 +23,6 @@ from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request
 from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginNotStarted, PluginTimeout
 from cni_invoker.verbs import Verb
-from spec import JsonObject, find_str, get_str, load_validator
 
 __all__ = ["Output", "execute"]
 

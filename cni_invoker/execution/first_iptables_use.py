@@ -20,10 +20,10 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonValue
 from cni_invoker.attachment import Attachment
 from cni_invoker.config.lists import PluginConfiguration
 from cni_invoker.results.result import Result
-from spec import JsonValue
 
 __all__ = ["DEFAULT_LOCK_DIR", "FirstIptablesUse"]
 

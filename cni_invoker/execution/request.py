@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.execution.trace_context import TRACE_VARIABLES, TraceContext
 from cni_invoker.results.result import Result
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
-from spec import JsonObject, JsonValue, render_json
 
 __all__ = ["Request", "Requests"]
 

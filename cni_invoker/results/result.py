@@ -19,10 +19,7 @@ from ipaddress import (
 )
 from typing import Final, Self
 
-from cni_invoker.plugin_errors import BadResult
-from cni_invoker.results.convert import convert_result
-from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
-from spec import (
+from cni_bridge_spec import (
     JsonError,
     JsonObject,
     JsonValue,
@@ -35,6 +32,9 @@ from spec import (
     load_validator,
     parse_json,
 )
+from cni_invoker.plugin_errors import BadResult
+from cni_invoker.results.convert import convert_result
+from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 
 __all__ = ["Dns", "Interface", "IpAssignment", "Result", "Route", "parse_result"]
 

@@ -4,8 +4,8 @@
 
 import structlog
 
+from cni_bridge_state import ProcessRecord
 from cnm_bridge.kernel import Kernel, KernelError
-from state import ProcessRecord
 
 __all__ = ["CallerLookup"]
 

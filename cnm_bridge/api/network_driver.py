@@ -8,6 +8,8 @@ Source: moby `daemon/libnetwork/drivers/remote/driver.go`, `api/api.go`.
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import ProcessRecord
 from cnm_bridge.api.caller import CallerLookup
 from cnm_bridge.api.rpc import Answer, Method
 from cnm_bridge.endpoints.after_join import JoinedEndpoints
@@ -23,8 +25,6 @@ from cnm_bridge.wire import (
     render_interface,
     render_joined,
 )
-from spec import JsonObject
-from state import ProcessRecord
 
 __all__ = ["network_driver"]
 

@@ -22,13 +22,13 @@ from typing import Final, TypeVar
 import structlog
 from aiohttp import web
 
+from cni_bridge_spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
+from cni_bridge_state import StateError
 from cni_invoker import CniError
 from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.api.pending_connections import PendingConnections
 from cnm_bridge.errors import BadRequest, BridgeError
 from cnm_bridge.kernel import KernelError
-from spec import JsonError, JsonObject, Validator, find_str, load_validator, parse_json, render_json
-from state import StateError
 
 __all__ = ["MAX_BODY_BYTES", "Answer", "Method", "make_app"]
 

@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The status call of `cni-bridge status` on the plugin socket; the only call that is not part of Docker's protocol."""
 
+from cni_bridge_spec import JsonObject
 from cnm_bridge.api.rpc import Method
 from cnm_bridge.status_report import Status
-from spec import JsonObject
 
 __all__ = ["status_method"]
 

@@ -9,6 +9,7 @@ import socket
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
+from cni_bridge_state import Store
 from cnm_bridge.api import CallsUnderWay
 from cnm_bridge.assembly.api import ApiRoom, make_api
 from cnm_bridge.assembly.attach import AttachRoom, make_attach
@@ -19,7 +20,6 @@ from cnm_bridge.assembly.resources import make_resources
 from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
 from cnm_bridge.server import answering
 from cnm_bridge.settings import Settings
-from state import Store
 
 __all__ = ["Daemon", "assemble"]
 

@@ -4,6 +4,7 @@
 
 from dataclasses import dataclass
 
+from cni_bridge_state import AttachMode, EndpointId
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.attach.move.attacher import MoveAttacher
@@ -11,7 +12,6 @@ from cnm_bridge.attach.move.detacher import MoveDetacher
 from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from state import AttachMode, EndpointId
 
 __all__ = ["AttachRoom", "make_attach"]
 

@@ -4,13 +4,13 @@
 
 from dataclasses import dataclass
 
+from cni_bridge_state import NetworkId
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.network_names import NetworkNameResolver
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from state import NetworkId
 
 __all__ = ["NetworkRoom", "make_networks"]
 

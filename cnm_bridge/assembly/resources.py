@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_state import Store
 from cni_invoker import DEFAULT_LOCK_DIR, Limits, Runtime
 from cnm_bridge.engine import Engine
 from cnm_bridge.execution_log import ExecutionLog
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.settings import Settings
-from state import Store
 
 __all__ = ["Resources", "make_resources"]
 

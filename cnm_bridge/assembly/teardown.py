@@ -5,6 +5,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cni_bridge_state import EndpointId
 from cnm_bridge.assembly.attach import AttachRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.teardown.address_owners import AddressOwners
@@ -16,7 +17,6 @@ from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
-from state import EndpointId
 
 __all__ = ["TeardownRoom", "make_teardown"]
 

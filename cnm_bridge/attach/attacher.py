@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from cni_bridge_state import AttachMode, EndpointRecord
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.wire import ChosenInterface, Joined
-from state import AttachMode, EndpointRecord
 
 __all__ = ["Attacher", "Attachers", "DeleteProgress", "SaveRecord"]
 

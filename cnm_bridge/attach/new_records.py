@@ -10,12 +10,8 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
-from cni_invoker import NetworkConfigurationList
-from cnm_bridge.model.naming import STAGING_IFNAME, staging_path
-from cnm_bridge.planning.plan import Plan
-from cnm_bridge.wire import CreateEndpoint
-from spec import JsonObject
-from state import (
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -26,6 +22,10 @@ from state import (
     ProcessRecord,
     RequestedInterface,
 )
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.model.naming import STAGING_IFNAME, staging_path
+from cnm_bridge.planning.plan import Plan
+from cnm_bridge.wire import CreateEndpoint
 
 __all__ = ["NewRecords"]
 

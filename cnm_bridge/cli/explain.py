@@ -14,8 +14,8 @@ from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import Settings
 
 if TYPE_CHECKING:  # these imports are slow and would delay `serve`
+    from cni_bridge_state import RequestedInterface
     from cnm_bridge.planning.explanation import Explanation
-    from state import RequestedInterface
 
 __all__ = ["explain"]
 
@@ -85,9 +85,9 @@ def explain(
     """
     import asyncio  # noqa: PLC0415
 
+    from cni_bridge_spec import render_json  # noqa: PLC0415
+    from cni_bridge_state import RequestedInterface  # noqa: PLC0415
     from cni_invoker import CniError  # noqa: PLC0415
-    from spec import render_json  # noqa: PLC0415
-    from state import RequestedInterface  # noqa: PLC0415
 
     requested = RequestedInterface(address=ip, address_ipv6=ip6, mac=mac_address)
     given = dict(_split(option) for option in options)
@@ -116,13 +116,13 @@ async def _explain(
 ) -> "Explanation":
     from dataclasses import replace  # noqa: PLC0415
 
+    from cni_bridge_state import AttachmentId  # noqa: PLC0415
     from cni_invoker import Attachment, Limits, Runtime, run_preflight  # noqa: PLC0415
     from cnm_bridge.cli.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.engine import Engine  # noqa: PLC0415
     from cnm_bridge.model.naming import STAGING_IFNAME, staging_path  # noqa: PLC0415
     from cnm_bridge.planning.explanation import explain as explain_plan  # noqa: PLC0415
     from cnm_bridge.planning.plan import plan_attachment  # noqa: PLC0415
-    from state import AttachmentId  # noqa: PLC0415
 
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
     network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.socket.stem)

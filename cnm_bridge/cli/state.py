@@ -16,7 +16,7 @@ from cnm_bridge.cli.types import File
 from cnm_bridge.errors import BridgeError, Refused
 
 if TYPE_CHECKING:  # these imports are slow and would delay `serve`
-    from state import Store
+    from cni_bridge_state import Store
 
 __all__ = ["state"]
 
@@ -51,7 +51,7 @@ def export(*, state_dir: Path, file: Path) -> None:
 
     Configurations may hold credentials: FILE is made readable by its owner only.
     """
-    from spec import render_json  # noqa: PLC0415
+    from cni_bridge_spec import render_json  # noqa: PLC0415
 
     with _opened(state_dir) as store:
         content = render_json(store.export_document()) + b"\n"
@@ -67,7 +67,7 @@ def export(*, state_dir: Path, file: Path) -> None:
 @click.argument("file", type=File())
 def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing."""
-    from spec import JsonError, parse_json  # noqa: PLC0415
+    from cni_bridge_spec import JsonError, parse_json  # noqa: PLC0415
 
     try:
         content = sys.stdin.buffer.read() if file == _STDIO else file.read_bytes()
@@ -82,7 +82,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
 @contextmanager
 def _opened(directory: Path, *, make: bool = False) -> Iterator["Store"]:
     """Open the store and print what was found damaged; an error ends the command with its text."""
-    from state import StateError, Store  # noqa: PLC0415
+    from cni_bridge_state import StateError, Store  # noqa: PLC0415
 
     try:
         if not make and not directory.is_dir():

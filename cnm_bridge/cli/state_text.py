@@ -5,9 +5,9 @@
 from collections.abc import Sequence
 from ipaddress import ip_interface
 
+from cni_bridge_spec import find_str, get_objects, get_str, render_json
+from cni_bridge_state import EndpointRecord, NetworkRecord, Store
 from cnm_bridge.cli.table import SHORT, table
-from spec import find_str, get_objects, get_str, render_json
-from state import EndpointRecord, NetworkRecord, Store
 
 __all__ = ["render_found", "render_overview"]
 

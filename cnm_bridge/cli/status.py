@@ -14,7 +14,7 @@ import click
 from cnm_bridge.cli.options import SOCKET, with_settings
 
 if TYPE_CHECKING:  # the schemas are slow to load
-    from spec import JsonObject
+    from cni_bridge_spec import JsonObject
 
 __all__ = ["status"]
 

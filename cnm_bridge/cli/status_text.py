@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Renders the daemon's status as text for a terminal. Pure."""
 
+from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_list, get_object, get_objects, get_str
 from cnm_bridge.cli.table import SHORT, table
-from spec import JsonObject, find_str, get_bool, get_int, get_list, get_object, get_objects, get_str
 
 __all__ = ["render_status"]
 

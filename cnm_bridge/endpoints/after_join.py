@@ -6,6 +6,7 @@ import asyncio
 
 import structlog
 
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError, Store, WrongPhase
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.endpoints.unpublished import Unpublished
@@ -14,7 +15,6 @@ from cnm_bridge.kernel import KernelError
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.contention import WAIT_LIMIT_S, ContentionResolver
 from cnm_bridge.wire import EndpointReference, ProgramExternalConnectivity
-from state import EndpointId, EndpointRecord, Phase, StateError, Store, WrongPhase
 
 __all__ = ["JoinedEndpoints"]
 

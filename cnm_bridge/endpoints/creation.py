@@ -8,6 +8,7 @@ teardown, within a time limit (`cnm_bridge.teardown.contention`).
 
 import structlog
 
+from cni_bridge_state import EndpointRecord, ProcessRecord, StateError, Store
 from cni_invoker import CniError, PluginFailed
 from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.attach.new_records import NewRecords
@@ -19,7 +20,6 @@ from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.contention import ContentionResolver
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import CreateEndpoint
-from state import EndpointRecord, ProcessRecord, StateError, Store
 
 __all__ = ["EndpointCreation"]
 

@@ -16,6 +16,8 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_spec import get_list
+from cni_bridge_state import EndpointId, EndpointRecord, StateError, Store
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
 from cnm_bridge.errors import CannotPublish, Interrupted
 from cnm_bridge.model.endpoint import Endpoint
@@ -25,8 +27,6 @@ from cnm_bridge.planning.port_mapping import CAPABILITY, FreePorts, PortMapping,
 from cnm_bridge.scheduling.interruptible_work import Interruptible
 from cnm_bridge.scheduling.time_slice import TimeSlice
 from cnm_bridge.wire import PortRequest
-from spec import get_list
-from state import EndpointId, EndpointRecord, StateError, Store
 
 __all__ = ["PortPublisher"]
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, Store, WrongPhase
 from cnm_bridge.attach.attacher import Attacher, Attachers
 from cnm_bridge.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.endpoints.creation import EndpointCreation
@@ -19,7 +20,6 @@ from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
-from state import EndpointId, EndpointRecord, Phase, ProcessRecord, Store, WrongPhase
 
 __all__ = ["EndpointService"]
 

@@ -14,10 +14,10 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import EndpointId, Store
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import CannotPublish, EngineUnavailable
 from cnm_bridge.wire import ProgramExternalConnectivity
-from state import EndpointId, Store
 
 __all__ = ["Unpublished"]
 

@@ -22,10 +22,10 @@ from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 from aiodocker.networks import DockerNetwork
 
+from cni_bridge_spec import JsonError, JsonObject, get_str
 from cnm_bridge.engine.container import has_name, has_other_network
 from cnm_bridge.engine.network import EngineNetwork
 from cnm_bridge.errors import EngineUnavailable
-from spec import JsonError, JsonObject, get_str
 
 __all__ = ["Engine"]
 

@@ -14,8 +14,8 @@ that was used to connect the container, which may be the beginning of its ID. `N
 start. A network that a running container is being connected to is not included yet.
 """
 
+from cni_bridge_spec import JsonObject, find_str, get_object, get_strings
 from cnm_bridge.engine.network import EngineNetwork
-from spec import JsonObject, find_str, get_object, get_strings
 
 __all__ = ["has_name", "has_other_network"]
 

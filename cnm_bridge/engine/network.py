@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 from typing import Final, Self
 
-from spec import JsonObject, find_object, find_str, get_bool, get_object, get_objects, get_str
-from state import PoolRecord
+from cni_bridge_spec import JsonObject, find_object, find_str, get_bool, get_object, get_objects, get_str
+from cni_bridge_state import PoolRecord
 
 __all__ = ["LOCAL", "EngineEndpoint", "EngineNetwork"]
 

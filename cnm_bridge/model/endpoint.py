@@ -5,10 +5,10 @@
 from functools import cached_property
 from pathlib import Path
 
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cnm_bridge.kernel import Snapshot
 from cnm_bridge.model.naming import alternative_name, host_link_name
-from state import AttachmentId, EndpointId, EndpointRecord
 
 __all__ = ["Endpoint"]
 

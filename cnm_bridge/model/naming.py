@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from state import AttachmentId
+from cni_bridge_state import AttachmentId
 
 __all__ = [
     "STAGING_IFNAME",

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import structlog
 
+from cni_bridge_state import NetworkId, NetworkRecord, Store
 from cnm_bridge.engine import Engine, EngineNetwork
 from cnm_bridge.errors import BridgeError, EngineUnavailable
 from cnm_bridge.planning.options import parse_options
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from state import NetworkId, NetworkRecord, Store
 
 __all__ = ["EngineImport"]
 

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 import structlog
 
+from cni_bridge_state import NetworkId, Store
 from cnm_bridge.errors import EngineUnavailable, Refused
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.scheduling.retry_queue import RetryQueue
-from state import NetworkId, Store
 
 __all__ = ["NetworkNameResolver", "NetworkNames"]
 

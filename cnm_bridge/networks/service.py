@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import structlog
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import NetworkId, NetworkRecord, RequestedInterface, Store
 from cni_invoker import (
     CniError,
     ConfigurationDirectories,
@@ -25,8 +27,6 @@ from cnm_bridge.planning.options import Options, merge_options, parse_options
 from cnm_bridge.planning.plan import Plan, plan_attachment
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.wire import CreateEndpoint, CreateNetwork, NetworkReference
-from spec import JsonObject
-from state import NetworkId, NetworkRecord, RequestedInterface, Store
 
 __all__ = ["NetworkService"]
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
 from typing import Final
 
+from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects
+from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.planning.options import WantedAddress
-from spec import JsonObject, JsonValue, find_object, get_objects
-from state import PoolRecord
 
 __all__ = ["Addressing", "parse_addresses", "plan_addresses", "plan_mac", "static_addresses", "with_labels"]
 

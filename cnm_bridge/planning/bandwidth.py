@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
+from cni_bridge_spec import JsonObject
 from cnm_bridge.errors import BadOption
-from spec import JsonObject
 
 __all__ = ["BANDWIDTH_OPTIONS", "bandwidth_args"]
 

@@ -24,6 +24,7 @@ from ipaddress import (
 )
 from typing import Final, TypeVar
 
+from cni_bridge_state import EndpointRecord, RequestedInterface
 from cnm_bridge.kernel import (
     BY_KERNEL,
     MAIN_TABLE,
@@ -38,7 +39,6 @@ from cnm_bridge.kernel import (
 )
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.wire import ChosenInterface, Joined, StaticRoute
-from state import EndpointRecord, RequestedInterface
 
 __all__ = [
     "DEFAULT_IPV4",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 from cni_invoker import PluginConfiguration, Request
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.planning.port_mapping import CAPABILITY
-from spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 
 __all__ = ["Explanation", "explain", "preview_sandbox"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_address, ip_interface
 from typing import Final
 
+from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
 from cni_invoker import InvalidParameter
 from cni_invoker.names import check_argument
 from cnm_bridge.errors import BadOption
@@ -19,7 +20,6 @@ from cnm_bridge.planning.docker_options import (
     parse_sysctls,
     refuse_docker_option,
 )
-from spec import JsonError, JsonObject, JsonValue, parse_json
 
 __all__ = ["CONFIGURATION", "OPTIONS", "OPTION_FAMILIES", "Options", "WantedAddress", "merge_options", "parse_options"]
 

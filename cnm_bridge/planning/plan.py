@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final
 
+from cni_bridge_spec import JsonError, JsonObject
+from cni_bridge_state import PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
@@ -19,8 +21,6 @@ from cnm_bridge.planning.endpoint_replies import choose_interface, given_address
 from cnm_bridge.planning.options import Options, WantedAddress
 from cnm_bridge.planning.plugin_suitability import refuse_unsuitable
 from cnm_bridge.planning.pool_check import refuse_other_pools
-from spec import JsonError, JsonObject
-from state import PoolRecord, RequestedInterface
 
 __all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_sysctls"]
 

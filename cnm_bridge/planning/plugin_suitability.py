@@ -8,12 +8,12 @@ Lists of which it cannot are refused. For the others, it chooses what to capture
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from cni_bridge_spec import JsonValue
+from cni_bridge_state import EndpointRecord
 from cni_invoker import NetworkConfigurationList, PluginConfiguration
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import NotCarriable, Observation
 from cnm_bridge.model.endpoint import Endpoint
-from spec import JsonValue
-from state import EndpointRecord
 
 __all__ = ["choose_observation", "describe_uncarriable", "has_device", "refuse_unsuitable"]
 

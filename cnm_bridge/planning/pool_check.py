@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
+from cni_bridge_spec import JsonObject, find_object, find_str, get_list, get_objects
+from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
-from spec import JsonObject, find_object, find_str, get_list, get_objects
-from state import PoolRecord
 
 __all__ = ["refuse_other_pools"]
 

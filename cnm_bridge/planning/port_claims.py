@@ -7,9 +7,9 @@ Ten thousand ports of one container are not unusual (SIP, TURN), so no lookup it
 
 from collections.abc import Collection, Iterator
 
+from cni_bridge_state import EndpointId
 from cnm_bridge.planning.port_mapping import PROTOCOLS, PortMapping
 from cnm_bridge.wire import PortRequest
-from state import EndpointId
 
 __all__ = ["PortClaims"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, Protocol, Self
 
+from cni_bridge_spec import JsonObject, as_object, find_str, get_int, get_list, get_str
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import IpInterface
 from cnm_bridge.wire import PortRequest
-from spec import JsonObject, as_object, find_str, get_int, get_list, get_str
 
 __all__ = [
     "CAPABILITY",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Store
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import KernelError
@@ -16,7 +17,6 @@ from cnm_bridge.recovery.engine_diff import FORGOTTEN, forgotten_endpoints, forg
 from cnm_bridge.recovery.orphan_audit import Leftovers, OrphanAudit
 from cnm_bridge.recovery.trusted_engine import EngineAnswer, TrustedEngine
 from cnm_bridge.teardown.liveness import DEAD, Liveness
-from state import AttachmentId, EndpointId, EndpointRecord, NetworkId, Store
 
 __all__ = ["Comparison", "Differences"]
 

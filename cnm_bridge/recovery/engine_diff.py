@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cnm_bridge.engine import LOCAL, EngineEndpoint, EngineNetwork
-from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
 
 __all__ = [
     "FORGOTTEN",

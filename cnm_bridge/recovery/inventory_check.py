@@ -7,11 +7,11 @@ If that is not certain, the plugins' GC does not run, because it would destroy t
 
 from pathlib import Path
 
+from cni_bridge_state import Store
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import attachment_of, staging_directory
-from state import Store
 
 __all__ = ["InventoryCheck"]
 

@@ -17,6 +17,8 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
+from cni_bridge_state import AttachmentId, EndpointRecord, Store
 from cnm_bridge.kernel import Kernel, Link
 from cnm_bridge.model.naming import attachment_of, is_attachment_id, staging_directory
 from cnm_bridge.recovery.artifacts import (
@@ -30,8 +32,6 @@ from cnm_bridge.recovery.artifacts import (
     is_ifb_name,
     names_for_cache_files,
 )
-from spec import JsonObject, find_object, find_str, get_objects
-from state import AttachmentId, EndpointRecord, Store
 
 __all__ = ["Leftovers", "Orphan", "OrphanAudit"]
 

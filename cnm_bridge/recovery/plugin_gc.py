@@ -13,9 +13,9 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_spec import render_json
 from cni_invoker import AttachmentReader, CniError, NetworkConfigurationList, Runtime, collect_garbage
 from cnm_bridge.scheduling.time_slice import TimeSlice
-from spec import render_json
 
 __all__ = ["PluginGc"]
 

@@ -7,6 +7,7 @@ So DEL is possible when Docker deletes them.
 
 import structlog
 
+from cni_bridge_state import EndpointId, NetworkId, Phase, StateError, Store
 from cni_invoker import CniError
 from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
@@ -14,7 +15,6 @@ from cnm_bridge.errors import BridgeError
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from state import EndpointId, NetworkId, Phase, StateError, Store
 
 __all__ = ["RebuildEndpoint"]
 

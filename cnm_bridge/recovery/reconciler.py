@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import StateError
 from cni_invoker import CniError
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError
@@ -27,7 +28,6 @@ from cnm_bridge.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import NetworkReference
-from state import StateError
 
 __all__ = ["Reconciler"]
 

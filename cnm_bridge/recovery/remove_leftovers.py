@@ -7,6 +7,7 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError, Store
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.kernel import Kernel, KernelError
@@ -15,7 +16,6 @@ from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.orphan_audit import Leftovers
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.queue import TeardownQueue
-from state import AttachmentId, EndpointId, NetworkId, Phase, StateError, Store
 
 __all__ = ["RemoveLeftovers"]
 

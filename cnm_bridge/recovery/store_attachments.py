@@ -8,11 +8,11 @@ back before DEL.
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import AttachmentId, EndpointRecord, Store
 from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.scheduling.time_slice import TimeSlice
-from spec import JsonObject
-from state import AttachmentId, EndpointRecord, Store
 
 __all__ = ["EndpointCache"]
 

@@ -13,11 +13,11 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import EndpointRecord, NetworkId, NetworkRecord, Store
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.recovery.engine_diff import EngineView, knows_any
-from state import EndpointRecord, NetworkId, NetworkRecord, Store
 
 __all__ = ["EngineAnswer", "TrustedEngine"]
 

@@ -10,12 +10,12 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import Phase, Store
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.liveness import DEAD, Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
-from state import Phase, Store
 
 __all__ = ["UnfinishedTeardowns"]
 

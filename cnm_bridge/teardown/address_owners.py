@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
 from cni_invoker import AddressClaimed, NetworkConfigurationList, needs_rules
 from cnm_bridge.kernel import IpAddress
-from state import EndpointId, EndpointRecord, Phase, Store
 
 __all__ = ["AddressOwners"]
 

@@ -11,10 +11,10 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import EndpointRecord, Phase, Store
 from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.teardown import Teardown
-from state import EndpointRecord, Phase, Store
 
 __all__ = ["CheckedTeardown"]
 

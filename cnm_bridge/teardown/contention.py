@@ -19,13 +19,13 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import EndpointId, EndpointRecord, Store
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import IpAddress, KernelError
 from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import first_pending_plugin
-from state import EndpointId, EndpointRecord, Store
 
 __all__ = ["WAIT_LIMIT_S", "Contention", "ContentionResolver"]
 

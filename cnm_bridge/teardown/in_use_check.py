@@ -13,9 +13,9 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import EndpointId, EndpointRecord
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, staging_directory
-from state import EndpointId, EndpointRecord
 
 __all__ = ["InUseCheck"]
 

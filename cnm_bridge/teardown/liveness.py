@@ -5,8 +5,8 @@
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from cni_bridge_state import AttachMode, EndpointRecord
 from cnm_bridge.attach.attacher import Attacher, Attachers
-from state import AttachMode, EndpointRecord
 
 __all__ = ["DEAD", "Liveness"]
 

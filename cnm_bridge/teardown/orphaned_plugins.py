@@ -8,8 +8,8 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_state import AttachmentId
 from cni_invoker import PluginStillRuns, find_orphaned_plugins, kill_orphaned_plugins
-from state import AttachmentId
 
 __all__ = ["OrphanedPlugins"]
 

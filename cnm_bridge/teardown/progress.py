@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import structlog
 
-from state import EndpointId, EndpointRecord, StateUnusable, Store
+from cni_bridge_state import EndpointId, EndpointRecord, StateUnusable, Store
 
 __all__ = ["TeardownProgress"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError, Store
 from cni_invoker import CniError, PluginTimeout
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.scheduling.idle_gate import IdleGate
@@ -17,7 +18,6 @@ from cnm_bridge.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.teardown.running import RunningTeardowns
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
-from state import EndpointId, EndpointRecord, Phase, StateError, Store
 
 __all__ = ["PendingTeardown", "TeardownQueue"]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from state import EndpointId
+from cni_bridge_state import EndpointId
 
 __all__ = ["RunningTeardowns"]
 

@@ -11,8 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from functools import partial
 from typing import Final
 
+from cni_bridge_state import EndpointId
 from cnm_bridge.scheduling.priority_slots import PrioritySlots
-from state import EndpointId
 
 __all__ = ["TeardownSlots"]
 

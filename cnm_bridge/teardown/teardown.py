@@ -11,12 +11,12 @@ from functools import partial
 
 import structlog
 
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
 from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.progress import TeardownProgress
 from cnm_bridge.teardown.slots import TeardownSlots
-from state import EndpointId, EndpointRecord, Phase, Store
 
 __all__ = ["Teardown", "first_pending_plugin"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 
 __all__ = ["ChosenInterface", "Joined", "RouteType", "StaticRoute", "render_interface", "render_joined"]
 

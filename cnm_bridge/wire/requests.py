@@ -23,9 +23,19 @@ from ipaddress import (
 )
 from typing import Final
 
+from cni_bridge_spec import (
+    JsonObject,
+    JsonValue,
+    find_int,
+    find_object,
+    find_str,
+    get_bool,
+    get_int,
+    get_objects,
+    get_str,
+)
+from cni_bridge_state import EndpointId, NetworkId, PoolRecord, RequestedInterface
 from cnm_bridge.errors import BadRequest
-from spec import JsonObject, JsonValue, find_int, find_object, find_str, get_bool, get_int, get_objects, get_str
-from state import EndpointId, NetworkId, PoolRecord, RequestedInterface
 
 __all__ = [
     "CreateEndpoint",

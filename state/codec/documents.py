@@ -9,12 +9,21 @@ this version wrote is not validated again, because its checksum proves that it i
 
 from typing import Final
 
-from spec import JsonError, JsonObject, JsonValue, as_object, get_object, load_validator, parse_json, render_json
-from state.codec.endpoint import ENDPOINT_LINES, INVALID, parse_endpoint
-from state.codec.network import NETWORK_LINES, parse_network
-from state.errors import RecordDamaged
-from state.records import network_name
-from state.stored_value import RECORD_LINE, check_lines, join_lines, line_of
+from cni_bridge_spec import (
+    JsonError,
+    JsonObject,
+    JsonValue,
+    as_object,
+    get_object,
+    load_validator,
+    parse_json,
+    render_json,
+)
+from cni_bridge_state.codec.endpoint import ENDPOINT_LINES, INVALID, parse_endpoint
+from cni_bridge_state.codec.network import NETWORK_LINES, parse_network
+from cni_bridge_state.errors import RecordDamaged
+from cni_bridge_state.records import network_name
+from cni_bridge_state.stored_value import RECORD_LINE, check_lines, join_lines, line_of
 
 __all__ = ["document_of", "value_of", "value_of_stored"]
 

@@ -12,11 +12,11 @@ from ipaddress import IPv4Interface, IPv6Interface
 from sys import intern
 from typing import Any, Final
 
-from spec import JsonObject, as_object, parse_json, render_json
-from state.errors import RecordDamaged
-from state.lazy_field import StoredDocument
-from state.phases import Phase
-from state.records import (
+from cni_bridge_spec import JsonObject, as_object, parse_json, render_json
+from cni_bridge_state.errors import RecordDamaged
+from cni_bridge_state.lazy_field import StoredDocument
+from cni_bridge_state.phases import Phase
+from cni_bridge_state.records import (
     AttachmentId,
     AttachmentRecord,
     AttachMode,
@@ -26,7 +26,7 @@ from state.records import (
     ProcessRecord,
     RequestedInterface,
 )
-from state.stored_value import RECORD_LINE, check_lines, join_lines, line_of, own_id
+from cni_bridge_state.stored_value import RECORD_LINE, check_lines, join_lines, line_of, own_id
 
 __all__ = ["ENDPOINT_LINES", "INVALID", "as_stored", "parse_endpoint", "render_endpoint"]
 

@@ -5,10 +5,20 @@
 from ipaddress import ip_address, ip_network
 from typing import Final
 
-from spec import JsonObject, as_object, find_str, get_bool, get_object, get_objects, get_str, parse_json, render_json
-from state.errors import RecordDamaged
-from state.records import NetworkId, NetworkRecord, PoolRecord
-from state.stored_value import RECORD_LINE, check_lines, join_lines, line_of, own_id
+from cni_bridge_spec import (
+    JsonObject,
+    as_object,
+    find_str,
+    get_bool,
+    get_object,
+    get_objects,
+    get_str,
+    parse_json,
+    render_json,
+)
+from cni_bridge_state.errors import RecordDamaged
+from cni_bridge_state.records import NetworkId, NetworkRecord, PoolRecord
+from cni_bridge_state.stored_value import RECORD_LINE, check_lines, join_lines, line_of, own_id
 
 __all__ = ["NETWORK_LINES", "parse_network", "render_network"]
 

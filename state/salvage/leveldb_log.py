@@ -11,8 +11,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from state.salvage.checksum import masked_crc
-from state.salvage.leveldb_coding import Change, FormatError, Gap, parse_varint
+from cni_bridge_state.salvage.checksum import masked_crc
+from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap, parse_varint
 
 __all__ = ["LogContent", "has_good_frame", "parse_batch", "read_log"]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from state.salvage.checksum import CRC_TABLE, mask, masked_crc
-from state.salvage.leveldb_coding import Change, FormatError, Gap, parse_varint
-from state.salvage.snappy import decompress
+from cni_bridge_state.salvage.checksum import CRC_TABLE, mask, masked_crc
+from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap, parse_varint
+from cni_bridge_state.salvage.snappy import decompress
 
 __all__ = ["TableContent", "read_table"]
 

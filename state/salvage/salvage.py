@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from state.salvage.leveldb_coding import Change, FormatError, Gap
-from state.salvage.leveldb_log import has_good_frame, parse_batch, read_log
-from state.salvage.leveldb_table import read_table
-from state.salvage.snappy import decompress
+from cni_bridge_state.salvage.leveldb_coding import Change, FormatError, Gap
+from cni_bridge_state.salvage.leveldb_log import has_good_frame, parse_batch, read_log
+from cni_bridge_state.salvage.leveldb_table import read_table
+from cni_bridge_state.salvage.snappy import decompress
 
 __all__ = ["Loss", "Salvage", "find_fault", "read_good"]
 

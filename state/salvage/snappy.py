@@ -4,7 +4,7 @@
 
 from typing import Final
 
-from state.salvage.leveldb_coding import FormatError, parse_varint
+from cni_bridge_state.salvage.leveldb_coding import FormatError, parse_varint
 
 __all__ = ["decompress"]
 

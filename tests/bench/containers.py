@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue
 from tests.bench.statistics import Series, render_table
 from tests.lab import Engine, Lab, find_engine, find_plugins, known_engines, wait_until
 

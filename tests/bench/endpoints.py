@@ -7,9 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.kernel import Kernel
-from spec import JsonObject
-from state import (
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -20,7 +19,8 @@ from state import (
     RequestedInterface,
     Store,
 )
-from state.codec import render_endpoint, render_network
+from cni_bridge_state.codec import render_endpoint, render_network
+from cnm_bridge.kernel import Kernel
 from tests.kernel.engine import FakeEngine
 
 __all__ = ["CONFIGURATION", "NETWORKS", "SANDBOXES", "fill", "id_of", "make_sandboxes"]

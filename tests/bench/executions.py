@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import render_json
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, Runtime
-from spec import render_json
 from tests.bench.statistics import Series, render_table
 
 __all__ = ["measure_executions"]

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from spec import JsonObject, render_json
+from cni_bridge_spec import JsonObject, render_json
 from tests.lab.unix_http import request
 
 __all__ = ["main"]

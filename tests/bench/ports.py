@@ -24,10 +24,10 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cnm_bridge.daemon import serve
 from cnm_bridge.reloading import SettingsSource
 from cnm_bridge.settings import Settings
-from spec import JsonObject, JsonValue
 from tests.system.scene import PREV_RESULT
 
 __all__ = ["main"]

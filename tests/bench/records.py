@@ -32,8 +32,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from cni_bridge_spec import JsonObject, render_json
 from cnm_bridge.kernel import Kernel
-from spec import JsonObject, render_json
 from tests.bench.endpoints import CONFIGURATION, NETWORKS, SANDBOXES, fill, id_of, make_sandboxes
 from tests.bench.watch import QUIET_S, Watch, watched
 from tests.kernel.engine import FakeEngine, network

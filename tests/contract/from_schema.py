@@ -10,7 +10,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from spec import JsonObject, JsonValue, as_object, find_int, find_object, find_str, get_list
+from cni_bridge_spec import JsonObject, JsonValue, as_object, find_int, find_object, find_str, get_list
 
 __all__ = ["ANY", "almost_fitting", "fitting"]
 

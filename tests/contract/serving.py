@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import listening
-from spec import JsonObject
-from state import Store
 
 __all__ = ["Served", "serving"]
 

@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import NetworkId, Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings
-from spec import JsonObject
-from state import NetworkId, Store
 from tests.driver_calls import call
 
 NETWORK: Final = NetworkId("a1" * 32)

@@ -4,7 +4,7 @@
 
 import pytest
 
-from spec import JsonValue, SchemaError, load_validator
+from cni_bridge_spec import JsonValue, SchemaError, load_validator
 
 BOTH = {"NetworkID": "a1" * 32, "EndpointID": "e2" * 32}
 MANY = 300_000

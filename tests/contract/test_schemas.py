@@ -5,7 +5,7 @@
 import pytest
 from jsonschema import Draft202012Validator
 
-from spec import SchemaError, load_schema, load_validator, schema_names
+from cni_bridge_spec import SchemaError, load_schema, load_validator, schema_names
 
 
 @pytest.mark.parametrize("name", schema_names())

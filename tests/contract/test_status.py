@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spec import JsonObject
-from state import NetworkRecord
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import NetworkRecord
 from tests.contract.serving import serving
 from tests.kernel.records import NETWORK, endpoint, put
 

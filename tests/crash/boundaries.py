@@ -18,15 +18,15 @@ from typing import Any, Final
 from aiohttp import web
 from pyroute2.netlink import rtnl
 
+from cni_bridge_spec import JsonObject, Validator, as_object, parse_json
+from cni_bridge_state.db import Database
+from cni_bridge_state.stored_value import line_of
 from cni_invoker.execution import execute, process
 from cni_invoker.execution.process import Ended
 from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, rpc
 from cnm_bridge.kernel.namespaces import netns
 from cnm_bridge.kernel.netlink.message import Message, Wanted
 from cnm_bridge.kernel.netlink.socket import Netlink
-from spec import JsonObject, Validator, as_object, parse_json
-from state.db import Database
-from state.stored_value import line_of
 
 __all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Self
 
+from cni_bridge_spec import JsonObject, as_object, find_object, find_str, get_int, get_object, get_objects, get_str
+from cni_bridge_state import Store
 from cnm_bridge.settings import Settings
-from spec import JsonObject, as_object, find_object, find_str, get_int, get_object, get_objects, get_str
-from state import Store
 from tests.crash.boundaries import ARMED, DEAD, TRACE, WRITES
 from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab, wait_until
 from tests.lab.unix_http import is_answering, request

@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 
 __all__ = ["LISTS", "SINGLE_STACK"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from spec import get_object, get_str
+from cni_bridge_spec import get_object, get_str
 from tests.crash.host import Answer, Endpoint, Host
 from tests.lab import LabState
 

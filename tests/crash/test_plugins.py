@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from spec import JsonObject, as_object, get_object, get_str, parse_json
+from cni_bridge_spec import JsonObject, as_object, get_object, get_str, parse_json
 from tests.crash.extent import FULL
 from tests.crash.host import Endpoint, Host
 from tests.crash.lists import LISTS, SINGLE_STACK

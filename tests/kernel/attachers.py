@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The attachers as the daemon makes them."""
 
+from cni_bridge_state import AttachMode, Store
 from cni_invoker import Runtime
 from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.attach.move.attacher import MoveAttacher
@@ -9,7 +10,6 @@ from cnm_bridge.attach.move.detacher import MoveDetacher
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from state import AttachMode, Store
 
 
 def make_attachers(store: Store, runtime: Runtime, kernel: Kernel) -> Attachers:

@@ -18,9 +18,9 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_state import Store
 from cni_invoker import Runtime
 from cnm_bridge.kernel import Kernel
-from state import Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import LIMITS, Executed, Plugins, find_plugins, uplink
 

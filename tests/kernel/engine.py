@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue
 
 __all__ = ["FakeEngine", "network"]
 

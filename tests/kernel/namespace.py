@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
+from cni_bridge_spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
 
 __all__ = ["Namespace", "living_process"]
 

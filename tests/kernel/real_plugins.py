@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 from pyroute2.nftables.main import NFTables
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import (
     Attachment,
     Limits,
@@ -21,7 +22,6 @@ from cni_invoker import (
     Verb,
 )
 from cnm_bridge.recovery.artifacts import ifb_name
-from spec import JsonObject, JsonValue
 from tests.kernel.namespace import Namespace
 from tests.lab import LabState
 from tests.lab.fetch_plugins import FetchError, find_fetched_plugins

@@ -5,8 +5,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spec import JsonObject
-from state import (
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,

@@ -10,6 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import ClassVar
 
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
 from cni_invoker import Limits, PluginTimeout, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -20,7 +21,6 @@ from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
-from state import EndpointId, EndpointRecord, Phase, Store
 from tests.kernel.attachers import make_attachers
 
 __all__ = [

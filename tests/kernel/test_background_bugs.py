@@ -8,14 +8,14 @@ from pathlib import Path
 
 import structlog
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import EndpointId, Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.attach import sandbox_sync as sync_module
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.kernel import Kernel, Placement
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import Settings
-from spec import JsonObject
-from state import EndpointId, Store
 from tests.kernel.engine import FakeEngine
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put

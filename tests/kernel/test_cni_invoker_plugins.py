@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue, as_object, get_int, get_objects, get_str, parse_json
 from cni_invoker import (
     Attachment,
     Limits,
@@ -20,7 +21,6 @@ from cni_invoker import (
     PluginNotFound,
     Runtime,
 )
-from spec import JsonObject, JsonValue, as_object, get_int, get_objects, get_str, parse_json
 
 PLUGIN_DIRS = [Path("/opt/cni/bin"), Path("/usr/lib/cni")]
 LIMITS = Limits(add_s=30.0, delete_s=30.0)

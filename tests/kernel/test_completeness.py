@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_state import NetworkId, NetworkRecord, Phase, Store
 from cnm_bridge.engine import Engine
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.recovery.inventory_check import InventoryCheck
-from state import NetworkId, NetworkRecord, Phase, Store
 from tests.kernel.engine import FakeEngine, network
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import NETWORK, endpoint, put

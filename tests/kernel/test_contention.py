@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject, get_object, get_str, render_json
+from cni_bridge_state import EndpointId, NetworkId, Phase, Store
 from cni_invoker import PluginFailed
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.settings import Settings
-from spec import JsonObject, get_object, get_str, render_json
-from state import EndpointId, NetworkId, Phase, Store
 from tests.driver_calls import call
 from tests.kernel.real_plugins import find_plugins
 from tests.kernel.records import endpoint

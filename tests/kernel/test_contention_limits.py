@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_state import EndpointId, Phase, Store
 from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -20,7 +21,6 @@ from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
-from state import EndpointId, Phase, Store
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put

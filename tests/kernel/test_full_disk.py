@@ -11,7 +11,7 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from state import SCHEMA_VERSION, NetworkId, NetworkRecord, StateUnusable, Store
+from cni_bridge_state import SCHEMA_VERSION, NetworkId, NetworkRecord, StateUnusable, Store
 
 PAGE_BYTES = 4096
 VERSION_2 = Path(__file__).parents[1] / "unit/state/version_2"

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.attach.move.dead_endpoints import find_abandoned
-from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.naming import alternative_name, host_link_name
-from state import (
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -21,6 +18,9 @@ from state import (
     ProcessRecord,
     RequestedInterface,
 )
+from cnm_bridge.attach.move.dead_endpoints import find_abandoned
+from cnm_bridge.kernel import Kernel, KernelError
+from cnm_bridge.model.naming import alternative_name, host_link_name
 from tests.kernel.namespace import Namespace
 
 RECORD = EndpointRecord(

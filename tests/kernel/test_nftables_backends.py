@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_invoker import Runtime
-from spec import JsonObject
 from tests.kernel.real_plugins import (
     BRIDGE,
     CAPABILITY_ARGS,

@@ -12,11 +12,11 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import Store
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.recovery.artifacts import chain_names, ifb_name
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
-from spec import JsonObject
-from state import Store
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put
 

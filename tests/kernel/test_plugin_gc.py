@@ -13,11 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList, Runtime
-from cnm_bridge.recovery.plugin_gc import PluginGc
-from cnm_bridge.recovery.store_attachments import EndpointCache
-from spec import JsonObject
-from state import (
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -27,6 +24,9 @@ from state import (
     RequestedInterface,
     Store,
 )
+from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList, Runtime
+from cnm_bridge.recovery.plugin_gc import PluginGc
+from cnm_bridge.recovery.store_attachments import EndpointCache
 from tests.kernel.namespace import Namespace
 from tests.lab.fetch_plugins import FetchError, find_fetched_plugins
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonValue
 from cni_invoker import (
     CachedRuntime,
     MemoryCache,
     Runtime,
     Verb,
 )
-from spec import JsonValue
 from tests.kernel.real_plugins import (
     CAPABILITY_ARGS,
     LIMITS,

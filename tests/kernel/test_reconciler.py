@@ -8,9 +8,9 @@ from secrets import token_hex
 import pytest
 import structlog
 
+from cni_bridge_state import NetworkId, NetworkRecord, Phase, Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.settings import Settings
-from state import NetworkId, NetworkRecord, Phase, Store
 from tests.kernel.engine import FakeEngine, network
 from tests.kernel.records import NETWORK, endpoint, put
 

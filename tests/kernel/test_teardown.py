@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from cni_invoker import AddressClaimed, Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
-from spec import JsonObject
-from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.attachers import make_attachers
 from tests.kernel.records import endpoint, put
 from tests.kernel.test_full_disk import disk, fill

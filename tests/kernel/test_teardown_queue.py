@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.teardown.address_owners import AddressOwners
-from state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from tests.kernel.records import endpoint, put
 from tests.kernel.teardown_queue import (
     FIRST,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
 from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.recovery.unfinished_teardowns import UnfinishedTeardowns
@@ -17,7 +18,6 @@ from cnm_bridge.teardown.liveness import Liveness
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import Teardown
-from state import EndpointId, EndpointRecord, Phase, Store
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.kernel.records import endpoint, put

@@ -6,7 +6,16 @@ import subprocess
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface
 
-from spec.jsontypes import JsonObject, JsonValue, as_object, get_int, get_object, get_objects, get_str, parse_json
+from cni_bridge_spec.jsontypes import (
+    JsonObject,
+    JsonValue,
+    as_object,
+    get_int,
+    get_object,
+    get_objects,
+    get_str,
+    parse_json,
+)
 from tests.lab.errors import LabError
 from tests.lab.namespaces import Namespaces
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from spec import JsonError, as_object, get_strings, parse_json
+from cni_bridge_spec import JsonError, as_object, get_strings, parse_json
 from tests.lab.debian import FetchError, Unpacked, fetch_packages, find_packages, run_program
 
 __all__ = ["PACKAGE", "FetchError", "FetchedPlugins", "fetch_plugins", "find_fetched_plugins", "main"]

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from spec import JsonObject, JsonValue, as_object, find_int, get_int, get_object, get_str, parse_json, render_json
+from cni_bridge_spec import (
+    JsonObject,
+    JsonValue,
+    as_object,
+    find_int,
+    get_int,
+    get_object,
+    get_str,
+    parse_json,
+    render_json,
+)
 
 __all__ = ["Command", "FakePlugins"]
 

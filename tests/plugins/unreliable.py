@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 
 __all__ = ["Fault", "goes_wrong", "render_unreliable"]
 

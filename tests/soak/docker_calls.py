@@ -4,7 +4,7 @@
 
 from typing import Final
 
-from spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue
 from tests.soak.lists import docker_pool, is_docker_choice
 from tests.soak.operations import Kind, Operation
 

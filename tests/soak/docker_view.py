@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from spec import JsonObject, get_int, get_object, get_str
+from cni_bridge_spec import JsonObject, get_int, get_object, get_str
 
 __all__ = ["DockerContainer", "DockerNetwork", "DockerView"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from spec import JsonObject, JsonValue, as_object, find_str, get_int, get_objects, get_str, parse_json
+from cni_bridge_spec import JsonObject, JsonValue, as_object, find_str, get_int, get_objects, get_str, parse_json
 
 __all__ = ["INSIDE", "ON_HOST", "Holdings", "HostLinks", "Link", "read_holdings", "read_host"]
 

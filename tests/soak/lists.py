@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Final
 
-from spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue
 from tests.plugins.unreliable import Fault, goes_wrong
 
 __all__ = [

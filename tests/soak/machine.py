@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.lab import Lab, LabState
 from tests.lab.editions import MACHINE_PLUGINS
 from tests.lab.leftovers import temporary_rules

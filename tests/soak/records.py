@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from spec import get_objects, get_str
-from state import EndpointRecord, Phase, StateError, Store
+from cni_bridge_spec import get_objects, get_str
+from cni_bridge_state import EndpointRecord, Phase, StateError, Store
 from tests.soak.shortage import Taken
 
 __all__ = ["Records", "read_records"]

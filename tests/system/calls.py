@@ -4,7 +4,7 @@
 
 from typing import Final
 
-from spec import JsonObject, as_object, get_int, get_object, get_objects
+from cni_bridge_spec import JsonObject, as_object, get_int, get_object, get_objects
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import request
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.lab import Container, Lab, LabError
 from tests.lab.waiting import wait_until
 from tests.system.namespace_view import View, view, view_other_end

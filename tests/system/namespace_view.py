@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
+from cni_bridge_spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
 
 __all__ = ["BY_DESIGN", "View", "view", "view_other_end"]
 

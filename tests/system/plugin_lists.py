@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.system.scene import Scene, Subnet
 
 __all__ = [

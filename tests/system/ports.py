@@ -5,7 +5,7 @@
 import re
 from collections.abc import Sequence
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.system.plugin_lists import PORTMAP
 from tests.system.scene import Scene, Subnet, bridge
 

@@ -16,7 +16,7 @@ from functools import partial
 from http.client import HTTPException
 from typing import Final, Self
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.lab import CommandFailed, Container, Lab, LabError
 from tests.system.calls import wait_torn_down
 

@@ -7,7 +7,7 @@ from ipaddress import ip_interface, ip_network
 
 import pytest
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.lab import Container, Engine
 from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches
 

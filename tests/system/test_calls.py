@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from cni_bridge_spec import JsonValue, as_object, get_object, get_str, parse_json
+from cni_bridge_state import EndpointId, Store
 from cnm_bridge.settings import Settings
-from spec import JsonValue, as_object, get_object, get_str, parse_json
-from state import EndpointId, Store
 from tests.lab import DAEMON_COMMAND, PLUGIN_SOCKET, Lab
 from tests.system.calls import (
     BOTH,

@@ -10,7 +10,7 @@ from textwrap import dedent
 
 import pytest
 
-from spec import as_object, get_str, parse_json
+from cni_bridge_spec import as_object, get_str, parse_json
 from tests.lab import CommandFailed, Container, Engine
 from tests.lab.fetch_compose import find_fetched_compose
 from tests.system.peer import ask, serving

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import pytest
 
-from spec import JsonObject, as_object, get_object, get_str
+from cni_bridge_spec import JsonObject, as_object, get_object, get_str
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.system.calls import BOTH, ENDPOINT, NETWORK, call, create_endpoint, create_network, wait_torn_down
 from tests.system.peer import HOST_IP, ask, outside, serving

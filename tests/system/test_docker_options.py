@@ -4,7 +4,7 @@
 
 import pytest
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.lab import Container, Engine, wait_until
 from tests.system.scene import Scene, bridge, reaches
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from spec import get_object, get_str
+from cni_bridge_spec import get_object, get_str
 from tests.lab import Engine, Lab, wait_until
 from tests.system.calls import (
     BOTH,

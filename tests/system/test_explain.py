@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from spec import JsonObject, get_object, get_objects, get_str
+from cni_bridge_spec import JsonObject, get_object, get_objects, get_str
 from tests.lab import CommandFailed
 from tests.system.scene import Scene, bridge, macvlan
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spec import JsonObject, JsonValue, get_str
+from cni_bridge_spec import JsonObject, JsonValue, get_str
 from tests.lab import Lab
 from tests.system.calls import NETWORK, call, create_network, delete_endpoint
 from tests.system.scene import Scene, bridge

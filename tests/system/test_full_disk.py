@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spec import JsonObject, get_str
+from cni_bridge_spec import JsonObject, get_str
 from tests.lab import Lab, LabError, wait_until
 from tests.system.scene import Scene, bridge, reaches
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from spec import JsonObject, get_objects, get_str
+from cni_bridge_spec import JsonObject, get_objects, get_str
 from tests.lab import Container, Lab
 from tests.system.scene import Scene, Subnet, reaches
 

@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonObject, as_object, get_object, get_objects
 from cni_invoker import Limits
-from spec import JsonObject, as_object, get_object, get_objects
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import request
 from tests.system.calls import NETWORK, call, create_network, wait_torn_down

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spec.jsontypes import parse_json
+from cni_bridge_spec.jsontypes import parse_json
 from tests.lab import (
     CommandFailed,
     Engine,

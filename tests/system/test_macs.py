@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.lab import Container, Engine
 from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, macvlan, ptp, reaches
 

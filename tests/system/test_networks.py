@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue
 from tests.system.scene import LISTS, Scene, bridge, reaches, wait_logged
 
 

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """An endpoint's options complete those of its network, and override them."""
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.system.scene import Scene, bridge
 
 BANDWIDTH: JsonObject = {"type": "bandwidth", "capabilities": {"bandwidth": True}}

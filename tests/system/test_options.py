@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from spec import JsonObject, get_object, get_objects, get_str
+from cni_bridge_spec import JsonObject, get_object, get_objects, get_str
 from tests.lab import Container
 from tests.system.peer import time_to_send
 from tests.system.scene import PREV_RESULT, Scene, bridge, ptp, reaches

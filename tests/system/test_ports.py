@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.lab import Container
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.plugin_lists import PORTMAP

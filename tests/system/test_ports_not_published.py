@@ -4,7 +4,7 @@
 
 from typing import Final
 
-from spec import JsonObject, as_object, find_str, get_objects, get_str
+from cni_bridge_spec import JsonObject, as_object, find_str, get_objects, get_str
 from tests.lab import PLUGIN_SOCKET, Lab
 from tests.lab.unix_http import request
 from tests.system.peer import HOST_IP, ask, outside, serving

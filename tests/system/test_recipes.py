@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spec import JsonObject, as_object, get_str, parse_json
+from cni_bridge_spec import JsonObject, as_object, get_str, parse_json
 from tests.lab import Container
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.scene import Scene, reaches

@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 
-from spec import JsonObject, as_object, get_object
+from cni_bridge_spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab
 from tests.lab.leftovers import leftovers
 from tests.lab.unix_http import request

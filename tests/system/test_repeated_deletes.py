@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from spec import JsonObject, as_object, get_objects, get_str
+from cni_bridge_spec import JsonObject, as_object, get_objects, get_str
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import request
 from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, wait_logged

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.lab import CommandFailed, Lab
 from tests.lab.waiting import wait_until
 from tests.system.scene import Scene, bridge, reaches, wait_logged

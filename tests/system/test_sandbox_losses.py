@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.lab import Container, Engine
 from tests.lab.waiting import wait_until
 from tests.system.scene import PREV_RESULT, Scene, bridge

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from spec import JsonObject, find_int, get_str
+from cni_bridge_spec import JsonObject, find_int, get_str
 from tests.lab import Container, Engine, LabError, wait_until
 from tests.system.equivalence import assert_equivalent, run_directly, without, without_defaults
 from tests.system.peer import HOST_IP, OUTSIDE_IP, outside

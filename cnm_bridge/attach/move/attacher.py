@@ -11,6 +11,8 @@ from dataclasses import replace
 
 import structlog
 
+from cni_bridge_spec import find_object
+from cni_bridge_state import EndpointRecord, Phase, WrongPhase
 from cni_invoker import Result, Runtime
 from cnm_bridge.attach.attacher import DeleteProgress, SaveRecord
 from cnm_bridge.attach.move.dead_endpoints import find_abandoned, find_dead, find_without_link
@@ -23,8 +25,6 @@ from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join
 from cnm_bridge.planning.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.wire import ChosenInterface, Joined
-from spec import find_object
-from state import EndpointRecord, Phase, WrongPhase
 
 __all__ = ["MoveAttacher"]
 

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
+from cni_bridge_state import EndpointRecord, Phase
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.model.naming import alternative_name, host_link_name
-from state import EndpointRecord, Phase
 
 __all__ = ["find_abandoned", "find_dead", "find_without_link"]
 

@@ -12,12 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cni_bridge_state import EndpointRecord
 from cni_invoker import PluginFailed, Runtime
 from cnm_bridge.attach.attacher import DeleteProgress
 from cnm_bridge.kernel import IpInterface, Kernel, LinkLocation
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.endpoint_replies import given_addresses, with_addresses
-from state import EndpointRecord
 
 __all__ = ["MoveDetacher"]
 

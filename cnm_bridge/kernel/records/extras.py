@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Self
 
-from spec import JsonObject, find_str, get_bool, get_int, get_str
+from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_str
 
 __all__ = ["Neighbour", "Qdisc", "Rule", "Sysctl"]
 

@@ -44,8 +44,18 @@ from ipaddress import (
 )
 from typing import Final, Self
 
+from cni_bridge_spec import (
+    JsonObject,
+    find_int,
+    find_object,
+    find_str,
+    get_bool,
+    get_int,
+    get_object,
+    get_objects,
+    get_str,
+)
 from cnm_bridge.kernel.records.extras import Neighbour, Qdisc, Rule, Sysctl
-from spec import JsonObject, find_int, find_object, find_str, get_bool, get_int, get_object, get_objects, get_str
 
 __all__ = [
     "BY_KERNEL",

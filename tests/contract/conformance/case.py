@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import yaml
 
-from spec import JsonObject, JsonValue, as_object, find_object, get_int, get_object, get_objects, get_str
+from cni_bridge_spec import JsonObject, JsonValue, as_object, find_object, get_int, get_object, get_objects, get_str
 from tests.contract.conformance.divergences import DIVERGENCES
 
 __all__ = ["Case", "Level", "load_cases"]

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonObject, get_object, get_str
 from cni_invoker import NetworkConfigurationList, PluginFailed
-from spec import JsonObject, get_object, get_str
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, network, three_plugins

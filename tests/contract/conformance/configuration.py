@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue, as_object, find_str, get_object, get_str
 from cni_invoker import (
     BadConfiguration,
     CniError,
@@ -16,7 +17,6 @@ from cni_invoker import (
     NetworkConfigurationList,
     read_configuration,
 )
-from spec import JsonObject, JsonValue, as_object, find_str, get_object, get_str
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, network

@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonValue, find_str, get_int, get_object, get_str, get_strings, render_json
 from cni_invoker import Attachment, BadResult, PluginFailed, PluginNotStarted, PluginTimeout, run_preflight
 from cni_invoker.execution.execute import execute
 from cni_invoker.execution.request import Request
 from cni_invoker.verbs import Verb
-from spec import JsonValue, find_str, get_int, get_object, get_str, get_strings, render_json
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, LIMITS, Scene, network

@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonObject, get_list, get_object, get_str, get_strings
 from cni_invoker import Attachment, InvalidParameter, Runtime, TraceContext
-from spec import JsonObject, get_list, get_object, get_str, get_strings
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, LIMITS, Scene, network

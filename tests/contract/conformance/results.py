@@ -7,8 +7,18 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import (
+    JsonObject,
+    JsonValue,
+    get_list,
+    get_object,
+    get_objects,
+    get_str,
+    get_strings,
+    parse_json,
+    render_json,
+)
 from cni_invoker import BadResult, Result, convert_result
-from spec import JsonObject, JsonValue, get_list, get_object, get_objects, get_str, get_strings, parse_json, render_json
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, network

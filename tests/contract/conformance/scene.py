@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_invoker import (
     Attachment,
     CachedRuntime,
@@ -16,7 +17,6 @@ from cni_invoker import (
     NetworkConfigurationList,
     Runtime,
 )
-from spec import JsonObject, JsonValue, render_json
 from tests.plugins import Command, FakePlugins
 
 __all__ = ["ATTACHMENT", "LIMITS", "Scene", "network", "three_plugins"]

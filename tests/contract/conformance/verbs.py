@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue, get_object, get_str, get_strings, render_json
 from cni_invoker import CacheDamaged, CniError, PluginFailed, VerbUnsupported
-from spec import JsonObject, JsonValue, get_object, get_str, get_strings, render_json
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, three_plugins

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue, get_list, get_object, get_str, get_strings
 from cni_invoker import (
     BadConfiguration,
     BadResult,
@@ -16,7 +17,6 @@ from cni_invoker import (
     run_preflight,
 )
 from cni_invoker.versions import is_at_least, parse_version
-from spec import JsonObject, JsonValue, get_list, get_object, get_str, get_strings
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, network, three_plugins

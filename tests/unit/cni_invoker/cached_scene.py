@@ -4,6 +4,7 @@
 
 from pathlib import Path
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import (
     Attachment,
     CachedRuntime,
@@ -12,7 +13,6 @@ from cni_invoker import (
     NetworkConfigurationList,
     Runtime,
 )
-from spec import JsonObject, JsonValue
 from tests.plugins import Command, FakePlugins
 
 __all__ = ["ATTACHMENT", "BANANA", "BLUE", "BOOT", "FIRST", "KEY", "LIMITS", "RESULT", "Scene", "network"]

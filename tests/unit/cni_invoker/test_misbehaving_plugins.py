@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonValue
 from cni_invoker import (
     Attachment,
     BadResult,
@@ -28,7 +29,6 @@ from cni_invoker import (
     PluginTimeout,
     Runtime,
 )
-from spec import JsonValue
 from tests.plugins import FakePlugins
 
 LIMITS: Final = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, text_busy_s=0.3)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonValue
 from cni_invoker import (
     BadResult,
     Limits,
@@ -17,7 +18,6 @@ from cni_invoker import (
     PluginNotFound,
     Runtime,
 )
-from spec import JsonValue
 from tests.plugins import FakePlugins
 
 

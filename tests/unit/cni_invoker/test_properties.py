@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_str, get_str, parse_json, render_json
 from cni_invoker import (
     SUPPORTED_VERSIONS,
     Attachment,
@@ -30,7 +31,6 @@ from cni_invoker.execution.execute import _find_error
 from cni_invoker.execution.request import Requests
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import parse_version_info
-from spec import JsonError, JsonObject, JsonValue, find_str, get_str, parse_json, render_json
 
 FLAT: Final = ("0.1.0", "0.2.0")
 TEXTS: Final = (

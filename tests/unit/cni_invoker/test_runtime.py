@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonValue
 from cni_invoker import (
     BadResult,
     GcFailed,
@@ -21,7 +22,6 @@ from cni_invoker import (
     VerbUnsupported,
     VersionUnsupported,
 )
-from spec import JsonValue
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import (
     ATTACHMENT,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_invoker import (
     BadResult,
     InvalidParameter,
@@ -15,7 +16,6 @@ from cni_invoker import (
     Runtime,
     VersionUnsupported,
 )
-from spec import JsonObject
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, RESULT, THREE, network
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_invoker import (
     NetworkConfigurationList,
     PluginFailed,
@@ -16,7 +17,6 @@ from cni_invoker import (
     Result,
     Runtime,
 )
-from spec import JsonObject
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, REFUSED, RESULT, THREE, network
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
+from cni_bridge_state import Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.settings import Settings
-from state import Store
 
 CALL: Final = b"POST /Plugin.Activate HTTP/1.1\r\nHost: plugin\r\nContent-Length: 0\r\n\r\n"
 ANSWER: Final = b'{"Implements":["NetworkDriver"]}'

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spec import JsonObject
+from cni_bridge_spec import JsonObject
 from tests.plugins.unreliable import Fault, goes_wrong, render_unreliable
 
 REAL = """#!/bin/sh

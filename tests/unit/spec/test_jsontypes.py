@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spec import (
+from cni_bridge_spec import (
     JsonError,
     JsonNumber,
     JsonSyntaxError,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from state import (
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,

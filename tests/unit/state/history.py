@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase, Store
-from state.codec import render_endpoint, render_network
+from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase, Store
+from cni_bridge_state.codec import render_endpoint, render_network
 
 __all__ = ["Content", "Damage", "History", "content", "make_history"]
 

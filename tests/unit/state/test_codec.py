@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spec import JsonObject, get_object
-from state import AttachmentRecord, EndpointRecord, NetworkRecord, Phase, RecordDamaged, RequestedInterface
-from state.codec import (
+from cni_bridge_spec import JsonObject, get_object
+from cni_bridge_state import AttachmentRecord, EndpointRecord, NetworkRecord, Phase, RecordDamaged, RequestedInterface
+from cni_bridge_state.codec import (
     as_stored,
     document_of,
     parse_endpoint,

@@ -8,9 +8,9 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from state import EndpointRecord, NetworkRecord, Store
-from state.codec import render_endpoint, render_network
-from state.stored_value import join_lines
+from cni_bridge_state import EndpointRecord, NetworkRecord, Store
+from cni_bridge_state.codec import render_endpoint, render_network
+from cni_bridge_state.stored_value import join_lines
 
 
 def put(directory: Path, key: str, value: bytes) -> None:

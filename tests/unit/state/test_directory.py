@@ -8,7 +8,7 @@ from pathlib import Path
 import plyvel
 import pytest
 
-from state import SCHEMA_VERSION, SchemaTooNew, Store
+from cni_bridge_state import SCHEMA_VERSION, SchemaTooNew, Store
 from tests.unit.state.history import History, content
 
 

@@ -8,10 +8,10 @@ from typing import Final
 import plyvel
 import pytest
 
-from spec import JsonObject, as_object, get_object, get_objects, load_validator, parse_json
-from state import SCHEMA_VERSION, ImportRefused, Phase, ProcessRecord, Store
-from state.codec import document_of
-from state.migrations import MIGRATIONS, migrate
+from cni_bridge_spec import JsonObject, as_object, get_object, get_objects, load_validator, parse_json
+from cni_bridge_state import SCHEMA_VERSION, ImportRefused, Phase, ProcessRecord, Store
+from cni_bridge_state.codec import document_of
+from cni_bridge_state.migrations import MIGRATIONS, migrate
 
 FIXTURES: Final = Path(__file__).with_name("version_1")
 """The records as version 1 stored them, one file for each."""

@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 import plyvel
 import pytest
 
-from state import (
+from cni_bridge_state import (
     SCHEMA_VERSION,
     TRANSITIONS,
     AttachmentId,
@@ -270,7 +270,7 @@ def test_writes_after_a_failed_write_are_kept(tmp_path: Path) -> None:
 FULL_DISK = """
 import asyncio, resource, signal, sys
 from pathlib import Path
-from state import NetworkRecord, StateUnusable, Store
+from cni_bridge_state import NetworkRecord, StateUnusable, Store
 
 def network(name, options):
     return NetworkRecord(id=name, configuration=None, name=None, internal=False, options=options)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import (
     Attachment,
     AttachmentExists,
@@ -22,7 +23,6 @@ from cni_invoker import (
     PluginNotFound,
     VerbUnsupported,
 )
-from spec import JsonObject, JsonValue
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,
     BANANA,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_invoker import (
     Attachment,
     AttachmentKey,
@@ -22,7 +23,6 @@ from cni_invoker import (
     PluginNotFound,
     Runtime,
 )
-from spec import JsonObject
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,
     BANANA,

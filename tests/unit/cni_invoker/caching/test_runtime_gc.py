@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject, get_objects
 from cni_invoker import (
     AttachmentKey,
     CachedAttachment,
@@ -18,7 +19,6 @@ from cni_invoker import (
     GcFailed,
     MemoryCache,
 )
-from spec import JsonObject, get_objects
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,
     BANANA,

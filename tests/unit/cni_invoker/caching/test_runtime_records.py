@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import (
     Attachment,
     BadConfiguration,
@@ -20,7 +21,6 @@ from cni_invoker import (
     NetworkConfigurationList,
     PluginFailed,
 )
-from spec import JsonObject, JsonValue
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, FIRST, RESULT, Scene, network
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spec import JsonObject, get_objects, parse_json
+from cni_bridge_spec import JsonObject, get_objects, parse_json
 from tests.unit.cni_invoker.tool_host import ID, NETNS, RESULT, Host
 
 LOCKED: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}

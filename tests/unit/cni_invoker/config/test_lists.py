@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cni_bridge_spec import JsonObject, JsonValue, get_objects, render_json
 from cni_invoker import BadConfiguration, NetworkConfigurationList, parse_configuration
-from spec import JsonObject, JsonValue, get_objects, render_json
 
 LIST: JsonObject = {
     "name": "some-network",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonValue
 from cni_invoker import (
     Attachment,
     BadResult,
@@ -24,7 +25,6 @@ from cni_invoker import (
 )
 from cni_invoker.execution.execute import Output, execute
 from cni_invoker.execution.request import Requests
-from spec import JsonValue
 from tests.plugins import FakePlugins
 
 LIMITS = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, text_busy_s=5.0, stdout_bytes=1000, stderr_lines=3)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import (
     Attachment,
     Limits,
@@ -20,7 +21,6 @@ from cni_invoker import (
     TraceContext,
     Verb,
 )
-from spec import JsonObject, JsonValue
 from tests.plugins import FakePlugins
 
 ATTACHMENT = Attachment(

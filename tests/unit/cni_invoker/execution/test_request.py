@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue, as_object, parse_json
 from cni_invoker import (
     Attachment,
     AttachmentKey,
@@ -17,7 +18,6 @@ from cni_invoker import (
     parse_configuration,
 )
 from cni_invoker.execution.request import Request, Requests
-from spec import JsonObject, JsonValue, as_object, parse_json
 
 ATTACHMENT = Attachment(container_id="some-container-id", ifname="eth7", netns="/some/netns/path")
 

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_invoker import SUPPORTED_VERSIONS, BadResult, Result, convert_result
-from spec import JsonObject
 
 DNS: JsonObject = {"nameservers": ["1.2.3.4"], "domain": "example.com"}
 PLAIN: JsonObject = {

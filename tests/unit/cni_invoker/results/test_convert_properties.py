@@ -7,13 +7,13 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cni_bridge_spec import JsonObject, JsonValue, get_str
 from cni_invoker import (
     SUPPORTED_VERSIONS,
     BadResult,
     Result,
     convert_result,
 )
-from spec import JsonObject, JsonValue, get_str
 
 FLAT: Final = ("0.1.0", "0.2.0")
 LISTS: Final = ("0.3.0", "0.3.1", "0.4.0")

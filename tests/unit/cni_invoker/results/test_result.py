@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import BadResult, Result, parse_result
-from spec import JsonObject, JsonValue
 
 BRIDGE: JsonObject = {
     "cniVersion": "1.1.0",

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 from aiohttp import web
 
+from cni_bridge_spec import JsonObject
 from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, make_app
-from spec import JsonObject
 
 LIMIT_S: Final = 0.2
 NETWORK: Final = b'{"NetworkID":"%s"' % (b"a1" * 32)

@@ -16,11 +16,11 @@ from aiohttp import ClientSession, UnixConnector, web
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp.plugin import AiohttpClient
 
+from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_state import RecordNotFound
 from cni_invoker import BadConfiguration
 from cnm_bridge.api import MAX_BODY_BYTES, CallsUnderWay, Method, PendingConnections, make_app
 from cnm_bridge.errors import Refused
-from spec import JsonObject, JsonValue
-from state import RecordNotFound
 
 NETWORK, ENDPOINT = "a1" * 32, "b2" * 32
 BODY = {"NetworkID": NETWORK}

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.assembly import assemble
-from cnm_bridge.errors import Interrupted
-from cnm_bridge.settings import Settings
-from spec import JsonObject
-from state import (
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -22,6 +19,9 @@ from state import (
     RequestedInterface,
     Store,
 )
+from cnm_bridge.assembly import assemble
+from cnm_bridge.errors import Interrupted
+from cnm_bridge.settings import Settings
 from tests.driver_calls import call
 from tests.plugins import FakePlugins
 

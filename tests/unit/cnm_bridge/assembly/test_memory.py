@@ -10,14 +10,7 @@ from pathlib import Path
 from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Final
 
-from cnm_bridge.assembly import assemble
-from cnm_bridge.endpoints.unpublished import Unpublished
-from cnm_bridge.errors import CannotPublish
-from cnm_bridge.model.endpoint import Endpoint
-from cnm_bridge.planning.port_claims import PortClaims
-from cnm_bridge.settings import Settings
-from cnm_bridge.wire import ProgramExternalConnectivity
-from state import (
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -27,6 +20,13 @@ from state import (
     RequestedInterface,
     Store,
 )
+from cnm_bridge.assembly import assemble
+from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.errors import CannotPublish
+from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.planning.port_claims import PortClaims
+from cnm_bridge.settings import Settings
+from cnm_bridge.wire import ProgramExternalConnectivity
 
 _NOT_KEPT: Final = (ModuleType, type, FrameType, CoroutineType, asyncio.AbstractEventLoop, asyncio.Task)
 

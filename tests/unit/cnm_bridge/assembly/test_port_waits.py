@@ -9,12 +9,12 @@ from typing import ClassVar
 
 import pytest
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings
 from cnm_bridge.teardown.contention import ContentionResolver
-from spec import JsonObject
-from state import EndpointId, EndpointRecord, Phase, Store
 from tests.unit.cnm_bridge.assembly.test_interrupted_publishing import PORT, RECORD, REFERENCE
 
 OWNER = EndpointId("d" * 64)

@@ -5,12 +5,12 @@
 from ipaddress import IPv4Interface
 from pathlib import Path
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.wire import CreateEndpoint
-from spec import JsonObject
-from state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord, RequestedInterface
 
 ENDPOINT = EndpointId("e" * 64)
 NETWORK = NetworkId("a" * 64)

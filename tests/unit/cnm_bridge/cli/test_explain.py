@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cni_bridge_spec import JsonObject
 from cnm_bridge.cli.main import main
-from spec import JsonObject
 from tests.plugins import FakePlugins
 
 LIST: JsonObject = {

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from cni_bridge_spec import JsonObject
 from cni_invoker import ConfigurationNotFound
 from cnm_bridge.cli.explained_network import ExplainedNetwork, find_explained_network
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import BadOption, Refused
-from spec import JsonObject
 
 DOCKER: Mapping[str, JsonObject] = {
     "by-option": {"Options": {"cni.network": "blue", "cni.ips": "10.1.0.9", "cni.args.A": "1"}, "Internal": True},

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject, parse_json
 from cnm_bridge import __version__
-from spec import JsonObject, parse_json
 
 COMMAND = (sys.executable, "-m", "cnm_bridge")
 START_S = 60.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from state import (
+from cni_bridge_state import (
     SCHEMA_VERSION,
     AttachmentId,
     AttachmentRecord,

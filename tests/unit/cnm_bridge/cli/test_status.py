@@ -6,9 +6,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.cli.main import main
 from cnm_bridge.cli.status_text import render_status
-from spec import JsonObject, get_objects
 
 STATUS: JsonObject = {
     "engine": {"isUp": True, "identity": "UFZ2"},

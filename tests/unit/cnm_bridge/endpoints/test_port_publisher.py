@@ -13,15 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import Limits, PluginFailed, Runtime
-from cnm_bridge.endpoints.port_publisher import PortPublisher
-from cnm_bridge.errors import Interrupted, Refused
-from cnm_bridge.kernel import HostPorts
-from cnm_bridge.planning.port_claims import PortClaims
-from cnm_bridge.planning.port_mapping import CAPABILITY
-from cnm_bridge.scheduling.time_slice import TimeSlice
-from spec import JsonObject, get_list, get_object
-from state import (
+from cni_bridge_spec import JsonObject, get_list, get_object
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -32,6 +25,13 @@ from state import (
     StateUnusable,
     Store,
 )
+from cni_invoker import Limits, PluginFailed, Runtime
+from cnm_bridge.endpoints.port_publisher import PortPublisher
+from cnm_bridge.errors import Interrupted, Refused
+from cnm_bridge.kernel import HostPorts
+from cnm_bridge.planning.port_claims import PortClaims
+from cnm_bridge.planning.port_mapping import CAPABILITY
+from cnm_bridge.scheduling.time_slice import TimeSlice
 from tests.plugins import FakePlugins
 from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 

@@ -11,12 +11,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from cnm_bridge.endpoints.unpublished import Unpublished
-from cnm_bridge.engine import Engine
-from cnm_bridge.errors import CannotPublish
-from cnm_bridge.wire import ProgramExternalConnectivity
-from spec import JsonValue
-from state import (
+from cni_bridge_spec import JsonValue
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -26,6 +22,10 @@ from state import (
     RequestedInterface,
     Store,
 )
+from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.engine import Engine
+from cnm_bridge.errors import CannotPublish
+from cnm_bridge.wire import ProgramExternalConnectivity
 
 ENDPOINT = EndpointId("77" * 32)
 REQUEST = ProgramExternalConnectivity(network_id=NetworkId("6f" * 32), endpoint_id=ENDPOINT, ports=())

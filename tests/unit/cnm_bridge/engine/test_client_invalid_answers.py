@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from cni_bridge_spec import JsonValue, render_json
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import EngineUnavailable
-from spec import JsonValue, render_json
 
 VERSION: JsonValue = {"ApiVersion": "1.41"}
 

@@ -4,9 +4,9 @@
 
 import pytest
 
+from cni_bridge_spec import JsonError, JsonObject
 from cnm_bridge.engine.container import has_name, has_other_network
 from cnm_bridge.engine.network import EngineNetwork
-from spec import JsonError, JsonObject
 
 BLUE = EngineNetwork.from_json({"Id": "6f" * 32, "Name": "blue", "Scope": "swarm"})
 

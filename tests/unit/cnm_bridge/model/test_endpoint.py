@@ -7,9 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
+    AttachmentId,
+    AttachmentRecord,
+    EndpointId,
+    EndpointRecord,
+    NetworkId,
+    Phase,
+    RequestedInterface,
+)
 from cnm_bridge.model.endpoint import Endpoint
-from spec import JsonObject
-from state import AttachmentId, AttachmentRecord, EndpointId, EndpointRecord, NetworkId, Phase, RequestedInterface
 
 CONFIGURATION: JsonObject = {"cniVersion": "0.4.0", "name": "lan", "plugins": [{"type": "bridge"}]}
 RECORD = EndpointRecord(

@@ -4,8 +4,8 @@
 
 import pytest
 
+from cni_bridge_state import AttachmentId
 from cnm_bridge.model.naming import alternative_name, attachment_of
-from state import AttachmentId
 
 ATTACHMENT = AttachmentId("0123456789abcdef" * 4)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_state import NetworkId, NetworkRecord, Store
 from cnm_bridge.errors import EngineUnavailable, Refused
 from cnm_bridge.networks.network_names import NetworkNameResolver
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
-from state import NetworkId, NetworkRecord, Store
 
 NETWORK = NetworkRecord(id=NetworkId("a1" * 32), configuration=None, name=None, internal=False, options={})
 

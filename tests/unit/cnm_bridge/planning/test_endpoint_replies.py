@@ -7,11 +7,11 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip
 
 import pytest
 
+from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_state import RequestedInterface
 from cnm_bridge.kernel import SCOPE_LINK, Address, LinkState, Route
 from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join, further_addresses, given_addresses
 from cnm_bridge.wire import Joined, StaticRoute, render_joined
-from spec import JsonObject, JsonValue
-from state import RequestedInterface
 from tests.unit.cnm_bridge.planning.snapshots import (
     BRIDGE,
     BRIDGE_IPV6,

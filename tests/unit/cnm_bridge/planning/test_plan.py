@@ -7,13 +7,13 @@ from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 
 import pytest
 
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import MAIN_TABLE, Address, IpInterface, LinkState, Route, Snapshot
 from cnm_bridge.planning.options import parse_options
 from cnm_bridge.planning.plan import Plan, plan_attachment, refuse_ignored
-from spec import JsonObject
-from state import PoolRecord, RequestedInterface
 
 MAC = "02:11:22:33:44:55"
 HOST_LOCAL: JsonObject = {"type": "host-local", "subnet": "10.1.0.0/24"}

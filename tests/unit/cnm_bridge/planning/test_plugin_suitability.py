@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import NotCarriable
@@ -16,7 +17,6 @@ from cnm_bridge.planning.plugin_suitability import (
     has_device,
     refuse_unsuitable,
 )
-from spec import JsonObject
 from tests.kernel.records import endpoint
 from tests.unit.cnm_bridge.planning.snapshots import LINK, snapshot
 

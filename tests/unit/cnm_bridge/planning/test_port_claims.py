@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from cni_bridge_state import EndpointId
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.planning.port_mapping import PortMapping
-from state import EndpointId
 from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 
 ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)

@@ -6,16 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cnm_bridge.engine import EngineEndpoint, EngineNetwork
-from cnm_bridge.recovery.engine_diff import (
-    EngineView,
-    forgotten_endpoints,
-    forgotten_networks,
-    knows_any,
-    unchanged_since,
-    unknown_endpoints,
-)
-from state import (
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -25,7 +16,16 @@ from state import (
     Phase,
     RequestedInterface,
 )
-from state.lazy_field import StoredDocument
+from cni_bridge_state.lazy_field import StoredDocument
+from cnm_bridge.engine import EngineEndpoint, EngineNetwork
+from cnm_bridge.recovery.engine_diff import (
+    EngineView,
+    forgotten_endpoints,
+    forgotten_networks,
+    knows_any,
+    unchanged_since,
+    unknown_endpoints,
+)
 
 NETWORK = NetworkRecord(id=NetworkId("n1"), configuration="lan", name="blue", internal=False, options={})
 ENDPOINT = EndpointRecord(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from cni_bridge_spec import JsonValue, get_objects, get_str
 from cni_invoker import (
     Attachment,
     CachedAttachment,
@@ -19,7 +20,6 @@ from cni_invoker import (
     Runtime,
 )
 from cnm_bridge.recovery.plugin_gc import PluginGc
-from spec import JsonValue, get_objects, get_str
 from tests.plugins import FakePlugins
 
 LIMITS = Limits(add_s=20.0, gc_s=20.0, version_s=20.0, grace_s=0.3, executions=4)

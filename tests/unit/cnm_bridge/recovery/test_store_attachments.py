@@ -9,17 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import (
-    Attachment,
-    AttachmentKey,
-    AttachmentReader,
-    CacheDamaged,
-    CachedAttachment,
-    NetworkConfigurationList,
-)
-from cnm_bridge.recovery.store_attachments import EndpointCache
-from spec import JsonObject
-from state import (
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -29,6 +20,15 @@ from state import (
     RequestedInterface,
     Store,
 )
+from cni_invoker import (
+    Attachment,
+    AttachmentKey,
+    AttachmentReader,
+    CacheDamaged,
+    CachedAttachment,
+    NetworkConfigurationList,
+)
+from cnm_bridge.recovery.store_attachments import EndpointCache
 
 RESULT: JsonObject = {"cniVersion": "1.0.0"}
 

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import AddressClaimed, NetworkConfigurationList
-from cnm_bridge.teardown.address_owners import AddressOwners
-from spec import JsonObject
-from state import (
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
     EndpointId,
@@ -22,6 +20,8 @@ from state import (
     RequestedInterface,
     Store,
 )
+from cni_invoker import AddressClaimed, NetworkConfigurationList
+from cnm_bridge.teardown.address_owners import AddressOwners
 
 FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
 ADDRESS = "10.1.0.9"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from cni_bridge_state import AttachmentId
 from cni_invoker import PluginStillRuns
 from cnm_bridge.teardown import orphaned_plugins
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
-from state import AttachmentId
 
 ONE, TWO = AttachmentId(f"{os.getpid():064x}"), AttachmentId(f"{os.getpid():063x}f")
 

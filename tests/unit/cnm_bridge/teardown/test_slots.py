@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+from cni_bridge_state import EndpointId
 from cnm_bridge.teardown.slots import TeardownSlots
-from state import EndpointId
 
 PLUGINS = 4
 

@@ -6,6 +6,8 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 
 import pytest
 
+from cni_bridge_spec import JsonObject, load_validator
+from cni_bridge_state import PoolRecord, RequestedInterface
 from cnm_bridge.errors import BadRequest
 from cnm_bridge.wire import (
     PortRequest,
@@ -16,8 +18,6 @@ from cnm_bridge.wire import (
     parse_join,
     parse_network_reference,
 )
-from spec import JsonObject, load_validator
-from state import PoolRecord, RequestedInterface
 
 NETWORK = "a1" * 32
 ENDPOINT = "e2" * 32

@@ -11,9 +11,9 @@ import plyvel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from state import Store
-from state.salvage.leveldb_log import has_good_frame
-from state.salvage.salvage import find_fault, read_good
+from cni_bridge_state import Store
+from cni_bridge_state.salvage.leveldb_log import has_good_frame
+from cni_bridge_state.salvage.salvage import find_fault, read_good
 from tests.unit.state.history import Damage, History, content
 
 

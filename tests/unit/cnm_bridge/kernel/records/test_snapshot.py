@@ -9,9 +9,9 @@ from ipaddress import ip_address, ip_interface, ip_network
 
 import pytest
 
+from cni_bridge_spec import JsonError, JsonObject, as_object, load_validator, parse_json, render_json
 from cnm_bridge.kernel import Address, LinkState, Neighbour, Qdisc, Route, Rule, Snapshot, Sysctl
 from cnm_bridge.kernel.records import snapshot
-from spec import JsonError, JsonObject, as_object, load_validator, parse_json, render_json
 
 FULL = Snapshot(
     link=LinkState(name="eth0", kind="veth", mac="ee:77:5c:0d:4a:3b", mtu=1500, noarp=False),
