@@ -6,21 +6,26 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 python3-venv systemd
 READY := $(VENV)/.ready
+RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench clean
+.PHONY: help setup venv demo check fmt lint types imports prose fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheel constraints test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: Debian packages (needs root) and a virtual environment
-	@PACKAGES="$(PACKAGES)" tests/lab/install-packages
+	@PACKAGES="$(PACKAGES) $$(packaging/leveldb-packages)" tests/lab/install-packages
 	@$(MAKE) --no-print-directory venv
 
 venv: $(READY)
 
 $(READY): setup.cfg pyproject.toml
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3 python3-venv"; exit 1; }
+	@for package in $$(packaging/leveldb-packages); do \
+	    [ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || { \
+	        echo "PyPI has no LevelDB for this Python; to build it, $$package is missing: make setup (as root) installs it"; exit 1; }; \
+	done
 	python3 -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
@@ -94,6 +99,25 @@ bench: setup ## what we cost beyond the plugins, measured side by side (needs ro
 	@$(BIN)/python -m tests.lab.fetch_engines || true # those that can be had are measured
 	$(BIN)/python -m tests.bench.containers
 
+$(RELEASE): $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,release]'
+	@touch $@
+
+man: $(RELEASE) ## the manual pages, from the commands' help, into packaging/man
+	$(BIN)/python packaging/man_pages.py "$$(git log -1 --format=%cs)"
+
+wheel: man ## the source archive and the wheel, into dist
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist . >/dev/null
+	ls dist
+
+constraints: $(RELEASE) ## packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+	    --system-certs --output-file packaging/constraints.txt setup.cfg
+
+test-install: wheel ## the wheel in environments with others' packages, under each Python that PATH or Debian has
+	$(BIN)/pytest tests/install
+
 clean: ## remove what the targets above made
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist packaging/man *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,12 +15,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.lab.debian import FetchError, Unpacked, cache_directory, fetch_packages, find_packages, run_program
 
-__all__ = ["VERSIONS", "main", "prepare", "read_requirements"]
+__all__ = ["VERSIONS", "Interpreter", "find_interpreter", "main", "prepare", "read_requirements"]
 
 VERSIONS: Final = {"3.12": None, "3.13": "trixie", "3.14": "sid"}
 """The supported versions except the oldest, with the Debian suite that has one."""
@@ -54,6 +55,20 @@ exec chroot "$root" sh -c 'cd "$1" && shift && exec "$@"' sh "$directory" "$@"
 """Replaces the machine's directories by those of a root directory, for one process, and runs a command in it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interpreter:
+    """A Python of some version.
+
+    Attributes:
+        enter: The beginning of each command that runs below its root directory; empty for the machine's own.
+        make_venv: The command that makes a virtual environment in the directory that is appended to it. One of Debian's
+            sees Debian's packages, because LevelDB is among them.
+    """
+
+    enter: Sequence[str]
+    make_venv: Sequence[str]
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the fast tests under each, and print which could not be run, and why; return 1 if a test failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.lab.pythons", description=__doc__)
@@ -83,29 +98,35 @@ def prepare(version: str) -> Sequence[str]:
     Raises:
         FetchError: It cannot be had.
     """
-    no_words: list[str] = []
-    machine = _find_in_path(version)
-    suite = VERSIONS.get(version)
-    if machine is not None:
-        enter, base, packages = no_words, machine, no_words
-    elif suite is not None:
-        names = [name.format(version=version) for name in _DEBIAN_PACKAGES]
-        root = find_packages(_KIND, suite) or fetch_packages(_KIND, suite, names, check=_check, whole=True)
-        enter = [*_unshare(), "sh", "-euc", _ENTER, "sh", str(root.directory), str(_REPOSITORY)]
-        base, packages = f"/usr/bin/python{version}", ["--system-site-packages"]
-    else:
-        raise FetchError(f"there is no python{version} in PATH, and no suite of Debian has one")
+    interpreter = find_interpreter(version)
     place = cache_directory(_KIND) / f"venv-{version}"
-    python = str(place / "bin/python")
+    python = (*interpreter.enter, str(place / "bin/python"))
     wanted = "\n".join(read_requirements())
     done = place / "requirements"
     if not done.exists() or done.read_text("utf-8") != wanted:
-        run_program(*enter, base, "-m", "venv", "--clear", *packages, str(place))
-        run_program(
-            *enter, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted.split("\n")
-        )
+        run_program(*interpreter.make_venv, str(place))
+        run_program(*python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted.split("\n"))
         done.write_text(wanted, "utf-8")
-    return (*enter, python)
+    return python
+
+
+def find_interpreter(version: str) -> Interpreter:
+    """Return an interpreter of a version, e.g. 3.13; one that is not in PATH is fetched.
+
+    Raises:
+        FetchError: There is none.
+    """
+    machine = _find_in_path(version)
+    if machine is not None:
+        return Interpreter(enter=(), make_venv=(machine, "-m", "venv", "--clear"))
+    suite = VERSIONS.get(version)
+    if suite is None:
+        raise FetchError(f"there is no python{version} in PATH, and no suite of Debian has one")
+    names = [name.format(version=version) for name in _DEBIAN_PACKAGES]
+    root = find_packages(_KIND, suite) or fetch_packages(_KIND, suite, names, check=_check, whole=True)
+    enter = (*_unshare(), "sh", "-euc", _ENTER, "sh", str(root.directory), str(_REPOSITORY))
+    venv = ("-m", "venv", "--clear", "--system-site-packages")
+    return Interpreter(enter=enter, make_venv=(*enter, f"/usr/bin/python{version}", *venv))
 
 
 def read_requirements() -> Sequence[str]:

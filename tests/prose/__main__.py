@@ -30,6 +30,7 @@ COVERED: Final[tuple[str, ...]] = (
     "demo",
     "docker",
     "docs",
+    "packaging",
     "pyproject.toml",
     "setup.cfg",
     "spec",

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The files of a release: the example of the settings, and the versions that it was tested with."""
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+
+import click
+from packaging.requirements import Requirement
+
+from cnm_bridge.cli.main import serve
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = (ROOT / "packaging/config.toml").read_text("utf-8")
+CONSTRAINTS = (ROOT / "packaging/constraints.txt").read_text("utf-8")
+
+
+def requirements() -> list[Requirement]:
+    """Return what setup.cfg requires of users."""
+    document = configparser.ConfigParser(interpolation=None)
+    document.read(ROOT / "setup.cfg", "utf-8")
+    lines = document["options"]["install_requires"].splitlines()
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
+def test_the_example_has_each_setting_with_its_default() -> None:
+    """Without the marks of the comments it is the configuration file of a daemon with the defaults."""
+    shown = tomllib.loads(re.sub(r"^#(?=[a-z-]+ =)", "", EXAMPLE, flags=re.MULTILINE))
+    options = [option for option in serve.params if isinstance(option, click.Option) and option.opts[0] != "--config"]
+    expected = {option.opts[0].removeprefix("--"): option.default for option in options}
+    assert shown.keys() == expected.keys()
+    for key, default in expected.items():
+        assert shown[key] == ([str(one) for one in default] if isinstance(default, tuple) else _plain(default))
+
+
+def _plain(default: object) -> object:
+    return default if isinstance(default, bool | float) else str(default)
+
+
+def test_the_example_changes_nothing() -> None:
+    """As it is installed, it sets nothing."""
+    assert tomllib.loads(EXAMPLE) == {}
+
+
+def test_constraints_fit_the_requirements() -> None:
+    """Each library that setup.cfg requires is pinned to a version that it allows, and each pin has a hash."""
+    pins = dict(re.findall(r"^([a-z0-9-]+)==([^ ;]+)", CONSTRAINTS, re.MULTILINE))
+    assert {one.name: pins.get(one.name) for one in requirements() if pins.get(one.name, "") not in one.specifier} == {}
+    entries = re.split(r"\n(?=[a-z])", CONSTRAINTS.strip())
+    assert len(entries) == len(pins)
+    assert [entry.partition("\n")[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_private_tables_have_an_upper_bound() -> None:
+    """pyroute2's layouts of messages are not a public interface, so no untested version is installed."""
+    (pyroute2,) = (one for one in requirements() if one.name == "pyroute2")
+    assert "99" not in pyroute2.specifier

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The wheel in an environment that it shares with packages called `spec` and `state`; `make test-install` runs this."""
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.lab.debian import FetchError, run_program
+from tests.lab.pythons import VERSIONS, find_interpreter
+
+ROOT = Path(__file__).parents[2]
+PYTHONS = ("3.11", *VERSIONS)
+OUR_PACKAGES = {"cnm_bridge", "cni_invoker", "cni_bridge_spec", "cni_bridge_state"}
+NEIGHBOUR = """
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "state"
+version = "1"
+[tool.setuptools]
+packages = ["state"]
+"""
+"""A project with a top-level package `state`; the one on PyPI is for Python 2 only."""
+
+SHOW_NEIGHBOURS = """
+import importlib.util, pathlib, state
+spec = pathlib.Path(importlib.util.find_spec("spec").origin)
+print("nose" in spec.read_text(), state.OWNER)
+"""
+"""PyPI's `spec` is a plugin of nose, which no longer works from Python 3.12 on; its file must be there all the same."""
+
+MAKE_RECORDS = """
+import pathlib, sys
+from cni_bridge_state import Store
+Store.open(pathlib.Path(sys.argv[1])).close()
+"""
+
+
+@pytest.fixture(name="wheel")
+def find_wheel() -> Path:
+    """The wheel that `make wheel` has built."""
+    (wheel,) = (ROOT / "dist").glob("cni_bridge-*.whl")
+    return wheel
+
+
+@pytest.fixture(name="neighbour")
+def make_neighbour(tmp_path: Path) -> Path:
+    """A project that installs a package called `state`."""
+    project = tmp_path / "neighbour"
+    (project / "state").mkdir(parents=True)
+    (project / "state/__init__.py").write_text("OWNER = 'neighbour'\n")
+    (project / "pyproject.toml").write_text(NEIGHBOUR)
+    return project
+
+
+@pytest.fixture(name="python", params=PYTHONS)
+def make_environment(request: pytest.FixtureRequest, tmp_path: Path) -> Sequence[str]:
+    """The command of the interpreter of a new, empty virtual environment."""
+    try:
+        interpreter = find_interpreter(request.param)
+    except FetchError as exc:
+        pytest.skip(f"Python {request.param} is not available: {exc}")
+    run_program(*interpreter.make_venv, str(tmp_path / "venv"))
+    return (*interpreter.enter, str(tmp_path / "venv/bin/python"))
+
+
+@pytest.mark.timeout(600)
+def test_both_commands_work_beside_packages_called_spec_and_state(
+    python: Sequence[str], wheel: Path, neighbour: Path, tmp_path: Path
+) -> None:
+    """Whichever is installed last, all of them keep their files and work."""
+    run_program(*python, "-m", "pip", "install", "--quiet", "spec", str(wheel), str(neighbour))
+    run_program(*python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel))
+    assert run_program(*python, "-Pc", SHOW_NEIGHBOURS, cwd=tmp_path).split() == ["True", "neighbour"]
+    bridge, invoker = ((*python, str(tmp_path / "venv/bin" / name)) for name in ("cni-bridge", "cni-invoker"))
+    configurations = tmp_path / "net.d"
+    configurations.mkdir()
+    (configurations / "blue.conflist").write_text(
+        '{"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "no-such-plugin"}]}'
+    )
+    listed = run_program(*invoker, "list", environment={"NETCONFPATH": str(configurations)}, cwd=tmp_path)
+    assert "blue" in listed
+    records = tmp_path / "records"
+    run_program(*python, "-Pc", MAKE_RECORDS, str(records), cwd=tmp_path)
+    assert '"networks"' in run_program(*bridge, "state", "export", "--state-dir", str(records), cwd=tmp_path)
+
+
+def test_the_wheel_is_complete(wheel: Path) -> None:
+    """It has all modules and schemas of the checkout, units, an example of the settings, and the manual pages."""
+    names = {*zipfile.ZipFile(wheel).namelist()}
+    assert {name.partition("/")[0] for name in names if ".d" not in name.partition("/")[0]} == OUR_PACKAGES
+    expected = {
+        str(Path(package) / path.relative_to(folder))
+        for package in OUR_PACKAGES
+        for folder in [(ROOT / package).resolve()]
+        for path in folder.rglob("*")
+        if path.suffix in {".py", ".json", ".typed"}
+    }
+    assert expected <= names
+    shared = {name.partition("/share/")[2] for name in names if "/share/" in name}
+    assert {f"cni-bridge/systemd/{path.name}" for path in (ROOT / "docker/systemd").iterdir()} <= shared
+    assert {"cni-bridge/config.toml", "man/man1/cni-bridge-serve.1", "man/man1/cni-invoker-add.1"} <= shared
