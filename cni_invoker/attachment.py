@@ -2,12 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """An attachment: one interface of one container."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from os import fspath
 
 from cni_bridge_spec import JsonObject, render_json
 from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import InvalidParameter
+from cni_invoker.given import StrPath, as_path, require_type
 from cni_invoker.names import check_container_id, check_given_argument, check_ifname, check_netns
 
 __all__ = ["Attachment", "AttachmentKey", "freeze_keys"]
@@ -29,11 +31,11 @@ class AttachmentKey:
     ifname: str
 
     def __post_init__(self) -> None:
-        check_container_id(self.container_id)
-        check_ifname(self.ifname)
+        check_container_id(require_type(self.container_id, str, "container_id"))
+        check_ifname(require_type(self.ifname, str, "ifname"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
 class Attachment:
     """The parameters of a container for ADD, which every later verb must receive unchanged.
 
@@ -43,14 +45,16 @@ class Attachment:
     Attributes:
         container_id: The container's ID.
         ifname: Name of the interface inside the container.
-        netns: Path of the container's network namespace.
-        args: CNI_ARGS, in order, e.g. `(("IgnoreUnknown", "1"), ("IP", "10.1.0.9"))`. ADD refuses values with '=',
-            which most plugins do not understand; they are valid here because other runtimes may have used them.
+        netns: Path of the container's network namespace, given as a string or a path; empty only for DEL.
+        args: CNI_ARGS, in order, given as a mapping or as pairs, e.g. `{"IgnoreUnknown": "1", "IP": "10.1.0.9"}`. ADD
+            refuses values with '=', which most plugins do not understand; they are valid here because other runtimes
+            may have used them.
         capability_args: Values by capability, e.g. `{"mac": "c2:11:22:33:44:55"}`; each plugin receives those that it
             declares.
 
     Raises:
         InvalidParameter: CNI does not allow a value.
+        TypeError: A value has another type.
     """
 
     container_id: str
@@ -59,7 +63,28 @@ class Attachment:
     args: tuple[tuple[str, str], ...] = ()
     capability_args: JsonObject = field(default_factory=dict, hash=False)
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        container_id: str,
+        ifname: str,
+        netns: StrPath,
+        args: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        capability_args: JsonObject | None = None,
+    ) -> None:
+        given = {} if capability_args is None else require_type(capability_args, Mapping, "capability_args")  # type: ignore[type-abstract]
+        values = {
+            "container_id": require_type(container_id, str, "container_id"),
+            "ifname": require_type(ifname, str, "ifname"),
+            "netns": netns if isinstance(netns, str) else fspath(as_path(netns, "netns")),
+            "args": _pairs(args),
+            "capability_args": given,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        self._validate()
+
+    def _validate(self) -> None:
         check_container_id(self.container_id)
         check_ifname(self.ifname)
         check_netns(self.netns)
@@ -81,6 +106,20 @@ class Attachment:
     def key(self) -> AttachmentKey:
         """Its identity."""
         return AttachmentKey(container_id=self.container_id, ifname=self.ifname)
+
+
+def _pairs(args: object) -> tuple[tuple[str, str], ...]:
+    """Return CNI_ARGS as pairs; a string would be taken apart into characters."""
+    if isinstance(args, str) or not isinstance(args, Iterable):
+        raise TypeError(f"args must be a mapping such as {{'IP': '10.1.0.9'}}, not the {type(args).__name__} {args!r}")
+    pairs = []
+    for pair in args.items() if isinstance(args, Mapping) else args:
+        match pair:
+            case [str(key), str(value)]:
+                pairs.append((key, value))
+            case _:
+                raise TypeError(f"each of args must have a str as its key and as its value, not {pair!r:.100}")
+    return tuple(pairs)
 
 
 def freeze_keys(keys: Iterable[object]) -> tuple[AttachmentKey, ...]:

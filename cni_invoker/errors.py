@@ -34,10 +34,14 @@ has to fix the problem. The errors about plugins are in `plugin_errors`.
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Final
 
 from cni_invoker.codes import ErrorCode
 
 __all__ = [
+    "PARSING_LIST",
+    "PARSING_PLUGIN",
+    "READING",
     "AddressClaimed",
     "AttachmentExists",
     "BadConfiguration",
@@ -57,14 +61,37 @@ __all__ = [
 ]
 
 
+PARSING_LIST: Final = "error parsing configuration list:"
+PARSING_PLUGIN: Final = "error parsing configuration:"
+READING: Final = "error reading"
+
+
 class CniError(Exception):
-    """Base class of all errors of the runtime and of plugins.
+    """Base class of all errors of the runtime and of plugins. They can be pickled and copied, with their attributes.
 
     Attributes:
         code: Error code of the CNI specification (`ErrorCode`), or a plugin-specific one.
+        msg: The reason, never empty: the plugin's own message if it is a plugin's error, else the same as `str`.
+        details: The plugin's details, empty if there are none.
     """
 
     code: int = ErrorCode.INTERNAL
+    details: str = ""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.msg = text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exception would call the class with `args`, and most of ours have named parameters.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[CniError], args: tuple[object, ...], attributes: Mapping[str, object]) -> CniError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class AddressClaimed(CniError):
@@ -137,6 +164,7 @@ class NoCommonVersion(VersionUnsupported):
         self.network = network
         self.offered = tuple(offered)
         self.plugins = {plugin: tuple(versions) for plugin, versions in plugins.items()}
+        self.msg = str(self)
 
     def __str__(self) -> str:
         supported = {f"plugin {plugin}": versions for plugin, versions in self.plugins.items()}
@@ -220,6 +248,8 @@ class GcFailed(CniError):
 class BadConfiguration(CniError):
     """A file or document is not a network configuration.
 
+    The message begins with libcni's words, so that it can be searched for.
+
     Attributes:
         file: The file; None if the document does not come from a file.
         line: Line of a syntax error, counted from 1; None for other errors.
@@ -229,11 +259,19 @@ class BadConfiguration(CniError):
 
     code = ErrorCode.INVALID_CONFIGURATION
 
-    def __init__(self, reason: str, *, file: Path | None, line: int | None = None, column: int | None = None) -> None:
-        place = "network configuration" if file is None else str(file)
+    def __init__(
+        self,
+        reason: str,
+        *,
+        file: Path | None,
+        line: int | None = None,
+        column: int | None = None,
+        phrase: str = PARSING_LIST,
+    ) -> None:
+        place = "" if file is None else f" {file}"
         if line is not None:
             place += f", line {line}, column {column}"
-        super().__init__(f"{place}: {reason}")
+        super().__init__(f"{phrase}{place}{':' if place else ''} {reason}")
         self.file = file
         self.line = line
         self.column = column
@@ -266,8 +304,9 @@ class ConfigurationNotFound(CniError):
         self.directories = tuple(directories)
         self.problems = tuple(problems)
         searched = ", ".join(map(str, directories)) or "no directory at all"
-        called = "" if name is None else f" named {name!r}"
-        text = f"no network configuration{called} in {searched}; there are: {', '.join(self.known) or 'none'}"
+        # Same wording as libcni up to the semicolon.
+        missing = "no net configurations found" if name is None else f'no net configuration with name "{name}"'
+        text = f"{missing} in {searched}; there are: {', '.join(self.known) or 'none'}"
         if not self.known:
             text += "; put a .conflist file there"
         elif nearest:
@@ -326,9 +365,11 @@ class CacheError(CniError):
     """
 
     code = ErrorCode.IO_FAILURE
+    phrase: str = ""
+    """libcni's words, so that the message can be searched for."""
 
     def __init__(self, place: Path | str, reason: str) -> None:
-        super().__init__(f"attachment cache: {place}: {reason}")
+        super().__init__(f"{self.phrase}attachment cache: {place}: {reason}")
         self.place = place
         self.reason = reason
 
@@ -337,9 +378,11 @@ class CacheDamaged(CacheError):
     """A cached attachment is unreadable."""
 
     code = ErrorCode.DECODING_FAILURE
+    phrase = "failed to get cached result: "
 
 
 class CacheUnknown(CacheError):
     """A cached attachment has a format that this version does not know; it is left unchanged."""
 
     code = ErrorCode.DECODING_FAILURE
+    phrase = "failed to get cached result: "

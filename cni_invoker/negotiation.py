@@ -7,7 +7,6 @@ the list offers, which fails with older plugins. A list that libcni runs must ru
 if the list offers a choice, and a plugin that gives no usable answer does not restrict it.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from cni_invoker.errors import CniError, NoCommonVersion
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Requests
 from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginTimeout
+from cni_invoker.slots import Slots
 from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, parse_version_info
 
 __all__ = ["Negotiation", "choose_version"]
@@ -59,7 +59,7 @@ class Negotiation:
         self._executions = executions
         self._make_requests = make_requests
         self._known: dict[Path, tuple[_Identity, VersionInfo]] = {}
-        self._asking: dict[tuple[Path, _Identity | None], asyncio.Future[VersionInfo]] = {}
+        self._asking: dict[tuple[Path, _Identity | None], _Question] = {}
 
     async def version(self, plugin_type: str) -> VersionInfo:
         """Return the versions that a plugin supports; a failure reaches all waiting callers and is not cached.
@@ -72,14 +72,16 @@ class Negotiation:
         known = self._known.get(path)
         if known is not None and known[0] == identity:
             return known[1]
-        while (asking := self._asking.get((path, identity))) is not None:
-            await asyncio.wait([asking])
-            if not asking.cancelled():
-                return asking.result()
-        info = await self._ask_for_all(plugin_type, (path, identity))
-        if identity is not None:
-            self._known[path] = identity, info
-        return info
+        question = self._asking.setdefault((path, identity), _Question())
+        async with question.turn.held():
+            if question.answer is None:  # not asked yet, or the caller that asked was cancelled
+                question.answer = await self._ask(plugin_type)
+                if identity is not None and not isinstance(question.answer, CniError):
+                    self._known[path] = identity, question.answer
+                self._asking.pop((path, identity), None)
+        if isinstance(question.answer, CniError):
+            raise question.answer
+        return question.answer
 
     async def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
         """Return `network` in the newest version that fits.
@@ -117,29 +119,26 @@ class Negotiation:
                 answers[plugin.ipam_type] = await self.version(plugin.ipam_type)
         return answers
 
-    async def _ask_for_all(self, plugin_type: str, asked: tuple[Path, _Identity | None]) -> VersionInfo:
-        answer = self._asking[asked] = asyncio.get_running_loop().create_future()
-        try:
-            info = await self._ask(plugin_type)
-        except CniError as exc:
-            answer.set_exception(exc)
-            answer.exception()  # mark it as retrieved: there may be no other waiter
-            raise
-        else:
-            answer.set_result(info)
-            return info
-        finally:
-            answer.cancel()  # if nothing has been set: then the next waiter asks
-            del self._asking[asked]
-
-    async def _ask(self, plugin_type: str) -> VersionInfo:
+    async def _ask(self, plugin_type: str) -> VersionInfo | CniError:
+        """Ask a plugin; an error is returned, because it is an answer for all callers that wait."""
         try:
             output = await self._executions.run(self._make_requests().version(plugin_type))
-        except PluginFailed as exc:
-            if exc.msg == _KNOWS_NO_VERSION:
-                return ONLY_THE_FIRST
-            raise
-        return output.parse(parse_version_info)
+            return output.parse(parse_version_info)
+        except CniError as exc:
+            return ONLY_THE_FIRST if isinstance(exc, PluginFailed) and exc.msg == _KNOWS_NO_VERSION else exc
+
+
+class _Question:
+    """A question to a plugin that concurrent callers share.
+
+    Attributes:
+        turn: Held by the caller that asks.
+        answer: The answer, None as long as there is none.
+    """
+
+    def __init__(self) -> None:
+        self.turn = Slots(1)
+        self.answer: VersionInfo | CniError | None = None
 
 
 def _identify(path: Path) -> _Identity | None:

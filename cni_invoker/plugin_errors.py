@@ -9,7 +9,15 @@ from typing import Final
 from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import CniError
 
-__all__ = ["BadResult", "PluginError", "PluginFailed", "PluginNotFound", "PluginNotStarted", "PluginTimeout"]
+__all__ = [
+    "BadResult",
+    "PluginError",
+    "PluginFailed",
+    "PluginNotFound",
+    "PluginNotStarted",
+    "PluginTimeout",
+    "describe_end",
+]
 
 _SHOWN_CHARACTERS: Final = 4000
 """How much of a plugin's standard error a message shows, from the end; the error's attributes have more."""
@@ -106,7 +114,7 @@ class PluginFailed(PluginError):
     Attributes:
         verb: The operation.
         path: The executable.
-        msg: The plugin's message, or a substitute if it printed none.
+        msg: The plugin's message. If it printed none, libcni's words ("netplugin failed"), with what it wrote.
         details: The plugin's details, empty if it gave none.
         exit_status: Its exit status; None if a signal ended it or if the status was lost.
         signal: The signal that ended it, e.g. `SIGSEGV`; None if there was none or if that was lost.
@@ -129,11 +137,10 @@ class PluginFailed(PluginError):
         duration_s: float,
     ) -> None:
         message = f"{msg}; {details}" if details else msg
-        end = f"exit status {exit_status}" if signal is None else f"killed by {signal}"
-        if exit_status is None and signal is None:
-            end = "exit status lost, as where SIGCHLD is ignored,"
+        end = describe_end(exit_status, signal)
         facts = f"code {code}, {end} after {duration_s:.3f} s, {path}"
-        super().__init__(f"{_failed(plugin, verb)}: {message} ({facts}){_shown(stderr_tail)}", plugin=plugin)
+        said = "" if " | ".join(stderr_tail) in msg else _shown(stderr_tail)
+        super().__init__(f"{_failed(plugin, verb)}: {message} ({facts}){said}", plugin=plugin)
         self.verb = verb
         self.path = path
         self.code = code
@@ -169,6 +176,13 @@ class BadResult(CniError):
         self.reason = reason
         self.plugin = plugin
         self.stderr_tail = tuple(stderr_tail)
+
+
+def describe_end(exit_status: int | None, signal: str | None) -> str:
+    """Return how a plugin ended; without both values, that its status was lost."""
+    if signal is not None:
+        return f"killed by {signal}"
+    return "exit status lost, as where SIGCHLD is ignored," if exit_status is None else f"exit status {exit_status}"
 
 
 def _failed(plugin: str, verb: str) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, assert_never
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.config.lists import NetworkConfigurationList, is_reserved
 from cni_invoker.errors import CniError
 from cni_invoker.plugin_errors import PluginNotFound, PluginNotStarted
 from cni_invoker.runtime import Runtime
@@ -211,7 +211,9 @@ def _needed(document: JsonObject) -> Iterator[tuple[PluginFinding, str]]:
             declared = found.get("capabilities")
             understood = declared.items() if isinstance(declared, Mapping) else ()
             capabilities = tuple(sorted(key for key, wanted in understood if wanted))
-            yield PluginFinding(type=plugin_type, role=role, capabilities=capabilities), user
+            reserved = ", ".join(filter(is_reserved, found))
+            warnings = (f"only a runtime may set {reserved}; that is not passed on",) if reserved and not user else ()
+            yield PluginFinding(type=plugin_type, role=role, capabilities=capabilities, warnings=warnings), user
             user = plugin_type
         inner = [(found.get("ipam"), Role.IPAM, user), (found.get("delegate"), Role.DELEGATE, user)]
         for several in (found.get("delegates"), found.get("plugins")):
@@ -234,7 +236,7 @@ async def _look(runtime: Runtime, found: PluginFinding, user: str, offered: Sequ
     except CniError as exc:
         # Simple plugins do not have the verb.
         guess = "it is taken to speak what the list offers" if len(offered) > 1 else "ADD will show"
-        return replace(found, path=path, warnings=(f"does not say which CNI versions it speaks ({exc}); {guess}",))
+        return _warn(replace(found, path=path), f"does not say which CNI versions it speaks ({exc}); {guess}")
     return _compare(replace(found, path=path, supported=supported), offered)
 
 
@@ -247,14 +249,18 @@ def _compare(found: PluginFinding, offered: Sequence[str]) -> PluginFinding:
     text = f"plugin {found.type} does not support config version {versions}; it supports {', '.join(found.supported)}"
     if len(offered) > 1 or offered[0] not in SUPPORTED_VERSIONS:
         return replace(found, problems=(text,))
-    return replace(found, warnings=(f"{text}, as it says itself. The list offers no other, so ADD will show",))
+    return _warn(found, f"{text}, as it says itself. The list offers no other, so ADD will show")
+
+
+def _warn(found: PluginFinding, warning: str) -> PluginFinding:
+    return replace(found, warnings=(*found.warnings, warning))
 
 
 def _unusable(found: PluginFinding, user: str, reason: str) -> PluginFinding:
     """Return the finding about a plugin that cannot be executed: a problem if another one is known to need it."""
     if _is_executed(found.role, user):
         return replace(found, problems=(reason,))
-    return replace(found, warnings=(f"{reason} (right if {user} does not execute it; otherwise ADD will fail)",))
+    return _warn(found, f"{reason} (right if {user} does not execute it; otherwise ADD will fail)")
 
 
 def _is_executed(role: Role, user: str) -> bool:

@@ -7,7 +7,7 @@ what DEL will need (the list and the attachment) before ADD, and stores the resu
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.request import Request, Requests
 from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.execution.trace_context import TraceContext
+from cni_invoker.given import StrPath, as_path, as_paths, require_type
 from cni_invoker.names import check_argument
 from cni_invoker.negotiation import Negotiation
 from cni_invoker.plugin_errors import PluginNotFound
@@ -29,7 +30,7 @@ from cni_invoker.results.result import Result
 from cni_invoker.task_locks import TaskLocks
 from cni_invoker.versions import VersionInfo, require_supported
 
-__all__ = ["Collecting", "Runtime"]
+__all__ = ["Collecting", "Runtime", "require_inputs", "require_network"]
 
 
 def _no_trace() -> TraceContext | None:
@@ -41,12 +42,14 @@ class Runtime:
 
     Use one runtime per host. It limits how many plugins run at once, serializes operations on one container, keeps GC
     apart from all other operations on a network, and serializes the first users of shared iptables chains. Many tasks
-    may use it at the same time.
+    may use it at the same time, also in several event loops and threads.
+
+    A parameter of another type is a `TypeError`, raised before anything runs.
 
     Args:
-        plugin_dirs: Where plugins are searched; the first directory that has the plugin wins. Relative paths are
-            resolved now.
-        limits: Timeouts, sizes and counts.
+        plugin_dirs: Where plugins are searched; the first directory that has the plugin wins. A single one need not be
+            in a list. Relative paths are resolved now.
+        limits: Timeouts, sizes and counts; None: the defaults of `Limits`.
         observer: Called after every execution.
         environment: The environment that plugins inherit.
         find_trace: Called before each execution; returns the span that the execution belongs to.
@@ -61,27 +64,31 @@ class Runtime:
 
     def __init__(
         self,
-        plugin_dirs: Sequence[Path],
-        limits: Limits,
+        plugin_dirs: StrPath | Iterable[StrPath],
+        limits: Limits | None = None,
         *,
         observer: ExecutionObserver | None = None,
         environment: Mapping[str, str] = os.environ,
         find_trace: Callable[[], TraceContext | None] = _no_trace,
-        lock_dir: Path | None = None,
-        running_dir: Path | None = None,
+        lock_dir: StrPath | None = None,
+        running_dir: StrPath | None = None,
     ) -> None:
+        limits = Limits() if limits is None else require_type(limits, Limits, "limits")
         # A plugin found as `bridge` in the directory `.` would be searched in PATH when it is executed, by us and by
         # plugins that delegate.
-        directories = tuple(directory.absolute() for directory in plugin_dirs)
+        directories = tuple(directory.absolute() for directory in as_paths(plugin_dirs, "plugin_dirs"))
         for directory in directories:
             _require_path(directory)
 
         def make_requests() -> Requests:
             return Requests(plugin_dirs=directories, environment=environment, trace=find_trace())
 
-        self._executions = Executor(directories, limits, observer, RunningPlugins(running_dir))
+        self._executions = Executor(
+            directories, limits, observer, RunningPlugins(_find_path(running_dir, "running_dir"))
+        )
         self._negotiation = Negotiation(self._executions, make_requests)
-        self._chain = Chain(self._executions, make_requests, self._negotiation, FirstIptablesUse(lock_dir))
+        first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"))
+        self._chain = Chain(self._executions, make_requests, self._negotiation, first_iptables_use)
         self._locks = TaskLocks(limits.wait_s)
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
@@ -93,6 +100,7 @@ class Runtime:
             PluginNotFound: A plugin of the list is missing.
             VersionUnsupported: This runtime does not support the list's CNI version.
         """
+        require_network(network)
         require_supported(network.cni_version)
         found = []
         for plugin in network.plugins:
@@ -130,6 +138,7 @@ class Runtime:
             NoCommonVersion: There is no such version; the error lists what each plugin supports.
             PluginNotFound, PluginNotStarted: A plugin of the list is missing or cannot be executed.
         """
+        require_network(network)
         return await self._negotiation.negotiate(network)
 
     async def add(
@@ -157,6 +166,8 @@ class Runtime:
             PluginNotFound, VersionUnsupported, InvalidParameter, NetworkBusy: Nothing has been executed.
             PluginNotStarted, PluginFailed, PluginTimeout, BadResult: One plugin failed; those after it have not run.
         """
+        require_inputs(network, attachment)
+        require_result(prev_result, "prev_result")
         self.find_plugins(network)
         _require_netns(attachment)
         for key, value in attachment.args:
@@ -184,6 +195,8 @@ class Runtime:
             InvalidParameter, NetworkBusy: Nothing has been executed.
             PluginNotFound, PluginNotStarted, PluginFailed, PluginTimeout: One plugin failed.
         """
+        require_inputs(network, attachment)
+        require_result(result, "result")
         _require_netns(attachment)
         async with self._locks.attachment(network.name, attachment.container_id):
             await self._chain.check(network, attachment, result)
@@ -242,6 +255,8 @@ class Runtime:
                 the plugins before it have not run; otherwise all have run. It may have left something behind: keep the
                 stored attachment and repeat the call.
         """
+        require_inputs(network, attachment)
+        require_result(result, "result")
         async with self._locks.attachment(network.name, attachment.container_id):
             await self._chain.delete(
                 network,
@@ -292,6 +307,7 @@ class Runtime:
         Raises:
             NetworkBusy: Other operations did not end in time; the body has not run.
         """
+        require_network(network)
         async with self._locks.exclusive(network.name, wait_s):
             yield Collecting(self._chain, network)
 
@@ -322,6 +338,32 @@ class Collecting:
     async def gc(self, valid: Iterable[AttachmentKey]) -> None:
         """Have the plugins clean up everything that belongs to no attachment, like `Runtime.gc`."""
         await self._chain.gc(self._network, freeze_keys(valid))
+
+
+def require_network(network: NetworkConfigurationList) -> None:
+    """Raise `TypeError` if this is no network configuration list."""
+    hints = {
+        str: "ConfigurationDirectories(...).index().find(name) returns it",
+        dict: "NetworkConfigurationList.from_document(document) returns it",
+        Attachment: "the network comes first",
+    }
+    require_type(network, NetworkConfigurationList, "network", hints.get(type(network), ""))
+
+
+def require_inputs(network: NetworkConfigurationList, attachment: Attachment) -> None:
+    """Raise `TypeError` if one of these has another type."""
+    require_network(network)
+    require_type(attachment, Attachment, "attachment")
+
+
+def require_result(result: Result | None, what: str) -> None:
+    """Raise `TypeError` if this is neither a result nor None."""
+    if result is not None:
+        require_type(result, Result, what, "Result.from_document(document) returns it")
+
+
+def _find_path(path: StrPath | None, what: str) -> Path | None:
+    return None if path is None else as_path(path, what)
 
 
 def _require_path(directory: Path) -> None:

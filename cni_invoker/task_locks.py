@@ -7,48 +7,27 @@ concurrent ADD has just created, and a concurrent ADD and DEL of one container w
 """
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Final
 from weakref import WeakValueDictionary
 
 from cni_invoker.errors import NetworkBusy
+from cni_invoker.slots import Slots
 
 __all__ = ["TaskLocks"]
 
 
-class _Gate:
-    """A fair lock that is held shared or exclusively; first come, first served, so no waiter starves."""
-
-    def __init__(self) -> None:
-        self._turnstile = asyncio.Lock()
-        self._empty = asyncio.Event()
-        self._empty.set()
-        self._inside = 0
-
-    @asynccontextmanager
-    async def shared(self) -> AsyncIterator[None]:
-        async with self._turnstile:
-            self._inside += 1
-            self._empty.clear()
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            if not self._inside:
-                self._empty.set()
-
-    @asynccontextmanager
-    async def exclusive(self) -> AsyncIterator[None]:
-        # Newcomers wait at the turnstile until the present holders have left.
-        async with self._turnstile:
-            await self._empty.wait()
-            yield
+_ALL: Final = 1 << 30
+"""All slots of a network; an operation takes one of them, GC takes all."""
 
 
 class TaskLocks:
     """The gates of all networks and the locks of all containers; unused ones take no memory.
 
-    Lock order: first the network's gate, then the container's lock, so there is no deadlock. Neither is reentrant.
+    Tasks of all event loops and threads may use it. Lock order: first the network, then the container, so there is no
+    deadlock. Neither is reentrant.
 
     Args:
         wait_s: How long to wait for a gate and a lock, in seconds.
@@ -56,8 +35,9 @@ class TaskLocks:
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
-        self._gates: WeakValueDictionary[str, _Gate] = WeakValueDictionary()
-        self._containers: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._networks: WeakValueDictionary[str, Slots] = WeakValueDictionary()
+        self._containers: WeakValueDictionary[str, Slots] = WeakValueDictionary()
+        self._mutex = threading.Lock()  # of the dictionaries
 
     def attachment(self, network: str, container_id: str) -> AbstractAsyncContextManager[None]:
         """Run the body while no other operation uses the container and no GC runs on the network.
@@ -65,7 +45,7 @@ class TaskLocks:
         Raises:
             NetworkBusy: Others did not end in time; the body has not run.
         """
-        return self._inside(network, self._gate(network).shared(), self._container(container_id))
+        return self._inside(network, self._network(network).held(), self._container(container_id).held())
 
     def exclusive(self, network: str, wait_s: float | None = None) -> AbstractAsyncContextManager[None]:
         """Run the body while no other operation uses the network.
@@ -77,13 +57,15 @@ class TaskLocks:
         Raises:
             NetworkBusy: Others did not end in time; the body has not run.
         """
-        return self._inside(network, self._gate(network).exclusive(), wait_s=wait_s)
+        return self._inside(network, self._network(network).held(_ALL), wait_s=wait_s)
 
-    def _gate(self, network: str) -> _Gate:
-        return self._gates.setdefault(network, _Gate())
+    def _network(self, name: str) -> Slots:
+        with self._mutex:
+            return self._networks.setdefault(name, Slots(_ALL))
 
-    def _container(self, container_id: str) -> asyncio.Lock:
-        return self._containers.setdefault(container_id, asyncio.Lock())
+    def _container(self, container_id: str) -> Slots:
+        with self._mutex:
+            return self._containers.setdefault(container_id, Slots(1))
 
     @asynccontextmanager
     async def _inside(

@@ -9,10 +9,9 @@ types, rather than a bare `KeyError`.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from json.encoder import encode_basestring_ascii
-from typing import Final, Never, TypeVar
+from typing import ClassVar, Final, Never, Self, TypeVar
 
 __all__ = [
     "JsonError",
@@ -37,24 +36,36 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class JsonNumber:
+class JsonNumber(float):
     """A number whose original text is kept, because Python would write it differently.
 
     Examples are `1.10`, `1E-7`, `-0`, and numbers with more digits than a float holds. They are part of foreign
-    documents, which are passed on unchanged.
+    documents, which are passed on unchanged by `render_json`. To all other code it is a float.
 
     Attributes:
         text: The number.
     """
 
+    __slots__ = ("text",)
     text: str
+    exists: ClassVar[bool] = False
+    """Whether the process has made one: as long as it has not, no document need be searched for them."""
+
+    def __new__(cls, text: str) -> Self:
+        """Make the number of a JSON text."""
+        number = super().__new__(cls, text)
+        number.text = text
+        JsonNumber.exists = True
+        return number
+
+    def __reduce__(self) -> tuple[type["JsonNumber"], tuple[str]]:
+        return JsonNumber, (self.text,)
 
     def __repr__(self) -> str:
         return self.text
 
 
-JsonValue = None | bool | int | float | JsonNumber | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 JsonObject = Mapping[str, JsonValue]
 
 T = TypeVar("T")
@@ -169,10 +180,6 @@ def _is_deep(value: JsonValue) -> bool:
     return bool(level)
 
 
-class _WrittenNumber(Exception):
-    """The value contains a `JsonNumber`, which Python's encoder cannot write."""
-
-
 def render_json(value: JsonValue, *, indent: int = 0) -> bytes:
     """Return the JSON text of a value, with keys in their original order.
 
@@ -182,18 +189,31 @@ def render_json(value: JsonValue, *, indent: int = 0) -> bytes:
 
     Raises:
         ValueError: The value contains NaN or an infinity.
+        TypeError: The value contains something that is not JSON.
     """
     separators = (",", ": ") if indent else (",", ":")
-    try:
-        text = json.dumps(value, allow_nan=False, indent=indent or None, separators=separators, default=_interrupt)
-    except _WrittenNumber:
+    if JsonNumber.exists and _has_number(value):
         text = _render(value, indent)
+    else:
+        text = json.dumps(value, allow_nan=False, indent=indent or None, separators=separators, default=_refuse)
     return text.encode("ascii")
 
 
-def _interrupt(value: object) -> Never:
-    if isinstance(value, JsonNumber):
-        raise _WrittenNumber
+def _has_number(value: JsonValue) -> bool:
+    """Return whether there is a `JsonNumber` in a value."""
+    waiting: list[JsonValue] = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting.extend(part.values())
+        elif isinstance(part, list | tuple):
+            waiting.extend(part)
+        elif isinstance(part, JsonNumber):
+            return True
+    return False
+
+
+def _refuse(value: object) -> Never:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
@@ -219,7 +239,7 @@ def _render(value: JsonValue, indent: int, level: int = 0) -> str:
         case list() | tuple():
             return enclose("[]", [_render(item, indent, level + 1) for item in value])
         case _:
-            return json.dumps(value, allow_nan=False, default=_interrupt)
+            return json.dumps(value, allow_nan=False, default=_refuse)
 
 
 def as_object(value: JsonValue, what: str) -> JsonObject:
@@ -299,7 +319,7 @@ def _check(value: JsonValue, wanted: type[T], what: str) -> T:
     # bool is a subclass of int in Python, but not in JSON
     if isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
         return value
-    if wanted is int and isinstance(value, float | JsonNumber):
+    if wanted is int and isinstance(value, float):
         raise JsonError(f"{what} must be a whole number, not {value}")
     raise JsonError(f"{what} must be {_TYPE_NAMES[wanted]}, not {_type_name(value)}")
 

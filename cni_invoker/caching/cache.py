@@ -7,6 +7,7 @@ forgotten, the capability arguments were only in a caller's environment (CNI SPE
 runtime caches it unchanged.
 """
 
+import threading
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,10 +122,11 @@ class AttachmentCache(AttachmentReader, Protocol):
 
 
 class MemoryCache:
-    """Keeps attachments in memory."""
+    """Keeps attachments in memory, for all threads of the process."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
+        self._mutex = threading.Lock()
 
     def hold(self, network: str, container_id: str | None, *, wait_s: float) -> AbstractAsyncContextManager[None]:  # noqa: ARG002  # the protocol's
         """Run the body at once: no other process has this cache."""
@@ -133,9 +135,10 @@ class MemoryCache:
     async def put(self, cached: CachedAttachment, *, new: bool = False) -> None:
         """Store `cached`."""
         key = cached.attachment.key
-        if new and (cached.network, key) in self._kept:
-            raise AttachmentExists(cached.network, key.container_id, key.ifname)
-        self._kept[cached.network, key] = cached
+        with self._mutex:
+            if new and (cached.network, key) in self._kept:
+                raise AttachmentExists(cached.network, key.container_id, key.ifname)
+            self._kept[cached.network, key] = cached
 
     async def find(self, network: str, key: AttachmentKey) -> CachedAttachment | None:
         """Return an attachment, None if it is not cached."""
@@ -143,8 +146,10 @@ class MemoryCache:
 
     async def remove(self, network: str, key: AttachmentKey) -> None:
         """Remove an attachment."""
-        self._kept.pop((network, key), None)
+        with self._mutex:
+            self._kept.pop((network, key), None)
 
     async def list(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:  # noqa: ARG002  # the protocol's
         """Return all attachments, or those to one network, oldest first."""
-        return tuple(cached for cached in self._kept.values() if network in {None, cached.network})
+        with self._mutex:
+            return tuple(cached for cached in self._kept.values() if network in {None, cached.network})

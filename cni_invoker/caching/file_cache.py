@@ -32,6 +32,7 @@ from cni_invoker.caching.durable_directories import make_durably, sync
 from cni_invoker.caching.libcni_record import UnknownKind, parse_record, render_record
 from cni_invoker.caching.process_locks import ProcessLocks
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
+from cni_invoker.given import StrPath, as_path
 from cni_invoker.names import check_network_name
 
 __all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
@@ -62,7 +63,8 @@ class FileCache:
         lock_s: How long to wait for another process to release the lock, in seconds.
     """
 
-    def __init__(self, directory: Path = DEFAULT_CACHE_DIR, *, lock_s: float = 10.0) -> None:
+    def __init__(self, directory: StrPath = DEFAULT_CACHE_DIR, *, lock_s: float = 10.0) -> None:
+        directory = as_path(directory, "directory")
         self._directory = directory
         self._lock_s = lock_s
         self._results = directory / "results"

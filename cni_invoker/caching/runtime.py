@@ -30,9 +30,10 @@ from cni_invoker.errors import (
     NotAttached,
     VersionUnsupported,
 )
+from cni_invoker.given import require_type
 from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.results.result import Result
-from cni_invoker.runtime import Runtime
+from cni_invoker.runtime import Runtime, require_inputs, require_network
 
 __all__ = ["CachedRuntime"]
 
@@ -85,6 +86,7 @@ class CachedRuntime:
             PluginError, BadResult: A plugin failed.
             CacheError: It cannot be cached. Nothing has been executed, or everything has been undone.
         """
+        require_inputs(network, attachment)
         with self._adds.adding(network.name, attachment.key):
             negotiated = await self._runtime.negotiate(network)
             return await self._add(negotiated, attachment)
@@ -132,6 +134,7 @@ class CachedRuntime:
             CacheDamaged: The cached record is unreadable; nothing has been executed.
             CniError: As `Runtime.check`.
         """
+        require_inputs(network, attachment)
         async with self._locks.attachment(network.name, attachment.container_id):
             cached = await self._cache.find(network.name, attachment.key)
             stored = (cached and find_list_of_add(cached, network)) or network
@@ -162,6 +165,7 @@ class CachedRuntime:
         Raises:
             CniError: As `Runtime.delete`, or the cache cannot be read or written; the attachment is still cached.
         """
+        require_inputs(network, attachment)
         async with self._locks.attachment(network.name, attachment.container_id):
             cached = await self._find_readable(network.name, attachment.key, force=force)
             if cached is not None:
@@ -185,7 +189,7 @@ class CachedRuntime:
             BadConfiguration: Its list was not stored.
             CniError: As `delete`.
         """
-        key = cached.attachment.key
+        key = require_type(cached, CachedAttachment, "cached").attachment.key
         async with self._locks.attachment(cached.network, key.container_id):
             try:
                 found = await self._cache.find(cached.network, key)
@@ -201,7 +205,8 @@ class CachedRuntime:
             NetworkBusy: Another operation uses the container; nothing has changed.
             CacheError: The cache cannot be written.
         """
-        async with self._locks.attachment(network, key.container_id):
+        require_type(key, AttachmentKey, "key")
+        async with self._locks.attachment(require_type(network, str, "network"), key.container_id):
             await self._cache.remove(network, key)
 
     async def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
@@ -223,6 +228,7 @@ class CachedRuntime:
             CacheError: The attachments cannot be listed; nothing has been done.
             TypeError: An item of `valid` is not an `AttachmentKey`; nothing has been done.
         """
+        require_network(network)
         keys = frozenset(freeze_keys(valid))
         if network.disable_gc:
             return

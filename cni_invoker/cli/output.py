@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _WORDS: Final = {
+    "configuration.reserved_keys": "{file}: only a runtime may set {keys}; that is not passed on to plugin {plugin}",
     "cache.bad_configuration": "the cached configuration of {network} is unusable; the current one is used: {reason}",
     "cache.bad_result": "the cached result of {network} is not used: {reason}",
     "cache.damaged": "the cached attachment in {place} is not used: {reason}",
@@ -109,7 +110,7 @@ def render_index_text(index: ConfigurationIndex) -> str:
     ```
     blue             /etc/cni/net.d/10-blue.conflist  (CNI 1.0.0: bridge, firewall)
       shadowed       /etc/cni/net.d/20-blue.conf
-    broken           /etc/cni/net.d/30-red.conf, line 3, column 9: Expecting ',' delimiter
+    broken           error parsing configuration: /etc/cni/net.d/30-red.conf, line 3, column 9: Expecting ',' delimiter
     ```
     """
     lines = []
@@ -118,7 +119,7 @@ def render_index_text(index: ConfigurationIndex) -> str:
         lines.append(f"{network.name:<16} {network.source}  (CNI {network.cni_version}: {plugins})")
         lines.extend(f"{'  shadowed':<16} {other.file}" for other in index.shadowed if other.name == network.name)
     lines.extend(f"{'broken':<16} {problem}" for problem in index.problems)
-    return "\n".join(lines) or f"no network configuration in {', '.join(map(str, index.directories))}"
+    return "\n".join(lines) or f"no net configurations found in {', '.join(map(str, index.directories))}"
 
 
 def render_attachments(attachments: Iterable[CachedAttachment]) -> JsonObject:

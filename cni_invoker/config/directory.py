@@ -6,8 +6,9 @@ A broken file never hides another one. Files are read when they change, not on e
 """
 
 import os
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -23,7 +24,8 @@ from cni_invoker.config.lists import (
     parse_configuration,
     parse_further_plugin,
 )
-from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
+from cni_invoker.errors import READING, BadConfiguration, ConfigurationNotFound
+from cni_invoker.given import StrPath, as_path, as_paths
 
 __all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]
 
@@ -118,18 +120,20 @@ class ConfigurationDirectories:
     (`read_configuration`).
 
     Args:
-        directories: The directories, in order of precedence.
+        directories: The directories, in order of precedence, or a single one.
     """
 
-    def __init__(self, directories: Sequence[Path]) -> None:
+    def __init__(self, directories: StrPath | Iterable[StrPath]) -> None:
         self._read: dict[str, tuple[_Signature, _Outcome]] = {}
+        self._mutex = threading.Lock()
         self.look_in(directories)
 
-    def look_in(self, directories: Sequence[Path]) -> None:
+    def look_in(self, directories: StrPath | Iterable[StrPath]) -> None:
         """Use other directories from now on, in order of precedence."""
-        self._directories = tuple(dict.fromkeys(directories))
-        self._index = ConfigurationIndex(self._directories, ())
-        self._seen: list[tuple[str, _Signature]] = []
+        with self._mutex:
+            self._directories = tuple(dict.fromkeys(as_paths(directories, "directories")))
+            self._index = ConfigurationIndex(self._directories, ())
+            self._seen: list[tuple[str, _Signature]] = []
 
     def index(self) -> ConfigurationIndex:
         """Return the current content of the directories.
@@ -137,13 +141,14 @@ class ConfigurationDirectories:
         It lists each directory, calls `stat` for each file, and reads only changed files. It returns the same object as
         long as nothing has changed.
         """
-        now_ns = time.time_ns()
-        seen = list(self._scan())
-        if seen != self._seen:
-            self._read = {path: self._get(path, signature, now_ns) for path, signature in seen}
-            self._index = ConfigurationIndex(self._directories, (outcome for _, outcome in self._read.values()))
-            self._seen = [(path, signature) for path, (signature, _) in self._read.items()]
-        return self._index
+        with self._mutex:
+            now_ns = time.time_ns()
+            seen = list(self._scan())
+            if seen != self._seen:
+                self._read = {path: self._get(path, signature, now_ns) for path, signature in seen}
+                self._index = ConfigurationIndex(self._directories, (outcome for _, outcome in self._read.values()))
+                self._seen = [(path, signature) for path, (signature, _) in self._read.items()]
+            return self._index
 
     def _scan(self) -> Iterator[tuple[str, _Signature]]:
         """Yield the path and the signature of each configuration file, in order of precedence."""
@@ -170,7 +175,7 @@ class ConfigurationDirectories:
         if known is not None and known[0] == signature:
             return known
         if signature is not None and isinstance(signature[0], int):
-            return signature, BadConfiguration(f"error reading it: {os.strerror(signature[0])}", file=Path(path))
+            return signature, BadConfiguration(os.strerror(signature[0]), file=Path(path), phrase=READING)
         try:
             outcome: _Outcome = read_configuration(Path(path))
         except BadConfiguration as exc:
@@ -223,7 +228,7 @@ def _has_settled(signature: _Signature, now_ns: int) -> bool:
     return now_ns - max(changes, default=0) > _SETTLED_NS
 
 
-def read_configuration(file: Path) -> NetworkConfigurationList:
+def read_configuration(file: StrPath) -> NetworkConfigurationList:
     """Read a list from its file and from the files with its further plugins.
 
     A list without `loadOnlyInlinedPlugins` continues in the files `NAME/*.conf` of its directory, NAME being the
@@ -232,7 +237,8 @@ def read_configuration(file: Path) -> NetworkConfigurationList:
     Raises:
         BadConfiguration: One of the files cannot be read, or is not a configuration.
     """
-    return parse_configuration(_read(file), file, lambda name: _read_further(file.parent / name))
+    path = as_path(file, "file")
+    return parse_configuration(_read(path), path, lambda name: _read_further(path.parent / name))
 
 
 def _read_further(directory: Path) -> list[JsonObject]:
@@ -241,7 +247,7 @@ def _read_further(directory: Path) -> list[JsonObject]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as exc:
-        raise BadConfiguration(f"error reading it: {exc.strerror}", file=directory) from exc
+        raise BadConfiguration(str(exc.strerror), file=directory, phrase=READING) from exc
     chosen = (file for file in files if file.name.endswith(FURTHER_SUFFIX) and not _is_directory(file))
     return [parse_further_plugin(_read(file), file) for file in chosen]
 
@@ -250,11 +256,11 @@ def _read(file: Path) -> bytes:
     try:
         # Opening a FIFO would wait for a writer, and a device may never end.
         if file.exists() and not file.is_file():
-            raise BadConfiguration("error reading it: not a regular file", file=file)
+            raise BadConfiguration("not a regular file", file=file, phrase=READING)
         with file.open("rb") as opened:
             data = opened.read(_FILE_BYTES + 1)
     except OSError as exc:
-        raise BadConfiguration(f"error reading it: {exc.strerror}", file=file) from exc
+        raise BadConfiguration(str(exc.strerror), file=file, phrase=READING) from exc
     if len(data) > _FILE_BYTES:
-        raise BadConfiguration(f"it has more than {_FILE_BYTES} bytes", file=file)
+        raise BadConfiguration(f"it has more than {_FILE_BYTES} bytes", file=file, phrase=READING)
     return data

@@ -6,6 +6,7 @@ The original document is authoritative: it is kept whole, including unknown keys
 for DEL. The typed view has what the runtime itself needs.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,9 +25,10 @@ from cni_bridge_spec import (
     load_validator,
     parse_json,
 )
-from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupported
+from cni_invoker.errors import PARSING_LIST, PARSING_PLUGIN, BadConfiguration, InvalidParameter, VersionUnsupported
+from cni_invoker.given import StrPath, as_path, require_type
 from cni_invoker.names import check_network_name, check_plugin_type
-from cni_invoker.versions import offered_versions
+from cni_invoker.versions import offered_versions, parse_version
 
 __all__ = [
     "FURTHER_SUFFIX",
@@ -34,9 +36,12 @@ __all__ = [
     "PLUGIN_SUFFIXES",
     "NetworkConfigurationList",
     "PluginConfiguration",
+    "is_reserved",
     "parse_configuration",
     "parse_further_plugin",
 ]
+
+log = logging.getLogger(__name__)
 
 LIST_SUFFIX: Final = ".conflist"
 """Suffix of a network configuration list."""
@@ -50,6 +55,17 @@ FURTHER_SUFFIX: Final = ".conf"
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
 _check_list: Final = load_validator("cni/list")  # now, because later there may be no descriptor to read it with
 _check_plugin: Final = load_validator("cni/plugin")
+
+_RESERVED: Final = frozenset({"prevResult", "runtimeConfig"})
+_RESERVED_PREFIX: Final = "cni.dev/"
+
+
+def is_reserved(key: str) -> bool:
+    """Return whether only a runtime may set a key of a plugin's configuration.
+
+    The first plugin of a list would take a `prevResult` from the file for the result of an earlier plugin.
+    """
+    return key in _RESERVED or key.startswith(_RESERVED_PREFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +84,26 @@ class PluginConfiguration:
     capabilities: frozenset[str]
     document: JsonObject = field(hash=False)
 
+    @property
+    def reserved_keys(self) -> tuple[str, ...]:
+        """The keys of its document that only a runtime may set; they are not passed on to the plugin."""
+        return tuple(filter(is_reserved, self.document))
+
+    def __post_init__(self) -> None:
+        check_plugin_type(require_type(self.type, str, "type"))
+        if self.ipam_type is not None:
+            check_plugin_type(require_type(self.ipam_type, str, "ipam_type"))
+        require_type(self.capabilities, frozenset, "capabilities")
+        if require_type(self.document, dict, "document").get("type") != self.type:
+            raise BadConfiguration(f"the document of plugin {self.type} is that of another plugin", file=None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfigurationList:
     """A CNI network: plugins that run one after the other (CNI SPEC §1).
+
+    Use `from_document`, or read it from a file. A list that is made by hand is validated all the same, so that no verb
+    receives one that cannot be executed.
 
     Attributes:
         name: Name of the network.
@@ -93,6 +125,18 @@ class NetworkConfigurationList:
     disable_gc: bool
     document: JsonObject = field(hash=False)
     source: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_network_name(require_type(self.name, str, "name"))
+        parse_version(require_type(self.cni_version, str, "cni_version"))
+        for plugin in require_type(self.plugins, tuple, "plugins", "give them as a tuple"):
+            require_type(plugin, PluginConfiguration, "each plugin")
+        document = require_type(self.document, dict, "document")
+        documents = [plugin.document for plugin in self.plugins]
+        if not documents:
+            raise BadConfiguration("no plugins in list", file=self.source)
+        if document.get("name") != self.name or list(document.get("plugins") or ()) != documents:
+            raise BadConfiguration(f"the document of {self.name} is that of another list", file=self.source)
 
     @classmethod
     def from_document(
@@ -146,7 +190,7 @@ class NetworkConfigurationList:
             found = _check_plugin(document)
         except JsonError as exc:
             hint = " (a list, with 'plugins', belongs into a .conflist file)" if _has_plugins(document) else ""
-            raise BadConfiguration(f"{exc}{hint}", file=source) from exc
+            raise BadConfiguration(f"{exc}{hint}", file=source, phrase=PARSING_PLUGIN) from exc
         named = {key: found[key] for key in ("cniVersion", "name") if key in found}
         return cls.from_document({**named, "plugins": [found]}, source=source)
 
@@ -173,9 +217,11 @@ def _none(_: str) -> Sequence[JsonObject]:
 
 
 def parse_configuration(
-    data: bytes, file: Path, find_further: Callable[[str], Sequence[JsonObject]] = _none
+    data: bytes, file: StrPath, find_further: Callable[[str], Sequence[JsonObject]] = _none
 ) -> NetworkConfigurationList:
     """Parse a file's content; the file's suffix decides whether it is a list or a single plugin.
+
+    A plugin's keys that only a runtime may set are not passed on, and a warning is logged about them.
 
     Args:
         data: The content.
@@ -186,19 +232,27 @@ def parse_configuration(
     Raises:
         BadConfiguration: It is not JSON (with line and column), or not a network configuration.
     """
-    document = _parse_document(data, file)
-    if not file.name.endswith(LIST_SUFFIX):
-        return NetworkConfigurationList.from_plugin_document(document, source=file)
-    name = _find_incomplete(document)
-    further = () if name is None else find_further(name)
-    return NetworkConfigurationList.from_document(document, source=file, further=further)
+    path = as_path(file, "file")
+    is_list = path.name.endswith(LIST_SUFFIX)
+    document = _parse_document(data, path, PARSING_LIST if is_list else PARSING_PLUGIN)
+    if is_list:
+        name = _find_incomplete(document)
+        further = () if name is None else find_further(name)
+        network = NetworkConfigurationList.from_document(document, source=path, further=further)
+    else:
+        network = NetworkConfigurationList.from_plugin_document(document, source=path)
+    for plugin in network.plugins:
+        if plugin.reserved_keys:
+            keys = ", ".join(plugin.reserved_keys)
+            log.warning("configuration.reserved_keys", extra={"file": str(path), "plugin": plugin.type, "keys": keys})
+    return network
 
 
-def _parse_document(data: bytes, file: Path) -> JsonValue:
+def _parse_document(data: bytes, file: Path, phrase: str) -> JsonValue:
     try:
         return parse_json(data)
     except JsonSyntaxError as exc:
-        raise BadConfiguration(exc.reason, file=file, line=exc.line, column=exc.column) from exc
+        raise BadConfiguration(exc.reason, file=file, line=exc.line, column=exc.column, phrase=phrase) from exc
 
 
 def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
@@ -208,10 +262,10 @@ def parse_further_plugin(data: bytes, file: Path) -> JsonObject:
         BadConfiguration: It is not JSON (with line and column), or not a plugin configuration.
     """
     try:
-        document = _check_plugin(_parse_document(data, file))
+        document = _check_plugin(_parse_document(data, file, PARSING_PLUGIN))
         _parse_plugin(document)
     except (JsonError, InvalidParameter) as exc:
-        raise BadConfiguration(str(exc), file=file) from exc
+        raise BadConfiguration(str(exc), file=file, phrase=PARSING_PLUGIN) from exc
     return document
 
 

@@ -9,19 +9,19 @@ import logging
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cni_bridge_spec import JsonObject, find_str, get_str, load_validator
+from cni_bridge_spec import JsonObject, find_str, load_validator
 from cni_invoker.codes import ErrorCode
 from cni_invoker.execution.exec_failure import find_obstacle
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request
-from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginNotStarted, PluginTimeout
+from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginNotStarted, PluginTimeout, describe_end
 from cni_invoker.verbs import Verb
 
 __all__ = ["Output", "execute"]
@@ -154,25 +154,34 @@ def _why_not_started(exc: OSError, path: Path) -> str:
 
 def _failure(request: Request, path: Path, ended: Ended, stderr_tail: tuple[str, ...]) -> PluginFailed:
     status = ended.status
+    exit_status = status if status is not None and status >= 0 else None
+    ended_by = _signal_name(-status) if status is not None and status < 0 else None
     error = _find_error(ended.stdout)
-    if error is None:
-        said = ended.stdout.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
-        error = {"msg": f"it printed no CNI error, but: {said}" if said else "no error message"}
-        if status is None:
-            error = {"msg": "whether it did what it was to do is not known"}
-    code = error.get("code")
+    found = error or {}
+    code = found.get("code")
     return PluginFailed(
         plugin=request.plugin,
         verb=request.verb,
         path=path,
         code=code if isinstance(code, int) and code else ErrorCode.INTERNAL,
-        msg=get_str(error, "msg"),
-        details=find_str(error, "details") or "",
-        exit_status=status if status is not None and status >= 0 else None,
-        signal=_signal_name(-status) if status is not None and status < 0 else None,
+        msg=find_str(found, "msg") or _substitute(ended, error, stderr_tail, describe_end(exit_status, ended_by)),
+        details=find_str(found, "details") or "",
+        exit_status=exit_status,
+        signal=ended_by,
         stderr_tail=stderr_tail,
         duration_s=ended.duration_s,
     )
+
+
+def _substitute(ended: Ended, error: JsonObject | None, stderr_tail: Sequence[str], end: str) -> str:
+    """Return a message for a plugin that printed none, in libcni's words (`RawExec.pluginErr`)."""
+    if ended.status is None:
+        return "whether it did what it was to do is not known"
+    said = ended.stdout.decode("utf-8", "replace").strip()[:_SHOWN_CHARACTERS]
+    if said and error is None:
+        return f"netplugin failed but error parsing its diagnostic message: it printed no CNI error, but: {said}"
+    written = " | ".join(stderr_tail)
+    return f"netplugin failed: {written}" if written else f"netplugin failed with no error message: {end}"
 
 
 def _signal_name(number: int) -> str:

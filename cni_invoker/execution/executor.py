@@ -3,6 +3,7 @@
 """Executes plugins: finds them, limits concurrency and time, and retries when a plugin asks for it."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
@@ -15,16 +16,22 @@ from cni_invoker.execution.plugin_path import find_plugin
 from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
 from cni_invoker.plugin_errors import PluginFailed, PluginTimeout
+from cni_invoker.slots import Slots
 from cni_invoker.verbs import Verb
 
 __all__ = ["ExecutionObserver", "Executor"]
+
+log = logging.getLogger(__name__)
 
 _ANSWERS: Final = frozenset({Verb.STATUS, Verb.VERSION})
 """Verbs for which "try again later" is a valid answer."""
 
 
 class ExecutionObserver(Protocol):
-    """Observes how long plugins take. Called after each execution, successful or not, in the task that waits for it."""
+    """Observes how long plugins take. Called after each execution, successful or not, in the task that waits for it.
+
+    An exception that it raises is logged, and changes nothing.
+    """
 
     def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
         """Record an execution of `plugin` for `verb` that took `duration_s` seconds, without the wait for a slot."""
@@ -47,8 +54,8 @@ class Executor:
         self._limits = limits
         self._observer = observer
         self._running = running
-        self._slots = asyncio.Semaphore(limits.executions)
-        self._slots_of_delete = asyncio.Semaphore(limits.executions)
+        self._slots = Slots(limits.executions)
+        self._slots_of_delete = Slots(limits.executions)
 
     def find(self, plugin_type: str) -> Path:
         """Return the executable of a plugin.
@@ -99,11 +106,11 @@ class Executor:
     ) -> AbstractAsyncContextManager[None]:
         if slot is not None:
             return slot()
-        return self._slots_of_delete if request.verb is Verb.DEL else self._slots
+        return (self._slots_of_delete if request.verb is Verb.DEL else self._slots).held()
 
     async def _undo(self, undo: Request, failed: PluginFailed) -> None:
         try:
-            await self._run(undo, nullcontext(), self._slots_of_delete)
+            await self._run(undo, nullcontext(), self._slots_of_delete.held())
         except CniError as exc:
             failed.add_note(f"it was not asked again, because what it had begun could not be undone: {exc}")
             raise failed from exc
@@ -131,10 +138,30 @@ class Executor:
                 request = await complete(request)
             started = loop.time()
             deadline = started + self._limits.timeout_s(request.verb, request.ports)
+            outcome = "success"
             try:
                 owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
                 with self._running.keep(owner) as on_started:
                     return await execute(request, path, deadline=deadline, limits=self._limits, on_started=on_started)
+            except BaseException as exc:
+                outcome = type(exc).__name__
+                raise
             finally:
-                if self._observer is not None:
-                    self._observer.on_execution(request.plugin, request.verb, loop.time() - started)
+                self._report(request, outcome, loop.time() - started)
+
+    def _report(self, request: Request, outcome: str, duration_s: float) -> None:
+        """Log an execution and pass it to the observer, whose errors end nothing."""
+        facts = {"plugin": request.plugin, "verb": request.verb.value}
+        if log.isEnabledFor(logging.DEBUG):
+            known = {
+                "container_id": request.environment["CNI_CONTAINERID"],
+                "ifname": request.environment["CNI_IFNAME"],
+                "outcome": outcome,
+                "duration_ms": round(duration_s * 1000, 1),
+            }
+            log.debug("plugin.executed", extra=facts | known)
+        if self._observer is not None:
+            try:
+                self._observer.on_execution(request.plugin, request.verb, duration_s)
+            except Exception:
+                log.exception("plugin.not_observed", extra=facts)

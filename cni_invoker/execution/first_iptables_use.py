@@ -24,6 +24,7 @@ from cni_bridge_spec import JsonValue
 from cni_invoker.attachment import Attachment
 from cni_invoker.config.lists import PluginConfiguration
 from cni_invoker.results.result import Result
+from cni_invoker.slots import Slots
 
 __all__ = ["DEFAULT_LOCK_DIR", "FirstIptablesUse"]
 
@@ -54,7 +55,7 @@ class FirstIptablesUse:
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory
         self._made: set[_Kind] = set()
-        self._lock = asyncio.Lock()
+        self._first = Slots(1)
 
     @asynccontextmanager
     async def serialize_first_add(
@@ -71,7 +72,7 @@ class FirstIptablesUse:
         if kinds <= self._made:
             yield
             return
-        async with self._lock:
+        async with self._first.held():
             if not kinds <= self._made:
                 async with self._alone_on_the_host():
                     yield

@@ -3,7 +3,7 @@
 """Limits on plugins: time, output, and how many run at once."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import assert_never
 
 from cni_invoker.verbs import Verb
@@ -14,6 +14,18 @@ __all__ = ["Limits"]
 def _executions() -> int:
     # Measured with bridge: throughput is best at two executions per CPU, and falls when many more compete.
     return 2 * len(os.sched_getaffinity(0))
+
+
+def _require(name: str, limit: object) -> None:
+    """Raise an error if this cannot be the limit of that name."""
+    numbers = limit if name == "retry_pauses_s" and isinstance(limit, tuple) else (limit,)
+    for number in numbers:
+        if number is None and name == "descriptors":
+            continue
+        if not isinstance(number, float | int) or isinstance(number, bool):
+            raise TypeError(f"the limit {name} must be a number, not the {type(number).__name__} {number!r:.100}")
+        if number < (1 if name == "executions" else 0):
+            raise ValueError(f"the limit {name} is too small: {number}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +56,10 @@ class Limits:
             whose caller limits that itself.
         descriptors: The plugin's soft limit of open descriptors, for a caller that has raised its own; None: inherited.
             A high limit breaks programs that use select(2) and slows those that close all possible descriptors.
+
+    Raises:
+        TypeError: A limit is no number.
+        ValueError: A limit is negative, or no plugin could ever run.
     """
 
     add_s: float = 60.0
@@ -63,6 +79,10 @@ class Limits:
     stderr_lines: int = 20
     executions: int = field(default_factory=_executions)
     descriptors: int | None = None
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            _require(one.name, getattr(self, one.name))
 
     def timeout_s(self, verb: Verb, ports: int = 0) -> float:
         """Return the limit for one execution of `verb`, in seconds, with the number of ports to publish."""

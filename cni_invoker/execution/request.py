@@ -9,16 +9,13 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_invoker.attachment import Attachment, AttachmentKey
-from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
+from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
 from cni_invoker.execution.trace_context import TRACE_VARIABLES, TraceContext
 from cni_invoker.results.result import Result
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 
 __all__ = ["Request", "Requests"]
-
-_RESERVED: Final = frozenset({"prevResult", "runtimeConfig"})
-_RESERVED_PREFIX: Final = "cni.dev/"
 
 _VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 """The key of GC in the text of 1.1.0, and the earlier spelling of libcni and plugins."""
@@ -147,15 +144,10 @@ class Requests:
 def _document(network: NetworkConfigurationList, plugin: PluginConfiguration) -> dict[str, JsonValue]:
     """Derive a plugin's configuration, CNI SPEC §3 "Deriving execution configuration from plugin configuration".
 
-    Keys that only the runtime may set are dropped from the administrator's file: the first plugin of a list would take
-    a `prevResult` from there for the result of an earlier plugin. `capabilities` is removed from 1.0.0 on, as its text
-    requires; older plugins may expect the key, which libcni has always passed on.
+    Keys that only the runtime may set are dropped from the administrator's file. `capabilities` is removed from 1.0.0
+    on, as its text requires; older plugins may expect the key, which libcni has always passed on.
     """
-    document: dict[str, JsonValue] = {
-        key: value
-        for key, value in plugin.document.items()
-        if key not in _RESERVED and not key.startswith(_RESERVED_PREFIX)
-    }
+    document: dict[str, JsonValue] = {key: value for key, value in plugin.document.items() if not is_reserved(key)}
     if is_at_least(network.cni_version, "1.0.0"):
         document.pop("capabilities", None)
     document["cniVersion"] = network.cni_version

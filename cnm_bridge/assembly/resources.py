@@ -9,7 +9,6 @@ from typing import Final
 from cni_bridge_state import Store
 from cni_invoker import DEFAULT_LOCK_DIR, Limits, Runtime
 from cnm_bridge.engine import Engine
-from cnm_bridge.execution_log import ExecutionLog
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.settings import Settings
 
@@ -55,9 +54,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
     return Resources(
         settings=settings,
         store=store,
-        runtime=Runtime(
-            settings.cni_bin_dirs, limits, observer=ExecutionLog(), lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir
-        ),
+        runtime=Runtime(settings.cni_bin_dirs, limits, lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir),
         limits=limits,
         running_dir=running_dir,
         kernel=Kernel(reply_limit_s=settings.netlink_timeout_s),

@@ -50,7 +50,7 @@ def test_a_removed_configuration(scene: Scene) -> None:
     scene.lab.remove(f"/etc/cni/net.d/{name}.conflist")
     scene.lab.docker("rm", "-f", container.name)
     assert scene.lab.wait_clean(before) == ""
-    assert f"no network configuration named '{name}'" in scene.run_refusal(network)
+    assert f'no net configuration with name "{name}"' in scene.run_refusal(network)
 
 
 def test_a_configuration_with_several_cni_versions(scene: Scene) -> None:
@@ -92,7 +92,7 @@ def test_no_configuration_at_all(scene: Scene) -> None:
     """On a host without configurations the error names the directory for one."""
     assert scene.lab.run("ls", "/etc/cni/net.d", check=False).stdout == ""
     error = scene.creation_refusal("--ipam-driver", "null")
-    assert "no network configuration" in error
+    assert "no net configurations found" in error
     assert "/etc/cni/net.d" in error
 
 
@@ -101,7 +101,7 @@ def test_no_configuration_of_the_networks_name(scene: Scene) -> None:
     scene.configure(bridge(scene.subnet()))
     network = scene.network(None, name="nameless")
     error = scene.run_refusal(network)
-    assert "no network configuration named 'nameless'" in error
+    assert 'no net configuration with name "nameless"' in error
     assert "-o cni.network=NAME" in error
 
 

@@ -175,7 +175,7 @@ def test_any_json_file_is_a_list_or_bad_configuration(document: JsonValue, suffi
     except BadConfiguration as exc:
         found = exc
     if isinstance(found, BadConfiguration):
-        assert str(found).startswith(str(found.file))
+        assert f": {found.file}" in str(found)
         assert found.file == file
     else:
         assert found.source == file

@@ -136,4 +136,4 @@ async def test_unused_gates_are_removed() -> None:
     for number in range(3):
         async with locks.attachment(f"net{number}", f"c{number}"), locks.exclusive("net"):
             pass
-    assert (len(locks._gates), len(locks._containers)) == (0, 0)
+    assert (len(locks._networks), len(locks._containers)) == (0, 0)

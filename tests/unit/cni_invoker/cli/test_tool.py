@@ -85,7 +85,7 @@ def test_standard_error_of_plugins_is_shown(host: Host) -> None:
 @pytest.mark.parametrize(
     ("arguments", "variables", "code", "words"),
     [
-        (("add", "red", NETNS), {}, 7, "no network configuration named 'red'"),
+        (("add", "red", NETNS), {}, 7, 'no net configuration with name "red"'),
         (("add", "blue", NETNS), {"CAP_ARGS": "{"}, 4, "CAP_ARGS"),
         (("add", "blue", NETNS), {"CNI_ARGS": "A"}, 4, "CNI_ARGS"),
         (("add", "blue"), {}, 4, "NETNS"),
@@ -222,17 +222,20 @@ def test_list_prints_used_shadowed_and_broken_files(host: Host) -> None:
     lines = host.do("list").splitlines()
     assert lines[0] == f"blue             {used}  (CNI 1.1.0: first)"
     assert lines[1] == f"  shadowed       {hidden}"
-    assert lines[2].startswith(f"broken           {broken}, line 2, column 10:")
+    assert lines[2].startswith(f"broken           error parsing configuration list: {broken}, line 2, column 10:")
     listed = as_object(parse_json(host.do("list", "--json").encode()), "the list")
     assert listed["networks"] == [{"name": "blue", "source": str(used), "cniVersion": "1.1.0", "plugins": ["first"]}]
     assert listed["shadowed"] == [{"name": "blue", "source": str(hidden), "by": str(used)}]
-    assert "no network configuration in /nowhere" in host.do("list", NETCONFPATH="/nowhere")
+    assert "no net configurations found in /nowhere" in host.do("list", NETCONFPATH="/nowhere")
 
 
-def test_the_example_in_the_documentation_runs(host: Host, tmp_path: Path) -> None:
-    """The program in docs/cni-invoker.md runs unchanged, except for the directories."""
-    text = (Path(__file__).parents[4] / "docs" / "cni-invoker.md").read_text("utf-8")
-    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+DOCUMENT = (Path(__file__).parents[4] / "docs" / "cni-invoker.md").read_text("utf-8")
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_examples_in_the_documentation_run(host: Host, tmp_path: Path, program: str) -> None:
+    """The programs in docs/cni-invoker.md run unchanged, except for the directories."""
     for documented, actual in (
         ("/etc/cni/net.d", host.configurations),
         ("/opt/cni/bin", host.plugins.directory),
@@ -252,16 +255,15 @@ def test_the_example_in_the_documentation_runs(host: Host, tmp_path: Path) -> No
 
 def test_the_documentation_names_every_command() -> None:
     """Each command and variable has a row in a table."""
-    text = (Path(__file__).parents[4] / "docs" / "cni-invoker.md").read_text("utf-8")
     shown = subprocess.check_output([sys.executable, "-m", "cni_invoker", "--help"], text=True, timeout=LIMIT_S)
     commands = re.findall(r"^  (\w+)  ", shown.partition("Commands:")[2], re.MULTILINE)
     assert set(commands) == {"add", "attachments", "check", "del", "gc", "list", "status", "validate", "version"}
     variables = re.findall(r"^  ([A-Z_]+)  .*?(?:\[(.*)\])?$", shown, re.MULTILINE)
     assert len(variables) == 5
     for command in commands:
-        assert re.search(rf"^\| `{command}\b", text, re.MULTILINE)
+        assert re.search(rf"^\| `{command}\b", DOCUMENT, re.MULTILINE)
     for variable, default in variables:
-        assert re.search(rf"^\| `{variable}` *\| {f'`{default}`' if default else ''} *\|", text, re.MULTILINE)
+        assert re.search(rf"^\| `{variable}` *\| {f'`{default}`' if default else ''} *\|", DOCUMENT, re.MULTILINE)
 
 
 def test_delete_kills_the_plugin_of_a_killed_add(host: Host, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_del_without_attachment_or_configuration_names_both(host: Host) -> None:
     """The error has the container ID that was looked up, and the command that lists the cached ones."""
     (host.configurations / "10-blue.conflist").unlink()
     _, text = host.fail("del", "blue", NETNS)
-    assert "no network configuration named 'blue'" in text
+    assert 'no net configuration with name "blue"' in text
     assert f"no attachment of {ID}/eth0 to it is cached: see cni-invoker attachments" in text
     _, text = host.fail("del", "blue", NETNS, "--container-id", "pod1")
     assert "no attachment of pod1/eth0 to it" in text

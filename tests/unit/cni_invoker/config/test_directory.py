@@ -185,8 +185,8 @@ def test_an_invalid_file_hides_no_other(tmp_path: Path) -> None:
     assert [(problem.file and problem.file.name, problem.line, problem.reason) for problem in found.problems] == [
         ("00-syntax.conflist", 2, "Expecting property name enclosed in double quotes"),
         ("01-type.conf", None, "'type' is a required property"),
-        ("02-fifo.conf", None, "error reading it: not a regular file"),
-        ("03-dangling.conf", None, "error reading it: No such file or directory"),
+        ("02-fifo.conf", None, "not a regular file"),
+        ("03-dangling.conf", None, "No such file or directory"),
         ("04-large.conf", None, "it has more than 1048576 bytes"),
         ("05-binary.conf", 1, "not UTF-8"),
     ]
@@ -208,7 +208,7 @@ def test_a_directory_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     file = write_plugin(tmp_path / "a.conf", "net")
     found = index(file)
     assert found.names == ()
-    assert [str(problem) for problem in found.problems] == [f"{file}: error reading it: Not a directory"]
+    assert [str(problem) for problem in found.problems] == [f"error reading {file}: Not a directory"]
 
 
 def test_an_unknown_network_lists_the_known_ones(tmp_path: Path) -> None:
@@ -226,8 +226,9 @@ def test_an_unknown_network_lists_the_known_ones(tmp_path: Path) -> None:
     assert error.directories == (tmp_path, other)
     assert [problem.file for problem in error.problems] == [broken]
     assert str(error) == (
-        f"no network configuration named 'mynetwork' in {tmp_path}, {other}; "
-        f"there are: my-network, alpha, backend; did you mean my-network?; unusable: {broken}, line 1, column 2: "
+        f'no net configuration with name "mynetwork" in {tmp_path}, {other}; '
+        f"there are: my-network, alpha, backend; did you mean my-network?; "
+        f"unusable: error parsing configuration list: {broken}, line 1, column 2: "
         "Expecting property name enclosed in double quotes"
     )
 
@@ -236,12 +237,12 @@ def test_an_empty_configuration_says_so(tmp_path: Path) -> None:
     """The error says that there are no networks, and where to put a file."""
     with pytest.raises(
         ConfigurationNotFound,
-        match=f"^no network configuration named 'net' in {tmp_path}; there are: none; put a .conflist file there$",
+        match=f'^no net configuration with name "net" in {tmp_path}; there are: none; put a .conflist file there$',
     ):
         index(tmp_path).find("net")
     with pytest.raises(
         ConfigurationNotFound,
-        match=f"^no network configuration in {tmp_path}; there are: none; put a .conflist file there$",
+        match=f"^no net configurations found in {tmp_path}; there are: none; put a .conflist file there$",
     ):
         index(tmp_path).require_any()
     write_list(tmp_path / "a.conflist", "net")
@@ -315,5 +316,5 @@ def test_a_corrected_file_is_no_longer_a_problem(tmp_path: Path) -> None:
 def test_a_single_file_can_be_read(tmp_path: Path) -> None:
     """A missing file is an error with its path."""
     assert read_configuration(write_plugin(tmp_path / "a.conf", "net")).name == "net"
-    with pytest.raises(BadConfiguration, match=r"missing\.conf: error reading it: No such file or directory"):
+    with pytest.raises(BadConfiguration, match=r"error reading .*missing\.conf: No such file or directory"):
         read_configuration(tmp_path / "missing.conf")

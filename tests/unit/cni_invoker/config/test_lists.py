@@ -173,7 +173,7 @@ def test_an_invalid_list_names_file_and_key(change: dict[str, JsonValue], reason
     with pytest.raises(BadConfiguration, match=reason) as caught:
         NetworkConfigurationList.from_document({**LIST, **change}, source=Path("/etc/cni/net.d/a.conflist"))
     assert caught.value.code == 7
-    assert str(caught.value).startswith("/etc/cni/net.d/a.conflist: ")
+    assert str(caught.value).startswith("error parsing configuration list: /etc/cni/net.d/a.conflist: ")
 
 
 def test_a_list_without_plugins_is_invalid() -> None:
@@ -190,7 +190,10 @@ def test_a_syntax_error_has_line_and_column() -> None:
     with pytest.raises(BadConfiguration) as caught:
         parse_configuration(b'{"name": "net",\n "plugins": [\n  {"type": bridge}\n]}', file)
     assert (caught.value.file, caught.value.line, caught.value.column) == (file, 3, 12)
-    assert str(caught.value) == "/etc/cni/net.d/10-bad.conflist, line 3, column 12: Expecting value"
+    assert (
+        str(caught.value)
+        == "error parsing configuration list: /etc/cni/net.d/10-bad.conflist, line 3, column 12: Expecting value"
+    )
 
 
 def test_a_list_in_a_conf_file_is_an_error() -> None:

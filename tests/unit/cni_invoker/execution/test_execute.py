@@ -150,13 +150,23 @@ async def test_the_search_for_an_error_is_bounded(
 async def test_a_failed_plugin_without_output(plugins: FakePlugins) -> None:
     """A plugin that exits with an error and prints nothing is an error with code 999."""
     error = await failure(plugins, stdout="", exit=1)
-    assert (error.code, error.msg, error.details) == (999, "no error message", "")
+    assert (error.code, error.msg, error.details) == (999, "netplugin failed with no error message: exit status 1", "")
 
 
 async def test_a_failed_plugin_without_a_cni_error(plugins: FakePlugins) -> None:
     """The message of the error shows what the plugin printed instead."""
     error = await failure(plugins, stdout="panic: runtime error\n", exit=2)
-    assert error.msg == "it printed no CNI error, but: panic: runtime error"
+    assert error.msg == (
+        "netplugin failed but error parsing its diagnostic message: it printed no CNI error, but: panic: runtime error"
+    )
+
+
+@pytest.mark.parametrize("stdout", ["", '{"code": 999, "msg": ""}'])
+async def test_a_failed_plugin_that_wrote_to_standard_error_only(plugins: FakePlugins, stdout: str) -> None:
+    """The message is what the plugin wrote, in libcni's words, and the text has it once."""
+    error = await failure(plugins, stdout=stdout, stderr="cannot open /dev/net/tun\n", exit=1)
+    assert error.msg == "netplugin failed: cannot open /dev/net/tun"
+    assert str(error).count("cannot open") == 1
 
 
 @pytest.mark.parametrize("code", [None, 0, 7.0])

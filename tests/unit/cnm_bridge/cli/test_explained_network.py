@@ -94,16 +94,16 @@ async def test_a_configuration_is_found_without_the_engine(conf: Path, tmp_path:
     found = await find(conf, Engine(f"unix://{tmp_path}/none", 1), "blue")
     assert found.configuration.name == "blue"
     assert "Docker network 'blue' is not known: Docker Engine at unix:" in str(found.doubt)
-    with pytest.raises(Refused, match=r"no network configuration named 'pink'.*; whether there is a Docker network"):
+    with pytest.raises(Refused, match=r'no net configuration with name "pink".*; whether there is a Docker network'):
         await find(conf, Engine(f"unix://{tmp_path}/none", 1), "pink")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("pink", r"no network configuration named 'pink'.*; and there is no Docker network 'pink'"),
-        ("foreign", r"no network configuration named 'foreign'.*; Docker network foreign is of driver bridge, not of"),
-        ("nameless", r"nameless was made without -o cni\.network, and there is no network configuration named 'nam"),
+        ("pink", r'no net configuration with name "pink".*; and there is no Docker network \'pink\''),
+        ("foreign", r'no net configuration with name "foreign".*; Docker network foreign is of driver bridge, not of'),
+        ("nameless", r'nameless was made without -o cni\.network, and there is no net configuration with name "nam'),
     ],
 )
 async def test_an_unknown_name_is_an_error(conf: Path, engine: Engine, name: str, message: str) -> None:
@@ -114,7 +114,7 @@ async def test_an_unknown_name_is_an_error(conf: Path, engine: Engine, name: str
 
 async def test_an_option_with_an_unknown_value_or_name_is_an_error(conf: Path, engine: Engine) -> None:
     """A configuration named by an option must exist, and an unknown option gives a suggestion."""
-    with pytest.raises(ConfigurationNotFound, match="'gone'"):
+    with pytest.raises(ConfigurationNotFound, match='"gone"'):
         await find(conf, engine, "dangling")
     with pytest.raises(BadOption, match=r"did you mean cni\.ips"):
         await find(conf, engine, "by-option", ipz="1")

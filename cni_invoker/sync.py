@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The runtime for programs without asyncio: the same names, and methods that return when they are done.
+
+```python
+from cni_invoker import Attachment, ConfigurationDirectories, FileCache
+from cni_invoker.sync import CachedRuntime, Runtime
+
+cache = FileCache()
+runtime = CachedRuntime(Runtime("/opt/cni/bin", running_dir=cache.running_dir), cache)
+network = ConfigurationDirectories("/etc/cni/net.d").index().find("blue")
+attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
+result = runtime.add(network, attachment)
+runtime.delete(network, attachment)
+```
+
+All threads may use one object: it is the asynchronous runtime inside, with an event loop of its own for each call. So
+operations of all threads on one container run one after the other, and the limits hold for all of them together.
+KeyboardInterrupt ends a call like a cancellation does; in a thread whose own event loop runs, such as a notebook's, it
+waits until the call is done.
+"""
+
+import asyncio
+import contextvars
+import os
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from cni_invoker import preflight
+from cni_invoker import runtime as asynchronous
+from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.caching import runtime as asynchronous_caching
+from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
+from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.execution.executor import ExecutionObserver
+from cni_invoker.execution.limits import Limits
+from cni_invoker.given import StrPath, require_type
+from cni_invoker.results.result import Result
+from cni_invoker.versions import VersionInfo
+
+__all__ = ["CachedRuntime", "Runtime", "run_preflight"]
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Runtime:
+    """Adds containers to networks, checks and deletes them, and runs STATUS and GC; see `cni_invoker.Runtime`.
+
+    Args:
+        plugin_dirs: Where plugins are searched.
+        limits: Timeouts, sizes and counts; None: the defaults of `Limits`.
+        observer: Called after every execution.
+        environment: The environment that plugins inherit.
+        lock_dir: Directory of the lock on shared iptables chains, None for no lock.
+        running_dir: Where the running plugins are recorded, None for nowhere.
+
+    Attributes:
+        asynchronous: The runtime inside.
+    """
+
+    def __init__(
+        self,
+        plugin_dirs: StrPath | Iterable[StrPath],
+        limits: Limits | None = None,
+        *,
+        observer: ExecutionObserver | None = None,
+        environment: Mapping[str, str] = os.environ,
+        lock_dir: StrPath | None = None,
+        running_dir: StrPath | None = None,
+    ) -> None:
+        self.asynchronous = asynchronous.Runtime(
+            plugin_dirs,
+            limits,
+            observer=observer,
+            environment=environment,
+            lock_dir=lock_dir,
+            running_dir=running_dir,
+        )
+
+    def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:
+        """Return the executables of the plugins of `network`; see `cni_invoker.Runtime.find_plugins`."""
+        return self.asynchronous.find_plugins(network)
+
+    def find_plugin(self, plugin_type: str) -> Path:
+        """Return the executable of a plugin; see `cni_invoker.Runtime.find_plugin`."""
+        return self.asynchronous.find_plugin(plugin_type)
+
+    def version(self, plugin_type: str) -> VersionInfo:
+        """Return the CNI versions that a plugin supports; see `cni_invoker.Runtime.version`."""
+        return _run(lambda: self.asynchronous.version(plugin_type))
+
+    def negotiate(self, network: NetworkConfigurationList) -> NetworkConfigurationList:
+        """Return the list in the newest version that fits; see `cni_invoker.Runtime.negotiate`."""
+        return _run(lambda: self.asynchronous.negotiate(network))
+
+    def add(
+        self,
+        network: NetworkConfigurationList,
+        attachment: Attachment,
+        *,
+        on_result: Callable[[Result], object] | None = None,
+        prev_result: Result | None = None,
+    ) -> Result:
+        """Add a container to a network; see `cni_invoker.Runtime.add`."""
+        remember = _awaitable(on_result)
+        return _run(lambda: self.asynchronous.add(network, attachment, on_result=remember, prev_result=prev_result))
+
+    def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
+        """Check that an attachment is still as ADD left it; see `cni_invoker.Runtime.check`."""
+        _run(lambda: self.asynchronous.check(network, attachment, result))
+
+    def delete(
+        self,
+        network: NetworkConfigurationList,
+        attachment: Attachment,
+        result: Result | None,
+        *,
+        added_plugins: int | None = None,
+        deleted: Collection[int] = (),
+        on_deleted: Callable[[frozenset[int]], object] | None = None,
+        force: bool = False,
+    ) -> None:
+        """Delete a container from a network; see `cni_invoker.Runtime.delete`."""
+        remember = _awaitable(on_deleted)
+        _run(
+            lambda: self.asynchronous.delete(
+                network,
+                attachment,
+                result,
+                added_plugins=added_plugins,
+                deleted=deleted,
+                on_deleted=remember,
+                force=force,
+            )
+        )
+
+    def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
+        """Have the plugins clean up what belongs to no attachment; see `cni_invoker.Runtime.gc`."""
+        _run(lambda: self.asynchronous.gc(network, valid))
+
+    def status(self, network: NetworkConfigurationList) -> None:
+        """Check that a network is ready for containers; see `cni_invoker.Runtime.status`."""
+        _run(lambda: self.asynchronous.status(network))
+
+
+class CachedRuntime:
+    """Adds, checks, deletes and lists attachments, which it stores; see `cni_invoker.CachedRuntime`.
+
+    Args:
+        runtime: Runs the plugins.
+        cache: The cache of attachments.
+        wait_s: How long to wait for other tasks, and as long again for other processes, in seconds.
+
+    Attributes:
+        asynchronous: The runtime inside.
+    """
+
+    def __init__(self, runtime: Runtime, cache: AttachmentCache, *, wait_s: float = 120.0) -> None:
+        inner = require_type(runtime, Runtime, "runtime", "it must be that of cni_invoker.sync").asynchronous
+        self.asynchronous = asynchronous_caching.CachedRuntime(inner, cache, wait_s=wait_s)
+
+    def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
+        """Add a container to a network; see `cni_invoker.CachedRuntime.add`."""
+        return _run(lambda: self.asynchronous.add(network, attachment))
+
+    def check(self, network: NetworkConfigurationList, attachment: Attachment) -> None:
+        """Ask the plugins whether an attachment is as ADD left it; see `cni_invoker.CachedRuntime.check`."""
+        _run(lambda: self.asynchronous.check(network, attachment))
+
+    def delete(self, network: NetworkConfigurationList, attachment: Attachment, *, force: bool = False) -> None:
+        """Delete a container from a network; see `cni_invoker.CachedRuntime.delete`."""
+        _run(lambda: self.asynchronous.delete(network, attachment, force=force))
+
+    def delete_cached(self, cached: CachedAttachment, *, force: bool = False) -> None:
+        """Delete an attachment with its record alone; see `cni_invoker.CachedRuntime.delete_cached`."""
+        _run(lambda: self.asynchronous.delete_cached(cached, force=force))
+
+    def forget(self, network: str, key: AttachmentKey) -> None:
+        """Forget an attachment; what its plugins created stays; see `cni_invoker.CachedRuntime.forget`."""
+        _run(lambda: self.asynchronous.forget(network, key))
+
+    def gc(self, network: NetworkConfigurationList, valid: Iterable[AttachmentKey]) -> None:
+        """Delete what is not valid, then run the plugins' GC; see `cni_invoker.CachedRuntime.gc`."""
+        _run(lambda: self.asynchronous.gc(network, valid))
+
+    def attachments(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
+        """Return the cached attachments of one network or of all."""
+        return _run(lambda: self.asynchronous.attachments(network))
+
+
+def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> preflight.Preflight:
+    """Find every plugin that a list needs and ask each for its versions; see `cni_invoker.run_preflight`."""
+    return _run(lambda: preflight.run_preflight(runtime.asynchronous, network))
+
+
+def _run(work: Callable[[], Coroutine[None, None, T]]) -> T:
+    """Run `work` in an event loop of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work())
+    # A thread has one running loop at most.
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: context.run(lambda: asyncio.run(work()))).result()
+
+
+def _awaitable(callback: Callable[[U], object] | None) -> Callable[[U], Awaitable[None]] | None:
+    """Return a callback as the asynchronous runtime needs it."""
+    if callback is None:
+        return None
+
+    async def call(value: U) -> None:
+        callback(value)
+
+    return call
