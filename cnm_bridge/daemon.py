@@ -19,7 +19,12 @@ from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.errors import Refused
 from cnm_bridge.log import configure_logging
-from cnm_bridge.process_tuning import keep_memory_small, raise_descriptor_limit, settle_memory
+from cnm_bridge.process_tuning import (
+    keep_memory_small,
+    raise_descriptor_limit,
+    settle_memory,
+    shorten_thread_turns,
+)
 from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.settings import Settings
 from cnm_bridge.systemd import take_notify
@@ -36,6 +41,7 @@ def run(settings: Settings, sock: socket.socket, source: SettingsSource) -> None
         Refused: It cannot start; the text says why.
     """
     keep_memory_small()
+    shorten_thread_turns()
     try:
         asyncio.run(serve(settings, sock, source))
     except (InvalidParameter, StateError) as exc:

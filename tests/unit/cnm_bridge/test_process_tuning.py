@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The limit of open descriptors is raised as far as the kernel allows, and no garbage is collected during the start."""
+"""The descriptor limit is raised as far as possible, no garbage is collected at the start, thread turns are short."""
 
 import gc
 import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from cnm_bridge.process_tuning import keep_memory_small, raise_descriptor_limit, settle_memory
+from cnm_bridge.process_tuning import (
+    keep_memory_small,
+    raise_descriptor_limit,
+    settle_memory,
+    shorten_thread_turns,
+)
 
 
 @pytest.fixture(name="limits")
@@ -51,3 +57,13 @@ def test_garbage_collection_starts_after_the_records_are_read() -> None:
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+def test_threads_that_compute_take_short_turns() -> None:
+    """The event loop waits for a turn after each system call that takes time."""
+    before = sys.getswitchinterval()
+    try:
+        shorten_thread_turns()
+        assert sys.getswitchinterval() < before / 5
+    finally:
+        sys.setswitchinterval(before)
