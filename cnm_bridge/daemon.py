@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
-from typing import Literal
+from typing import Final, Literal
 
 import structlog
 
@@ -32,6 +32,8 @@ from cnm_bridge.systemd import take_notify
 __all__ = ["run", "serve"]
 
 log = structlog.get_logger()
+
+_LATER_S: Final = 5.0
 
 
 def run(settings: Settings, sock: socket.socket, source: SettingsSource) -> None:
@@ -85,8 +87,6 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
                 async with daemon.answering(sock, settings.drain_timeout_s):
                     log.info("daemon.ready", version=__version__, socket=sock.getsockname())
                     notify("READY=1")
-                    with suppress(OSError, ImportError):  # only improves error texts; tried again later
-                        await asyncio.to_thread(load_explanation)
                     await stop.wait()
                     notify("STOPPING=1")
                     log.info("daemon.stopping")
@@ -116,9 +116,17 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[Coroutine[None, 
     yield daemon.teardown.queue.run()
     yield daemon.recovery.reconciler.run()
     yield daemon.attach.sandbox_sync.run()
+    yield _load_later()
     if settings.cni_gc:
         find_gap = daemon.recovery.inventory_check.find_gap
         yield daemon.recovery.plugin_gc.run(daemon.networks.service.bound, find_gap, every_s=settings.cni_gc_every_s)
+
+
+async def _load_later() -> None:
+    """Import what only invalid documents need, when the calls that waited for the start are answered."""
+    await asyncio.sleep(_LATER_S)
+    with suppress(OSError, ImportError):  # tried again by the first such document
+        await asyncio.to_thread(load_explanation)
 
 
 def _event_for(*numbers: signal.Signals) -> asyncio.Event:

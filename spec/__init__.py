@@ -21,6 +21,7 @@ from cni_bridge_spec.jsontypes import (
     get_str,
     get_strings,
     parse_json,
+    parse_rendered_json,
     render_json,
 )
 from cni_bridge_spec.validate import SchemaError, Validator, load_explanation, load_schema, load_validator, schema_names
@@ -49,6 +50,7 @@ __all__ = [
     "load_schema",
     "load_validator",
     "parse_json",
+    "parse_rendered_json",
     "render_json",
     "schema_names",
 ]

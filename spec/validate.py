@@ -65,8 +65,10 @@ def load_validator(name: str) -> Validator:
 
     def validate(document: JsonValue) -> JsonObject:
         if check is None or not check(document):
-            from cni_bridge_spec.violation import find_error  # noqa: PLC0415 - see there
-
+            try:
+                from cni_bridge_spec.violation import find_error  # noqa: PLC0415 - see there
+            except (ImportError, OSError) as exc:  # for example: there is no free descriptor to read the library with
+                raise SchemaError("", f"it cannot be checked: {exc}") from exc
             error = find_error(schema, document)
             if error is not None:
                 raise SchemaError(*error)

@@ -3,7 +3,7 @@
 """Describes what is wrong with an invalid document, using jsonschema; no other module imports it.
 
 Documents that the quick check accepts do not need it. Importing it takes a fifth of the time until the daemon can
-answer, so it is imported with the first document that the quick check does not accept, or when the daemon is ready.
+answer, so it is imported with the first document that the quick check does not accept, or seconds after the start.
 """
 
 import sys

@@ -211,6 +211,7 @@ def _open(files: Path) -> "plyvel.DB":
         paranoid_checks=True,
         write_buffer_size=_BUFFER_BYTES,
         lru_cache_size=_BUFFER_BYTES,
+        compression=None,  # with it, reading ten thousand records takes more than twice as long
     )
 
 

@@ -9,8 +9,7 @@ of their text. A start needs none of them.
 - `Document`: a foreign document, which only the calls for its own endpoint read. Each read gives a new document.
 """
 
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar, overload
+from typing import Generic, NamedTuple, Protocol, TypeVar, overload
 
 from cni_bridge_spec import JsonObject, as_object, parse_json
 from cni_bridge_state.stored_value import line_of
@@ -21,9 +20,8 @@ Value_co = TypeVar("Value_co", covariant=True)
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredDocument:
-    """A line of a stored value.
+class StoredDocument(NamedTuple):
+    """A line of a stored value; a tuple is made in a third of the time of a dataclass.
 
     Attributes:
         value: The stored value, which the database holds as well.

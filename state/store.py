@@ -10,11 +10,11 @@
 | `endpoint/<id>` | `state/stored_value.py` of an `EndpointRecord`  |
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
 from cni_bridge_state.codec import (
@@ -43,6 +43,8 @@ from cni_bridge_state.salvage.kept_copies import find_copies
 from cni_bridge_state.transfer import parse_export, render_export
 
 __all__ = ["SCHEMA_VERSION", "Store"]
+
+Record = TypeVar("Record", NetworkRecord, EndpointRecord)
 
 _SCHEMA_KEY: Final = "meta/schema"
 _ENGINE_KEY: Final = "meta/engine"
@@ -152,11 +154,14 @@ class Store:
 
     async def put_network(self, record: NetworkRecord) -> None:
         """Store a network's record, in place of an earlier one."""
-        await self._write(f"{_NETWORKS}{record.id}", render_network(record))
+        key, value = f"{_NETWORKS}{record.id}", render_network(record)
+        kept = partial(self._keep_network, parse_network(key, value))
+        await self._db.write({key: value}, on_written=kept)
 
     async def remove_network(self, network_id: NetworkId) -> None:
         """Remove a network's record, if there is one."""
-        await self._write(f"{_NETWORKS}{network_id}", None)
+        removed = partial(self._forget_network, network_id)
+        await self._db.write({f"{_NETWORKS}{network_id}": None}, on_written=removed)
 
     def endpoints(self) -> tuple[EndpointRecord, ...]:
         """Return all endpoints, by ID."""
@@ -219,7 +224,8 @@ class Store:
             WrongPhase: It is in another phase.
         """
         self._check(endpoint_id, None)
-        await self._write(f"{_ENDPOINTS}{endpoint_id}", None)
+        removed = partial(self._remove_endpoint, endpoint_id)
+        await self._db.write({f"{_ENDPOINTS}{endpoint_id}": None}, on_written=removed)
 
     def when_removed(self, forget: Callable[[EndpointId], None]) -> None:
         """Have `forget` called in the event loop with the ID of each endpoint whose record has been removed."""
@@ -236,46 +242,34 @@ class Store:
         kept = partial(self._keep_endpoint, as_stored(record, value))
         await self._db.write({f"{_ENDPOINTS}{record.id}": value}, on_written=kept)
 
-    async def _write(self, key: str, value: bytes | None) -> None:
-        """Write or remove a record, then update the copy in memory, even if the caller is cancelled."""
-        kept = self._read(key, value)
-        await self._db.write({key: value}, on_written=kept)
-
     def _load(self) -> None:
         """Parse the content of the database; set damaged records aside."""
         self._networks.clear()
         for endpoint_id in tuple(self._endpoints):
             self._forget_endpoint(endpoint_id)
-        damaged: list[DamagedRecord] = []
-        for prefix in (_NETWORKS, _ENDPOINTS):
-            for key, value in self._db.scan(prefix):
-                try:
-                    self._read(key, value)()
-                except RecordDamaged as exc:
-                    damaged.append((key, value, exc))
+        damaged = (
+            *self._load_all(_NETWORKS, parse_network, self._keep_network),
+            *self._load_all(_ENDPOINTS, parse_endpoint, self._keep_endpoint),
+        )
         # Without space for the migration nothing can be written: the next start sets damaged records aside.
         put = set_aside if self.not_migrated is None else leave
         self.findings = (*self.findings, *put(self._db, damaged))
 
-    def _read(self, key: str, value: bytes | None) -> Callable[[], None]:
-        """Parse a value of the database; return a function that puts the record into memory.
+    def _load_all(
+        self, prefix: str, parse: Callable[[str, bytes], Record], keep: Callable[[Record], None]
+    ) -> Iterator[DamagedRecord]:
+        """Parse and keep all records of a kind; yield the damaged ones."""
+        for key, value in self._db.scan(prefix):
+            try:
+                keep(parse(key, value))
+            except RecordDamaged as exc:
+                yield key, value, exc
 
-        Raises:
-            RecordDamaged: It is no record.
-        """
-        kind, _, name = key.partition("/")
-        if kind == "network":
-            network = None if value is None else parse_network(key, value)
-            return partial(self._keep_network, NetworkId(name), network)
-        if value is None:
-            return partial(self._remove_endpoint, EndpointId(name))
-        return partial(self._keep_endpoint, parse_endpoint(key, value))
+    def _keep_network(self, record: NetworkRecord) -> None:
+        self._networks[record.id] = record
 
-    def _keep_network(self, network_id: NetworkId, record: NetworkRecord | None) -> None:
-        if record is None:
-            self._networks.pop(network_id, None)
-        else:
-            self._networks[network_id] = record
+    def _forget_network(self, network_id: NetworkId) -> None:
+        self._networks.pop(network_id, None)
 
     def _keep_endpoint(self, record: EndpointRecord) -> None:
         self._forget_endpoint(record.id)

@@ -6,13 +6,13 @@ The attachment, the result and the snapshot stay text when a value is read, and 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from ipaddress import IPv4Interface, IPv6Interface
 from sys import intern
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from cni_bridge_spec import JsonObject, as_object, parse_json, render_json
+from cni_bridge_spec import JsonObject, as_object, parse_json, parse_rendered_json, render_json
 from cni_bridge_state.errors import RecordDamaged
 from cni_bridge_state.lazy_field import StoredDocument
 from cni_bridge_state.phases import Phase
@@ -93,7 +93,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
     try:
         # The checksum says that this was written from a record, so the types of its fields are not checked once more:
         # with ten thousand endpoints that was a third of the time that the state takes to open.
-        document: Mapping[str, Any] = as_object(parse_json(line_of(value, RECORD_LINE)), key)
+        document: Mapping[str, Any] = as_object(parse_rendered_json(line_of(value, RECORD_LINE)), key)
         attachment = document["attachment"]
         return EndpointRecord(
             id=EndpointId(own_id(key, document["id"])),
@@ -159,9 +159,8 @@ def _parse_requested(document: Mapping[str, Any]) -> RequestedInterface:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredAttachment:
-    """An attachment that has not been parsed.
+class _StoredAttachment(NamedTuple):
+    """An attachment that has not been parsed; a tuple is made in a third of the time of a dataclass.
 
     Attributes:
         value: The stored value that it is part of.

@@ -18,7 +18,7 @@ from pyroute2.netlink.rtnl import RTM_DELLINK, RTMGRP_LINK
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.kernel.netlink.links import find_link
 from cnm_bridge.kernel.netlink.message import Message
-from cnm_bridge.kernel.netlink.message_classes import KINDS
+from cnm_bridge.kernel.netlink.message_classes import message_class
 from cnm_bridge.kernel.netlink.socket import Netlink
 
 __all__ = ["LinkDepartures"]
@@ -101,7 +101,7 @@ class LinkDepartures:
         while start < len(data):
             length, kind, *_ = _HEADER.unpack_from(data, start)
             if kind == RTM_DELLINK:
-                message = Message(KINDS[kind], data[start + _HEADER.size : start + length])
+                message = Message(message_class(kind), data[start + _HEADER.size : start + length])
                 self._wake(message.text("IFLA_IFNAME"), has_left=True)
             start += (length + 3) & ~3
 

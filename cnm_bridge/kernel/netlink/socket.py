@@ -32,7 +32,7 @@ from pyroute2.netlink import (
 )
 
 from cnm_bridge.kernel.netlink.message import Message, Wanted, render_message
-from cnm_bridge.kernel.netlink.message_classes import KINDS
+from cnm_bridge.kernel.netlink.message_classes import message_class
 
 __all__ = ["Netlink"]
 
@@ -118,12 +118,12 @@ class Netlink:
                 if kind in {NLMSG_ERROR, NLMSG_DONE}:
                     _raise_error(data, offset, kind)
                     return
-                yield Message(KINDS[kind], data[offset + _HEADER.size : offset + length]), flags
+                yield Message(message_class(kind), data[offset + _HEADER.size : offset + length]), flags
                 offset += (length + 3) & ~3
 
 
 def _body(kind: int, fields: Mapping[str, int], attributes: Wanted) -> bytes:
-    return render_message(KINDS[kind], fields, attributes)
+    return render_message(message_class(kind), fields, attributes)
 
 
 def _raise_error(data: bytes, offset: int, kind: int) -> None:

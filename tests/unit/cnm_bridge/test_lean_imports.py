@@ -18,14 +18,23 @@ for method in ("load_default_certs", "set_default_verify_paths"):
     setattr(ssl.SSLContext, method, lambda *_, method=method: reads.append(method))
 with lean_imports(certificates=False):
     import cnm_bridge.daemon
-print([name for name in ("rich", "jsonschema") if name in sys.modules], reads)
+print([name for name in ("rich", "jsonschema", "pyroute2.netlink.rtnl.tcmsg") if name in sys.modules], reads)
 """
 
 
 def test_importing_the_daemon_loads_no_unused_library() -> None:
-    """Neither certificates nor rich nor jsonschema are loaded while the daemon's modules are imported."""
+    """Certificates are not loaded either while the daemon's modules are imported."""
     done = subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True)
     assert done.stdout == "[] []\n"
+
+
+def test_nothing_is_loaded_for_other_commands_before_the_socket_is_open() -> None:
+    """The command line is imported first, and Docker cannot connect before."""
+    code = (
+        "import sys, cnm_bridge.cli.main; print([name for name in ('asyncio', 'http', 'email') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_certificates_are_loaded_for_an_engine_over_https() -> None:

@@ -76,6 +76,16 @@ async def test_records_are_found_after_reopening(
     store.close()
 
 
+async def test_values_are_stored_uncompressed(tmp_path: Path, endpoint: EndpointRecord) -> None:
+    """Decompressing takes longer than all else that LevelDB does to read ten thousand records."""
+    store = Store.open(tmp_path)
+    options = replace(endpoint.attachment, args=(("K8S_POD_NAME", "x" * 1000),))
+    await store.put_endpoint(replace(endpoint, attachment=options))
+    store.close()
+    Store.open(tmp_path).close()  # moves it from the log into a table
+    assert any(b"x" * 1000 in table.read_bytes() for table in (tmp_path / "leveldb").glob("*.ldb"))
+
+
 async def test_records_are_parsed_once(store: Store, network: NetworkRecord, endpoint: EndpointRecord) -> None:
     """Reading a record twice returns the same object until it changes."""
     await store.put_network(network)
