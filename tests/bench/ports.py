@@ -3,9 +3,10 @@
 """`python -m tests.lab --no-dockerd -- python -m tests.bench.ports`: how publishing many ports delays other calls.
 
 The daemon runs in this process and is called through the plugin socket. The plugin that publishes does nothing, so that
-only our own work is timed. `blocked` is the longest time for which the event loop was blocked; `computing` is the most
-CPU time that it used at once, on which other programs have no effect; `another call` is the longest time of a small
-call that is repeated meanwhile.
+only our own work is timed; with `--portmap` it is the real `portmap` with the nftables backend, which needs CNI plugins
+1.9 (`python -m tests.lab --no-dockerd --plugins 1.9 …`). `blocked` is the longest time for which the event loop was
+blocked; `computing` is the most CPU time that it used at once, on which other programs have no effect; `another call` is
+the longest time of a small call that is repeated meanwhile.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_spec import JsonObject, JsonValue
+from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cnm_bridge.daemon import serve
 from cnm_bridge.reloading import SettingsSource
 from cnm_bridge.settings import Settings
@@ -52,6 +53,16 @@ LIST: Final[JsonObject] = {
         {"type": "publisher", "capabilities": {"portMappings": True}},
     ],
 }
+
+
+PORTMAP: Final[JsonObject] = {"type": "portmap", "backend": "nftables", "capabilities": {"portMappings": True}}
+
+
+def list_with(publisher: JsonObject | None) -> JsonObject:
+    """Return the network configuration list, with another plugin that publishes."""
+    if publisher is None:
+        return LIST
+    return {**LIST, "plugins": [*get_objects(LIST, "plugins")[:1], publisher]}
 
 
 async def call(path: Path, method: str, body: bytes) -> None:
@@ -147,8 +158,8 @@ def wait_gone(path: Path) -> None:
         time.sleep(0.005)
 
 
-async def main(counts: Sequence[int]) -> None:
-    """Measure each number of ports."""
+async def main(counts: Sequence[int], publisher: JsonObject | None) -> None:
+    """Measure each number of ports, with another plugin that publishes."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -156,7 +167,7 @@ async def main(counts: Sequence[int]) -> None:
             (directory / part).mkdir()
         (directory / "bin" / "publisher").write_text(PUBLISHER)
         (directory / "bin" / "publisher").chmod(0o755)
-        (directory / "conf" / "many.conflist").write_text(json.dumps(LIST))
+        (directory / "conf" / "many.conflist").write_text(json.dumps(list_with(publisher)))
         settings = Settings(
             socket=directory / "socket",
             cni_conf_dirs=(directory / "conf",),
@@ -182,4 +193,5 @@ async def main(counts: Sequence[int]) -> None:
 if __name__ == "__main__":
     if not os.environ.get("CNI_BRIDGE_LAB"):
         sys.exit("benchmarks run in a lab: make bench")
-    asyncio.run(main([int(count) for count in sys.argv[1:]] or COUNTS))
+    numbers = [argument for argument in sys.argv[1:] if argument != "--portmap"]
+    asyncio.run(main([int(count) for count in numbers] or COUNTS, PORTMAP if "--portmap" in sys.argv else None))
