@@ -206,7 +206,7 @@ class Store:
         self._check(record.id, record.phase)
         await self._write_endpoint(record)
 
-    async def adopt_endpoint(self, record: EndpointRecord) -> None:
+    async def put_found_endpoint(self, record: EndpointRecord) -> None:
         """Store an endpoint that was found, not made, in whatever phase it is.
 
         Raises:

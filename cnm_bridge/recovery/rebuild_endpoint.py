@@ -78,7 +78,7 @@ class RebuildEndpoint:
         async with self._locks.hold(endpoint_id):
             if self._store.find_endpoint(endpoint_id) is None:
                 addresses = (str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)
-                await self._store.adopt_endpoint(
+                await self._store.put_found_endpoint(
                     self._new_records.rebuilt(
                         endpoint_id,
                         network_id=record.id,

@@ -89,7 +89,7 @@ class RemoveLeftovers:
                     ),
                     mac=None,
                 )
-                await self._store.adopt_endpoint(record)
+                await self._store.put_found_endpoint(record)
             self._teardowns.add(endpoint_id)
         except (KernelError, StateError) as exc:
             log.warning("endpoint.leftovers_kept", endpoint_id=endpoint_id, error=str(exc))

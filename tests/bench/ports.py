@@ -5,8 +5,8 @@
 The daemon runs in this process and is called through the plugin socket. The plugin that publishes does nothing, so that
 only our own work is timed; with `--portmap` it is the real `portmap` with the nftables backend, which needs CNI plugins
 1.9 (`python -m tests.lab --no-dockerd --plugins 1.9 …`). `blocked` is the longest time for which the event loop was
-blocked; `computing` is the most CPU time that it used at once, on which other programs have no effect; `another call` is
-the longest time of a small call that is repeated meanwhile.
+blocked; `computing` is the most CPU time that it used at once, on which other programs have no effect; `another call`
+is the longest time of a small call that is repeated meanwhile.
 """
 
 import asyncio

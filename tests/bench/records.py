@@ -9,8 +9,8 @@ sandbox needs a sync. The plugins only make a link. The columns:
   records is answered; in brackets the CPU time of all its threads until then, which a busy machine changes less. The
   code is byte-compiled before, as in an installation;
 * *stall*: the longest time for which the event loop was blocked while the daemon started, synchronised all sandboxes
-  and did a round of reconcile; then in the first minute of tearing everything down after a reboot. In brackets the CPU
-  time of the loop's own thread meanwhile: on a busy machine only that is ours;
+  and did a round of reconcile; then in the first minute of tearing everything down after a reboot. In brackets the
+  longest without the time for which its thread was ready and no processor was free; and the most CPU time of it;
 * *create*: the median of 20 CreateEndpoint calls, in brackets the CPU time of the daemon's threads for each of them;
 * *descriptors*: the most that were open at once, without sockets;
 * *RSS*: at the end, and the most while everything was torn down.

@@ -46,11 +46,14 @@ class Watch:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
 
     def take_stall(self) -> str:
-        """Return the longest stall so far, and reset it."""
-        lines = [line.split() for line in self.report.read_text().splitlines()] if self.report.exists() else []
+        """Return the longest stall so far, the longest without the wait for a processor, and the most CPU time."""
+        text = self.report.read_text() if self.report.exists() else ""
         self.report.write_text("")
-        wall, cpu = (max((float(line[column]) for line in lines), default=0.0) for column in (1, 2))
-        return f"{wall * 1000:.0f} ({cpu * 1000:.0f})"
+        stalls = [tuple(map(float, line.split()[1:])) for line in text.splitlines()] or [(0.0, 0.0, 0.0)]
+        longest = max(wall for wall, _, _ in stalls)
+        own = max(wall - queued for wall, _, queued in stalls)
+        computing = max(cpu for _, cpu, _ in stalls)
+        return f"{longest * 1000:.0f} ({own * 1000:.0f}, {computing * 1000:.0f})"
 
     async def wait_quiet(self, limit_s: float) -> bool:
         """Wait until the daemon is idle; return whether it was within the limit."""

@@ -64,7 +64,7 @@ class Host:
         configuration = {**record.attachment.configuration, "name": network}
         netns = str(self.slow.with_name("netns") / endpoint_id)
         attachment = replace(record.attachment, configuration=configuration, netns=netns)
-        await self.store.adopt_endpoint(replace(record, network_id=NetworkId("c" * 64), attachment=attachment))
+        await self.store.put_found_endpoint(replace(record, network_id=NetworkId("c" * 64), attachment=attachment))
 
 
 def reference(endpoint_id: str) -> JsonObject:

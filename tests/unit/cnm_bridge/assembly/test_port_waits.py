@@ -41,7 +41,7 @@ async def test_both_waits_have_one_limit(tmp_path: Path, monkeypatch: pytest.Mon
     attachment = replace(RECORD.attachment, capability_args={"portMappings": [HOST_PORT]})
     owner = replace(RECORD, id=OWNER, phase=Phase.DELETING, sandbox_key="/run/other", attachment=attachment)
     for record in (RECORD, owner):
-        await store.adopt_endpoint(record)
+        await store.put_found_endpoint(record)
     daemon = assemble(settings, store)
     await daemon.endpoints.port_publisher.load()
     daemon.teardown.queue.add(OWNER)  # no worker runs it

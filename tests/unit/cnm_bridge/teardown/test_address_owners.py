@@ -33,7 +33,7 @@ OPEN: JsonObject = {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type":
 async def open_store(tmp_path: Path) -> AsyncIterator[Store]:
     """A store with the first endpoint, whose teardown is pending."""
     store = Store.open(tmp_path / "state")
-    await store.adopt_endpoint(record_of(FIRST, Phase.DELETING, WALLED))
+    await store.put_found_endpoint(record_of(FIRST, Phase.DELETING, WALLED))
     yield store
     store.close()
 
@@ -63,26 +63,26 @@ def record_of(endpoint_id: EndpointId, phase: Phase, configuration: JsonObject) 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.READY, Phase.JOINED])
 async def test_an_endpoint_with_the_same_plugin_owns_the_rules(store: Store, phase: Phase) -> None:
     """It needs the rules, and its own DEL will remove them."""
-    await store.adopt_endpoint(record_of(SECOND, phase, WALLED))
+    await store.put_found_endpoint(record_of(SECOND, phase, WALLED))
     assert AddressOwners(store).find_owner(store.get_endpoint(FIRST), "firewall") == SECOND
 
 
 async def test_an_endpoint_without_the_plugin_owns_no_rules(store: Store) -> None:
     """It needs no rules, and its DEL would not remove them."""
-    await store.adopt_endpoint(record_of(SECOND, Phase.JOINED, OPEN))
+    await store.put_found_endpoint(record_of(SECOND, Phase.JOINED, OPEN))
     assert AddressOwners(store).find_owner(store.get_endpoint(FIRST), "firewall") is None
 
 
 async def test_other_plugins_find_rules_by_container(store: Store) -> None:
     """Their rules have one owner, whatever the address."""
-    await store.adopt_endpoint(record_of(SECOND, Phase.JOINED, WALLED))
+    await store.put_found_endpoint(record_of(SECOND, Phase.JOINED, WALLED))
     assert AddressOwners(store).find_owner(store.get_endpoint(FIRST), "bridge") is None
 
 
 async def test_an_endpoint_whose_teardown_is_pending_owns_no_rules(store: Store) -> None:
     """This also holds if its phase could not be stored because the disk was full."""
     owners = AddressOwners(store)
-    await store.adopt_endpoint(record_of(SECOND, Phase.JOINED, WALLED))
+    await store.put_found_endpoint(record_of(SECOND, Phase.JOINED, WALLED))
     first = store.get_endpoint(FIRST)
     assert owners.find_owner(first, "firewall", leaving={SECOND}) is None
     await store.put_endpoint(replace(store.get_endpoint(SECOND), phase=Phase.DELETING))
@@ -136,5 +136,5 @@ async def test_a_claiming_endpoint_owns_the_rules_once_its_result_is_stored(stor
     """From then on its own teardown removes the rules, even if its ADD fails."""
     owners = AddressOwners(store)
     with owners.claim(SECOND, [ip_address(ADDRESS)], NetworkConfigurationList.from_document(WALLED)):
-        await store.adopt_endpoint(record_of(SECOND, Phase.PENDING, WALLED))
+        await store.put_found_endpoint(record_of(SECOND, Phase.PENDING, WALLED))
         assert owners.find_owner(store.get_endpoint(FIRST), "firewall") == SECOND
