@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheel constraints test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheels constraints test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,14 +20,16 @@ setup: ## install what is missing: Debian packages (needs root) and a virtual en
 
 venv: $(READY)
 
-$(READY): setup.cfg pyproject.toml
+$(READY): setup.cfg pyproject.toml packaging/cni-invoker/setup.cfg
 	@command -v python3 >/dev/null || { echo "python3 is missing: apt-get install python3 python3-venv"; exit 1; }
 	@for package in $$(packaging/leveldb-packages); do \
 	    [ "$$(dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null)" = installed ] || { \
 	        echo "PyPI has no LevelDB for this Python; to build it, $$package is missing: make setup (as root) installs it"; exit 1; }; \
 	done
 	python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@# First, because removing an older cni-bridge, which had both commands, also removes cni-invoker's.
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable packaging/cni-invoker --editable '.[dev]'
 	@touch $@
 
 demo: setup ## see it work: two containers on a CNI network, in a private lab
@@ -100,24 +102,25 @@ bench: setup ## what we cost beyond the plugins, measured side by side (needs ro
 	$(BIN)/python -m tests.bench.containers
 
 $(RELEASE): $(READY)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,release]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable packaging/cni-invoker --editable '.[dev,release]'
 	@touch $@
 
 man: $(RELEASE) ## the manual pages, from the commands' help, into packaging/man
 	$(BIN)/python packaging/man_pages.py "$$(git log -1 --format=%cs)"
 
-wheel: man ## the source archive and the wheel, into dist
+wheels: man ## source archives and wheels of cni-invoker and cni-bridge, into dist
 	rm -rf dist
+	$(BIN)/python -m build --outdir dist packaging/cni-invoker >/dev/null
 	$(BIN)/python -m build --outdir dist . >/dev/null
 	ls dist
 
-constraints: $(RELEASE) ## packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
+constraints: wheels ## packaging/constraints.txt: what a release was tested with, with hashes of all files on PyPI
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-	    --system-certs --output-file packaging/constraints.txt setup.cfg
+	    --find-links dist --no-emit-package cni-invoker --system-certs --output-file packaging/constraints.txt setup.cfg
 
-test-install: wheel ## the wheel in environments with others' packages, under each Python that PATH or Debian has
+test-install: wheels ## the wheels in environments with others' packages, under each Python that PATH or Debian has
 	$(BIN)/pytest tests/install
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) build dist packaging/man *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist packaging/man *.egg-info packaging/cni-invoker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

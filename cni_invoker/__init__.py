@@ -1,135 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A CNI runtime: what libcni is to Go, usable without Docker.
+"""A CNI runtime: what libcni is to Go, for Python, with asyncio or without.
 
 ```python
-directories = ConfigurationDirectories([Path("/etc/cni/net.d")])
-runtime = Runtime([Path("/opt/cni/bin")], Limits())
-network = await runtime.negotiate(directories.index().find("my-network"))
+cache = FileCache()
+runtime = CachedRuntime(Runtime("/opt/cni/bin", running_dir=cache.running_dir), cache)
+network = ConfigurationDirectories("/etc/cni/net.d").index().find("my-network")
 attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
 result = await runtime.add(network, attachment)
-await runtime.delete(network, attachment, result)
+await runtime.delete(network, attachment)
 ```
 
-It needs a running asyncio event loop and Linux 5.3.
+It needs Linux 5.3. Besides the names here there are:
+
+* `cni_invoker.sync`: the same for programs without asyncio;
+* `cni_invoker.errors`: all errors;
+* `cni_invoker.results`: the parts of a result;
+* `cni_invoker.advanced`: for programs that manage links and records themselves. It may change in minor versions.
+
+Each name is imported when it is first used.
 """
 
-from cni_invoker.attachment import Attachment, AttachmentKey
-from cni_invoker.caching.cache import AttachmentCache, AttachmentReader, CachedAttachment, MemoryCache
-from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
-from cni_invoker.caching.locked_gc import collect_garbage
-from cni_invoker.caching.runtime import CachedRuntime
-from cni_invoker.codes import ErrorCode
-from cni_invoker.config.directory import (
-    ConfigurationDirectories,
-    ConfigurationIndex,
-    ShadowedConfiguration,
-    read_configuration,
-)
-from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, parse_configuration
-from cni_invoker.errors import (
-    AddressClaimed,
-    AttachmentExists,
-    BadConfiguration,
-    CacheDamaged,
-    CacheError,
-    CacheUnknown,
-    CniError,
-    ConfigurationNotFound,
-    GcFailed,
-    InvalidParameter,
-    NetworkBusy,
-    NoCommonVersion,
-    NotAttached,
-    PluginStillRuns,
-    VerbUnsupported,
-    VersionUnsupported,
-)
-from cni_invoker.execution.executor import ExecutionObserver
-from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
-from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
-from cni_invoker.execution.request import Request
-from cni_invoker.execution.trace_context import TraceContext
-from cni_invoker.plugin_errors import (
-    BadResult,
-    PluginError,
-    PluginFailed,
-    PluginNotFound,
-    PluginNotStarted,
-    PluginTimeout,
-)
-from cni_invoker.preflight import PluginFinding, Preflight, Role, run_preflight
-from cni_invoker.results.convert import convert_result
-from cni_invoker.results.result import Dns, Interface, IpAssignment, Result, Route, parse_result
-from cni_invoker.rules_by_address import needs_rules
-from cni_invoker.runtime import Collecting, Runtime
-from cni_invoker.verbs import Verb
-from cni_invoker.versions import SUPPORTED_VERSIONS, VersionInfo
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cni_invoker.attachment import Attachment, AttachmentKey
+    from cni_invoker.caching.cache import CachedAttachment, MemoryCache
+    from cni_invoker.caching.file_cache import FileCache
+    from cni_invoker.caching.runtime import CachedRuntime
+    from cni_invoker.codes import ErrorCode
+    from cni_invoker.config.directory import ConfigurationDirectories, read_configuration
+    from cni_invoker.config.lists import NetworkConfigurationList
+    from cni_invoker.errors import CniError, PluginError, PluginFailed
+    from cni_invoker.execution.limits import Limits
+    from cni_invoker.preflight import Preflight, run_preflight
+    from cni_invoker.results.result import Result
+    from cni_invoker.runtime import Runtime
+    from cni_invoker.verbs import Verb
+    from cni_invoker.versions import SUPPORTED_VERSIONS
 
 __all__ = [
-    "DEFAULT_CACHE_DIR",
-    "DEFAULT_LOCK_DIR",
     "SUPPORTED_VERSIONS",
-    "AddressClaimed",
     "Attachment",
-    "AttachmentCache",
-    "AttachmentExists",
     "AttachmentKey",
-    "AttachmentReader",
-    "BadConfiguration",
-    "BadResult",
-    "CacheDamaged",
-    "CacheError",
-    "CacheUnknown",
     "CachedAttachment",
     "CachedRuntime",
     "CniError",
-    "Collecting",
     "ConfigurationDirectories",
-    "ConfigurationIndex",
-    "ConfigurationNotFound",
-    "Dns",
     "ErrorCode",
-    "ExecutionObserver",
     "FileCache",
-    "GcFailed",
-    "Interface",
-    "InvalidParameter",
-    "IpAssignment",
     "Limits",
     "MemoryCache",
-    "NetworkBusy",
     "NetworkConfigurationList",
-    "NoCommonVersion",
-    "NotAttached",
-    "PluginConfiguration",
     "PluginError",
     "PluginFailed",
-    "PluginFinding",
-    "PluginNotFound",
-    "PluginNotStarted",
-    "PluginStillRuns",
-    "PluginTimeout",
     "Preflight",
-    "Request",
     "Result",
-    "Role",
-    "Route",
     "Runtime",
-    "ShadowedConfiguration",
-    "TraceContext",
     "Verb",
-    "VerbUnsupported",
-    "VersionInfo",
-    "VersionUnsupported",
-    "collect_garbage",
-    "convert_result",
-    "find_orphaned_plugins",
-    "kill_orphaned_plugins",
-    "needs_rules",
-    "parse_configuration",
-    "parse_result",
     "read_configuration",
     "run_preflight",
 ]
+
+__version__ = "0.1.0"
+
+_HOMES: Final = {
+    "attachment": ("Attachment", "AttachmentKey"),
+    "caching.cache": ("CachedAttachment", "MemoryCache"),
+    "caching.file_cache": ("FileCache",),
+    "caching.runtime": ("CachedRuntime",),
+    "codes": ("ErrorCode",),
+    "config.directory": ("ConfigurationDirectories", "read_configuration"),
+    "config.lists": ("NetworkConfigurationList",),
+    "errors": ("CniError", "PluginError", "PluginFailed"),
+    "execution.limits": ("Limits",),
+    "preflight": ("Preflight", "run_preflight"),
+    "results.result": ("Result",),
+    "runtime": ("Runtime",),
+    "verbs": ("Verb",),
+    "versions": ("SUPPORTED_VERSIONS",),
+}
+"""Where each name is defined. A plugin, or a command that only prints help, does not pay for the whole runtime."""
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            found: object = getattr(import_module(f"{__name__}.{home}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

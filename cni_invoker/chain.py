@@ -7,18 +7,17 @@ There is no locking here: the runtime keeps concurrent operations apart.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
 from cni_invoker.del_failure import AddProgress, is_done, progress_of_add, says_unknown_container
-from cni_invoker.errors import CniError, GcFailed, VerbUnsupported
+from cni_invoker.delete_hooks import DeleteHooks
+from cni_invoker.errors import BadResult, CniError, GcFailed, PluginError, PluginFailed, VerbUnsupported
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.request import Request, Requests
 from cni_invoker.negotiation import Negotiation, choose_version
-from cni_invoker.plugin_errors import BadResult, PluginError, PluginFailed
 from cni_invoker.results.result import Result, parse_result
 from cni_invoker.rules_by_address import RULES_BY_ADDRESS
 from cni_invoker.verbs import Verb
@@ -32,6 +31,7 @@ _CHECK_SINCE: Final = "0.4.0"
 _PREV_RESULT_FOR_DEL_SINCE: Final = "0.4.0"
 _GC_SINCE: Final = "1.1.0"
 _STATUS_SINCE: Final = "1.1.0"
+_NO_HOOKS: Final = DeleteHooks()
 
 
 def require_check(version: str) -> None:
@@ -90,11 +90,6 @@ class Chain:
         assert result is not None  # noqa: S101  # a list has at least one plugin
         return result
 
-    def requests_for_add(self, network: NetworkConfigurationList, attachment: Attachment) -> tuple[Request, ...]:
-        """Return the requests of ADD in list order, without the previous results, which are not known yet."""
-        requests = self._make_requests()
-        return tuple(requests.attachment(Verb.ADD, network, plugin, attachment, None) for plugin in network.plugins)
-
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Run CHECK in list order up to the first failure; every plugin receives the last result of ADD.
 
@@ -119,19 +114,14 @@ class Chain:
         *,
         added_plugins: int | None = None,
         deleted: Collection[int] = (),
-        is_needed: Callable[[str], Awaitable[bool]] | None = None,
-        restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
-        slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        hooks: DeleteHooks = _NO_HOOKS,
         force: bool = False,
     ) -> None:
         """Run DEL in reverse order, and a failed plugin once more; the module `del_failure` says which failures count.
 
-        Plugins whose indexes are in `deleted` do not run. `on_deleted` is awaited after each plugin that completes. A
-        plugin that finds its rules by address receives no result if `is_needed` says so; it is asked just before each
-        execution. `restore`, if given, is awaited before a plugin runs once more. With `force` all plugins run, and
-        failures are only logged. What `slot` returns is held while a plugin runs, instead of one of the runtime's
-        slots.
+        Plugins whose indexes are in `deleted` do not run. `on_deleted` is awaited after each plugin that completes.
+        With `force` all plugins run, and failures are only logged.
 
         Raises:
             PluginError: One plugin failed. If its ADD had completed, those before it have not run.
@@ -144,15 +134,15 @@ class Chain:
                 continue
 
             async def complete(request: Request, plugin: PluginConfiguration = plugin) -> Request:
-                if is_needed is None or prev_result is None or plugin.type not in RULES_BY_ADDRESS:
+                if hooks.is_needed is None or prev_result is None or plugin.type not in RULES_BY_ADDRESS:
                     return request
-                if not await is_needed(plugin.type):
+                if not await hooks.is_needed(plugin.type):
                     return request
                 return self._make_requests().attachment(Verb.DEL, network, plugin, attachment, None)
 
             request = self._make_requests().attachment(Verb.DEL, network, plugin, attachment, prev_result)
             try:
-                await self._delete(request, restore, complete, slot)
+                await self._delete(request, hooks, complete)
             except PluginError as exc:
                 progress = progress_of_add(index, added_plugins)
                 done = is_done(exc, progress)
@@ -207,18 +197,17 @@ class Chain:
     async def _delete(
         self,
         request: Request,
-        restore: Callable[[], Awaitable[object]] | None,
+        hooks: DeleteHooks,
         complete: Callable[[Request], Awaitable[Request]],
-        slot: Callable[[], AbstractAsyncContextManager[None]] | None,
     ) -> None:
         try:
-            await self._executions.run(request, slot=slot, complete=complete)
+            await self._executions.run(request, slot=hooks.slot, complete=complete)
         except PluginFailed as exc:
             if exc.is_transient or says_unknown_container(exc):  # it was retried already, or the answer is final
                 raise
-            if restore is not None:
-                await restore()
-            await self._executions.run(request, slot=slot, complete=complete)
+            if hooks.restore is not None:
+                await hooks.restore()
+            await self._executions.run(request, slot=hooks.slot, complete=complete)
 
     async def _add(
         self,

@@ -20,7 +20,7 @@ from enum import Enum, auto
 from typing import Final
 
 from cni_invoker.codes import ErrorCode
-from cni_invoker.plugin_errors import PluginError, PluginFailed
+from cni_invoker.errors import PluginError, PluginFailed
 
 __all__ = ["AddProgress", "is_done", "progress_of_add", "says_unknown_container"]
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.errors import CniError, NoCommonVersion
+from cni_invoker.errors import BadResult, CniError, NoCommonVersion, PluginFailed, PluginTimeout
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Requests
-from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginTimeout
 from cni_invoker.slots import Slots
 from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, parse_version_info
 

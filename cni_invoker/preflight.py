@@ -18,10 +18,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, assert_never
 
-from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker.config.lists import NetworkConfigurationList, is_reserved
-from cni_invoker.errors import CniError
-from cni_invoker.plugin_errors import PluginNotFound, PluginNotStarted
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue
+from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
 from cni_invoker.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
 

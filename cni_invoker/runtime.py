@@ -8,24 +8,24 @@ what DEL will need (the list and the attachment) before ADD, and stores the resu
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.chain import Chain
 from cni_invoker.codes import ErrorCode
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.errors import InvalidParameter
+from cni_invoker.delete_hooks import DeleteHooks
+from cni_invoker.errors import InvalidParameter, PluginNotFound
 from cni_invoker.execution.executor import ExecutionObserver, Executor
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.request import Request, Requests
+from cni_invoker.execution.request import Requests
 from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.execution.trace_context import TraceContext
 from cni_invoker.given import StrPath, as_path, as_paths, require_type
 from cni_invoker.names import check_argument
 from cni_invoker.negotiation import Negotiation
-from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.results.result import Result
 from cni_invoker.task_locks import TaskLocks
 from cni_invoker.versions import VersionInfo, require_supported
@@ -175,10 +175,6 @@ class Runtime:
         async with self._locks.attachment(network.name, attachment.container_id):
             return await self._chain.add(network, attachment, on_result, prev_result)
 
-    def requests_for_add(self, network: NetworkConfigurationList, attachment: Attachment) -> tuple[Request, ...]:
-        """Return the requests for ADD, without the previous results; nothing is executed."""
-        return self._chain.requests_for_add(network, attachment)
-
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Check that an attachment is still as ADD left it (CNI SPEC "Checking an attachment").
 
@@ -209,10 +205,8 @@ class Runtime:
         *,
         added_plugins: int | None = None,
         deleted: Collection[int] = (),
-        is_needed: Callable[[str], Awaitable[bool]] | None = None,
-        restore: Callable[[], Awaitable[object]] | None = None,
         on_deleted: Callable[[frozenset[int]], Awaitable[None]] | None = None,
-        slot: Callable[[], AbstractAsyncContextManager[None]] | None = None,
+        hooks: DeleteHooks | None = None,
         force: bool = False,
     ) -> None:
         """Delete a container from a network (CNI SPEC "Deleting an attachment").
@@ -237,16 +231,9 @@ class Runtime:
                 that cannot be converted to the list's version is not passed on.
             added_plugins: How many plugins completed ADD; None for all.
             deleted: Indexes of the plugins whose DEL has already completed; they do not run again.
-            is_needed: Awaited with the type of a plugin that finds its rules by address alone (`firewall`), just before
-                each execution. It returns whether another container needs these rules now (`needs_rules`); if so, the
-                plugin receives no result and leaves them. Its exception is raised; that plugin and those before it
-                have not run then.
-            restore: Awaited before a failed plugin is run once more. It puts back the link, which the plugin may have
-                deleted and by which it finds the rest of its work (bridge, ptp: masquerading). Its exception is raised.
             on_deleted: Awaited after each plugin whose DEL has completed, with the indexes of all completed plugins,
                 including `deleted`. Its exception is raised, and the plugins before that one have not run.
-            slot: Returns the slot that is held during an execution, instead of one of the runtime's DEL slots. So a
-                caller that deletes in the background does not block others with plugins that hang.
+            hooks: For a caller that manages links or rules itself (`cni_invoker.advanced.DeleteHooks`).
             force: Run all plugins whatever fails. Failures are logged, not raised; what those plugins created stays.
 
         Raises:
@@ -264,10 +251,8 @@ class Runtime:
                 result,
                 added_plugins=added_plugins,
                 deleted=deleted,
-                is_needed=is_needed,
-                restore=restore,
                 on_deleted=on_deleted,
-                slot=slot,
+                hooks=DeleteHooks() if hooks is None else require_type(hooks, DeleteHooks, "hooks"),
                 force=force,
             )
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cni_bridge_spec import JsonError, as_object, find_str, get_strings, parse_json
 from cni_invoker.codes import ErrorCode
-from cni_invoker.errors import InvalidParameter, VersionUnsupported
-from cni_invoker.plugin_errors import BadResult
+from cni_invoker.documents.jsontypes import JsonError, as_object, find_str, get_strings, parse_json
+from cni_invoker.errors import BadResult, InvalidParameter, VersionUnsupported
 
 __all__ = [
     "ONLY_THE_FIRST",

@@ -14,7 +14,8 @@ import structlog
 
 from cni_bridge_spec import load_explanation
 from cni_bridge_state import StateError, Store
-from cni_invoker import ConfigurationDirectories, InvalidParameter
+from cni_invoker import ConfigurationDirectories
+from cni_invoker.errors import InvalidParameter
 from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.errors import Refused

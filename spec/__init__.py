@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """JSON schemas of everything that is received or stored, and typed access to JSON."""
 
-from cni_bridge_spec.jsontypes import (
+from cni_bridge_spec.validate import SchemaError, Validator, load_explanation, load_schema, load_validator, schema_names
+from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonNumber,
     JsonObject,
@@ -24,7 +25,6 @@ from cni_bridge_spec.jsontypes import (
     parse_rendered_json,
     render_json,
 )
-from cni_bridge_spec.validate import SchemaError, Validator, load_explanation, load_schema, load_validator, schema_names
 
 __all__ = [
     "JsonError",

@@ -2,36 +2,18 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """JSON Schema, draft 2020-12: the schemas of this package and the validator that applies them.
 
-A schema is named by its path below this package without `.json`: `cnm/CreateNetwork`, `cni/list`, `state/endpoint`.
+A schema is named by its path below this package without `.json`: `cnm/CreateNetwork`, `state/endpoint`.
 References between schemas are relative paths (`_defs.json#/$defs/networkId`).
 """
 
 import importlib.resources
-import posixpath
-from collections.abc import Callable
 from functools import cache
 
-from cni_bridge_spec.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
-from cni_bridge_spec.quick_check import compile_check
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, as_object, parse_json
+from cni_invoker.documents.quick_check import compile_check
+from cni_invoker.documents.schema import SchemaError, Validator, inline_references
 
 __all__ = ["SchemaError", "Validator", "load_explanation", "load_schema", "load_validator", "schema_names"]
-
-Validator = Callable[[JsonValue], JsonObject]
-"""Returns the document if it is valid, or raises `SchemaError`."""
-
-
-class SchemaError(JsonError):
-    """A document violates its schema.
-
-    Attributes:
-        where: The place in the document, e.g. `plugins[1].type`; empty for the document itself.
-        reason: What is wrong there.
-    """
-
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(f"{where}: {reason}" if where else reason)
-        self.where = where
-        self.reason = reason
 
 
 def schema_names() -> tuple[str, ...]:
@@ -50,11 +32,8 @@ def schema_names() -> tuple[str, ...]:
 
 @cache
 def load_schema(name: str) -> JsonObject:
-    """Return the schema called `name`, with every reference replaced by its target.
-
-    Resolving references during validation would take most of the time.
-    """
-    return as_object(_inline(name, _read(name)), name)
+    """Return the schema called `name`, with every reference replaced by its target."""
+    return as_object(inline_references(name, _read(name), _read), name)
 
 
 @cache
@@ -88,24 +67,3 @@ def load_explanation() -> None:
 @cache
 def _read(name: str) -> JsonValue:
     return parse_json((importlib.resources.files("cni_bridge_spec") / f"{name}.json").read_bytes())
-
-
-def _inline(name: str, part: JsonValue) -> JsonValue:
-    """Return a part of the schema called `name` with references resolved; they must not be recursive."""
-    if isinstance(part, list):
-        return [_inline(name, item) for item in part]
-    if not isinstance(part, dict):
-        return part
-    reference = part.get("$ref")
-    if isinstance(reference, str):
-        file, _, pointer = reference.partition("#")
-        target = posixpath.normpath(posixpath.join(name, "..", file.removesuffix(".json"))) if file else name
-        return _inline(target, _find(_read(target), pointer))
-    return {key: _inline(name, value) for key, value in part.items()}
-
-
-def _find(document: JsonValue, pointer: str) -> JsonValue:
-    """Return the target of a JSON pointer (RFC 6901, without escapes)."""
-    for step in pointer.split("/")[1:]:
-        document = as_object(document, pointer)[step]
-    return document

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from cni_bridge_spec import JsonObject
 from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import AttachmentExists
 
 __all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache", "read_boot_id"]

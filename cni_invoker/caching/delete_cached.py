@@ -17,8 +17,8 @@ from cni_invoker.caching.stored_inputs import (
     find_result_of_add,
 )
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.errors import BadConfiguration, CacheError, CniError, NetworkBusy
-from cni_invoker.plugin_errors import PluginError
+from cni_invoker.delete_hooks import DeleteHooks
+from cni_invoker.errors import BadConfiguration, CacheError, CniError, NetworkBusy, PluginError
 from cni_invoker.results.result import Result
 from cni_invoker.rules_by_address import needs_rules
 from cni_invoker.runtime import Runtime
@@ -109,7 +109,7 @@ class CachedDeletion:
                 result,
                 added_plugins=cached.added_plugins,
                 deleted=cached.deleted or (),
-                is_needed=partial(self._is_needed, cached, result, force=force),
+                hooks=DeleteHooks(is_needed=partial(self._is_needed, cached, result, force=force)),
                 on_deleted=store,
                 force=force,
             )

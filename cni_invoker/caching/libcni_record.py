@@ -15,7 +15,9 @@
 import base64
 from typing import Final
 
-from cni_bridge_spec import (
+from cni_invoker.attachment import Attachment
+from cni_invoker.caching.cache import CachedAttachment
+from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
     JsonValue,
@@ -28,8 +30,6 @@ from cni_bridge_spec import (
     parse_json,
     render_json,
 )
-from cni_invoker.attachment import Attachment
-from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.errors import InvalidParameter
 
 __all__ = ["UnknownKind", "parse_record", "render_record"]

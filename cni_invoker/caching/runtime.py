@@ -28,10 +28,10 @@ from cni_invoker.errors import (
     InvalidParameter,
     NetworkBusy,
     NotAttached,
+    PluginNotFound,
     VersionUnsupported,
 )
 from cni_invoker.given import require_type
-from cni_invoker.plugin_errors import PluginNotFound
 from cni_invoker.results.result import Result
 from cni_invoker.runtime import Runtime, require_inputs, require_network
 

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 import click
 
+from cni_invoker import __version__
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.runtime import CachedRuntime
@@ -35,10 +36,17 @@ from cni_invoker.cli.output import (
 from cni_invoker.codes import ErrorCode
 from cni_invoker.config.directory import ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.errors import CacheDamaged, CacheError, CacheUnknown, CniError, ConfigurationNotFound, InvalidParameter
+from cni_invoker.errors import (
+    CacheDamaged,
+    CacheError,
+    CacheUnknown,
+    CniError,
+    ConfigurationNotFound,
+    InvalidParameter,
+    PluginError,
+)
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
-from cni_invoker.plugin_errors import PluginError
 from cni_invoker.preflight import run_preflight
 from cni_invoker.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
@@ -86,7 +94,7 @@ def main() -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(
-    package_name="cni-bridge",
+    __version__,
     message=f"%(prog)s %(version)s, CNI {SUPPORTED_VERSIONS[0]} to {SUPPORTED_VERSIONS[-1]}",
 )
 def _cli() -> None:

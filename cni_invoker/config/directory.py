@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from cni_bridge_spec import JsonObject
 from cni_invoker.config.lists import (
     FURTHER_SUFFIX,
     LIST_SUFFIX,
@@ -24,7 +23,9 @@ from cni_invoker.config.lists import (
     parse_configuration,
     parse_further_plugin,
 )
-from cni_invoker.errors import READING, BadConfiguration, ConfigurationNotFound
+from cni_invoker.documents.jsontypes import JsonObject
+from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
+from cni_invoker.errors.of_runtime import READING
 from cni_invoker.given import StrPath, as_path, as_paths
 
 __all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
-from cni_bridge_spec import (
+from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
     JsonSyntaxError,
@@ -22,10 +22,11 @@ from cni_bridge_spec import (
     get_objects,
     get_str,
     get_strings,
-    load_validator,
     parse_json,
 )
-from cni_invoker.errors import PARSING_LIST, PARSING_PLUGIN, BadConfiguration, InvalidParameter, VersionUnsupported
+from cni_invoker.documents.schema import load_validator
+from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupported
+from cni_invoker.errors.of_runtime import PARSING_LIST, PARSING_PLUGIN
 from cni_invoker.given import StrPath, as_path, require_type
 from cni_invoker.names import check_network_name, check_plugin_type
 from cni_invoker.versions import offered_versions, parse_version
@@ -39,6 +40,7 @@ __all__ = [
     "is_reserved",
     "parse_configuration",
     "parse_further_plugin",
+    "with_plugins",
 ]
 
 log = logging.getLogger(__name__)
@@ -53,8 +55,8 @@ FURTHER_SUFFIX: Final = ".conf"
 """Suffix of a further plugin of a list, in a sub-directory named after the network."""
 
 _ONLY_INLINED: Final = "loadOnlyInlinedPlugins"
-_check_list: Final = load_validator("cni/list")  # now, because later there may be no descriptor to read it with
-_check_plugin: Final = load_validator("cni/plugin")
+_check_list: Final = load_validator("list")  # now, because later there may be no descriptor to read it with
+_check_plugin: Final = load_validator("plugin")
 
 _RESERVED: Final = frozenset({"prevResult", "runtimeConfig"})
 _RESERVED_PREFIX: Final = "cni.dev/"
@@ -199,17 +201,18 @@ class NetworkConfigurationList:
         """The names of all executables that it needs; each plugin precedes its IPAM plugin."""
         return tuple(name for plugin in self.plugins for name in (plugin.type, plugin.ipam_type) if name)
 
-    def with_plugins(self, chosen: Sequence[PluginConfiguration]) -> Self:
-        """Return the list with only the given plugins, which must be its own."""
-        documents = [plugin.document for plugin in chosen]
-        return replace(self, plugins=tuple(chosen), document={**self.document, "plugins": documents})
-
     def with_version(self, version: str) -> Self:
         """Return the list with `version` as its only version, also in its document."""
         if (version,) == self.cni_versions:
             return self
         others = {key: value for key, value in self.document.items() if key != "cniVersions"}
         return replace(self, cni_version=version, cni_versions=(version,), document={**others, "cniVersion": version})
+
+
+def with_plugins(network: NetworkConfigurationList, chosen: Sequence[PluginConfiguration]) -> NetworkConfigurationList:
+    """Return a list with only the given plugins, which must be its own."""
+    documents = [plugin.document for plugin in chosen]
+    return replace(network, plugins=tuple(chosen), document={**network.document, "plugins": documents})
 
 
 def _none(_: str) -> Sequence[JsonObject]:

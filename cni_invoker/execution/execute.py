@@ -15,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cni_bridge_spec import JsonObject, find_str, load_validator
 from cni_invoker.codes import ErrorCode
+from cni_invoker.documents.jsontypes import JsonObject, find_str
+from cni_invoker.documents.schema import load_validator
+from cni_invoker.errors import BadResult, PluginFailed, PluginNotStarted, PluginTimeout
+from cni_invoker.errors.of_plugins import describe_end
 from cni_invoker.execution.exec_failure import find_obstacle
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request
-from cni_invoker.plugin_errors import BadResult, PluginFailed, PluginNotStarted, PluginTimeout, describe_end
 from cni_invoker.verbs import Verb
 
 __all__ = ["Output", "execute"]
@@ -38,7 +40,7 @@ _ERROR_BYTES: Final = 1 << 16
 """How much of the end of the standard output is searched for an error."""
 _ERROR_STARTS: Final = 50
 """How many of the first and of the last `{` are tried, because the search blocks the event loop."""
-_check_error: Final = load_validator("cni/error")  # now, because later there may be no descriptor to read it with
+_check_error: Final = load_validator("error")  # now, because later there may be no descriptor to read it with
 _OF_A_LOG: Final = frozenset({"level", "lvl", "severity", "ts", "time", "timestamp", "logger"})
 """Keys of a JSON log line, which has a `msg` like an error."""
 

@@ -9,13 +9,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
 from typing import Final, Protocol
 
-from cni_invoker.errors import CniError
+from cni_invoker.errors import CniError, PluginFailed, PluginTimeout
 from cni_invoker.execution.execute import Output, execute
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.plugin_path import find_plugin
 from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
-from cni_invoker.plugin_errors import PluginFailed, PluginTimeout
 from cni_invoker.slots import Slots
 from cni_invoker.verbs import Verb
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from cni_invoker.errors import PluginNotFound
 from cni_invoker.names import check_plugin_type
-from cni_invoker.plugin_errors import PluginNotFound
 
 __all__ = ["find_plugin"]
 

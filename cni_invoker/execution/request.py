@@ -2,20 +2,21 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The inputs of one execution of a plugin: its environment and its standard input; pure."""
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, render_json
 from cni_invoker.execution.trace_context import TRACE_VARIABLES, TraceContext
 from cni_invoker.results.result import Result
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 
-__all__ = ["Request", "Requests"]
+__all__ = ["Request", "Requests", "requests_for_add"]
 
 _VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 """The key of GC in the text of 1.1.0, and the earlier spelling of libcni and plugins."""
@@ -139,6 +140,25 @@ class Requests:
         # Replace all trace variables: an inherited TRACESTATE belongs to another TRACEPARENT.
         others = {key: value for key, value in self.environment.items() if key not in TRACE_VARIABLES}
         return {**others, **self.trace.environment}
+
+
+def requests_for_add(
+    network: NetworkConfigurationList,
+    attachment: Attachment,
+    plugin_dirs: Sequence[Path],
+    environment: Mapping[str, str] = os.environ,
+) -> tuple[Request, ...]:
+    """Return what the plugins of a list would receive for ADD, in order, without the previous results.
+
+    Args:
+        network: The list.
+        attachment: The container.
+        plugin_dirs: Where a plugin searches further plugins.
+        environment: The environment that plugins inherit.
+    """
+    directories = tuple(directory.absolute() for directory in plugin_dirs)
+    requests = Requests(plugin_dirs=directories, environment=environment)
+    return tuple(requests.attachment(Verb.ADD, network, plugin, attachment, None) for plugin in network.plugins)
 
 
 def _document(network: NetworkConfigurationList, plugin: PluginConfiguration) -> dict[str, JsonValue]:

@@ -1,3 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Results of plugins, in every version of the specification. Pure."""
+"""Results of all versions of the specification: typed, and converted."""
+
+from cni_invoker.results.result import Dns, Interface, IpAssignment, Route
+
+__all__ = ["Dns", "Interface", "IpAssignment", "Route"]

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects, get_str
-from cni_invoker.plugin_errors import BadResult
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, find_object, get_objects, get_str
+from cni_invoker.errors import BadResult
 
 __all__ = ["convert_result"]
 

@@ -19,7 +19,7 @@ from ipaddress import (
 )
 from typing import Final, Self
 
-from cni_bridge_spec import (
+from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
     JsonValue,
@@ -29,10 +29,10 @@ from cni_bridge_spec import (
     get_objects,
     get_str,
     get_strings,
-    load_validator,
     parse_json,
 )
-from cni_invoker.plugin_errors import BadResult
+from cni_invoker.documents.schema import load_validator
+from cni_invoker.errors import BadResult
 from cni_invoker.results.convert import convert_result
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 
@@ -42,7 +42,7 @@ IpAddress = IPv4Address | IPv6Address
 IpInterface = IPv4Interface | IPv6Interface
 IpNetwork = IPv4Network | IPv6Network
 
-_check_result: Final = load_validator("cni/result")  # now, because later there may be no descriptor to read it with
+_check_result: Final = load_validator("result")  # now, because later there may be no descriptor to read it with
 _CIDR: Final = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_state import Store
-from cni_invoker import DEFAULT_LOCK_DIR, Limits, Runtime
+from cni_invoker import Limits, Runtime
+from cni_invoker.advanced import DEFAULT_LOCK_DIR
 from cnm_bridge.engine import Engine
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.settings import Settings

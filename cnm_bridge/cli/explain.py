@@ -118,6 +118,7 @@ async def _explain(
 
     from cni_bridge_state import AttachmentId  # noqa: PLC0415
     from cni_invoker import Attachment, Limits, Runtime, run_preflight  # noqa: PLC0415
+    from cni_invoker.advanced import requests_for_add  # noqa: PLC0415
     from cnm_bridge.cli.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.engine import Engine  # noqa: PLC0415
     from cnm_bridge.model.naming import STAGING_IFNAME, staging_path  # noqa: PLC0415
@@ -143,7 +144,7 @@ async def _explain(
         capability_args=plan.capability_args,
     )
     paths = {plugin.type: runtime.find_plugin(plugin.type) for plugin in plan.configuration.plugins}
-    requests = runtime.requests_for_add(plan.configuration, attachment)
+    requests = requests_for_add(plan.configuration, attachment, settings.cni_bin_dirs)
     docker_network = None if docker is None else docker.name
     return explain_plan(plan, requests, paths, docker_network=docker_network, warnings=warnings)
 

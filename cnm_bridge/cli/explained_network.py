@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cni_invoker import ConfigurationDirectories, ConfigurationNotFound, NetworkConfigurationList
+from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
+from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.engine import Engine, EngineNetwork
 from cnm_bridge.errors import EngineUnavailable, Refused
 from cnm_bridge.planning.options import Options, merge_options, parse_options

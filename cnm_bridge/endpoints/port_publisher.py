@@ -19,6 +19,7 @@ import structlog
 from cni_bridge_spec import get_list
 from cni_bridge_state import EndpointId, EndpointRecord, StateError, Store
 from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result, Runtime
+from cni_invoker.advanced import with_plugins
 from cnm_bridge.errors import CannotPublish, Interrupted
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.port_allocation import choose_ports
@@ -256,7 +257,7 @@ def _publishers(record: EndpointRecord) -> NetworkConfigurationList | None:
     """
     network = Endpoint(record).network
     chosen = [plugin for plugin in network.plugins[1:] if CAPABILITY in plugin.capabilities]
-    return network.with_plugins(chosen) if chosen else None
+    return with_plugins(network, chosen) if chosen else None
 
 
 def _with_ports(record: EndpointRecord, mappings: Sequence[PortMapping]) -> EndpointRecord:

@@ -10,15 +10,9 @@ import structlog
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import NetworkId, NetworkRecord, RequestedInterface, Store
-from cni_invoker import (
-    CniError,
-    ConfigurationDirectories,
-    ConfigurationIndex,
-    ConfigurationNotFound,
-    NetworkConfigurationList,
-    Runtime,
-    run_preflight,
-)
+from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
+from cni_invoker.advanced import ConfigurationIndex
+from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.errors import Refused
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.network_names import NetworkNameResolver

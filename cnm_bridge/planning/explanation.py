@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
-from cni_invoker import PluginConfiguration, Request
+from cni_invoker.advanced import PluginConfiguration, Request
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.planning.port_mapping import CAPABILITY
 

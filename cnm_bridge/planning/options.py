@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_a
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
-from cni_invoker import InvalidParameter
+from cni_invoker.errors import InvalidParameter
 from cni_invoker.names import check_argument
 from cnm_bridge.errors import BadOption
 from cnm_bridge.planning.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args

@@ -10,7 +10,8 @@ from typing import Final
 
 from cni_bridge_spec import JsonValue
 from cni_bridge_state import EndpointRecord
-from cni_invoker import NetworkConfigurationList, PluginConfiguration
+from cni_invoker import NetworkConfigurationList
+from cni_invoker.advanced import PluginConfiguration
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import NotCarriable, Observation
 from cnm_bridge.model.endpoint import Endpoint

@@ -14,7 +14,8 @@ from typing import Final
 import structlog
 
 from cni_bridge_spec import render_json
-from cni_invoker import AttachmentReader, CniError, NetworkConfigurationList, Runtime, collect_garbage
+from cni_invoker import CniError, NetworkConfigurationList, Runtime
+from cni_invoker.advanced import AttachmentReader, collect_garbage
 from cnm_bridge.scheduling.time_slice import TimeSlice
 
 __all__ = ["PluginGc"]

@@ -10,7 +10,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointRecord, Store
-from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment
+from cni_invoker import AttachmentKey, CachedAttachment
+from cni_invoker.errors import CacheDamaged
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.scheduling.time_slice import TimeSlice
 

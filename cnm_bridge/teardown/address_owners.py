@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
-from cni_invoker import AddressClaimed, NetworkConfigurationList, needs_rules
+from cni_invoker import NetworkConfigurationList
+from cni_invoker.advanced import needs_rules
+from cni_invoker.errors import AddressClaimed
 from cnm_bridge.kernel import IpAddress
 
 __all__ = ["AddressOwners"]

@@ -9,7 +9,8 @@ from typing import Final
 import structlog
 
 from cni_bridge_state import AttachmentId
-from cni_invoker import PluginStillRuns, find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.advanced import find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.errors import PluginStillRuns
 
 __all__ = ["OrphanedPlugins"]
 

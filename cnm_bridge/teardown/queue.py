@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError, Store
-from cni_invoker import CniError, PluginTimeout
+from cni_invoker import CniError
+from cni_invoker.errors import PluginTimeout
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.scheduling.idle_gate import IdleGate
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks

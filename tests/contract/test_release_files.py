@@ -10,6 +10,8 @@ from pathlib import Path
 import click
 from packaging.requirements import Requirement
 
+import cni_invoker
+import cnm_bridge
 from cnm_bridge.cli.main import serve
 
 ROOT = Path(__file__).parents[2]
@@ -18,11 +20,11 @@ CONSTRAINTS = (ROOT / "packaging/constraints.txt").read_text("utf-8")
 
 
 def requirements() -> list[Requirement]:
-    """Return what setup.cfg requires of users."""
+    """Return what setup.cfg requires of users, without the package that is built from the same checkout."""
     document = configparser.ConfigParser(interpolation=None)
     document.read(ROOT / "setup.cfg", "utf-8")
     lines = document["options"]["install_requires"].splitlines()
-    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return [Requirement(line) for line in lines if line and not line.startswith(("#", "cni-invoker"))]
 
 
 def test_the_example_has_each_setting_with_its_default() -> None:
@@ -51,6 +53,13 @@ def test_constraints_fit_the_requirements() -> None:
     entries = re.split(r"\n(?=[a-z])", CONSTRAINTS.strip())
     assert len(entries) == len(pins)
     assert [entry.partition("\n")[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_both_distributions_have_one_version() -> None:
+    """The daemon requires the library of the same release."""
+    assert cni_invoker.__version__ == cnm_bridge.__version__
+    (required,) = re.findall(r"^    cni-invoker (.*)$", (ROOT / "setup.cfg").read_text("utf-8"), re.MULTILINE)
+    assert cni_invoker.__version__ in Requirement(f"cni-invoker {required}").specifier
 
 
 def test_private_tables_have_an_upper_bound() -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The wheel in an environment that it shares with packages called `spec` and `state`; `make test-install` runs this."""
+"""The wheels in an environment with packages called `spec` and `state`; `make test-install` runs this."""
 
+import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,10 @@ from tests.lab.debian import FetchError, run_program
 from tests.lab.pythons import VERSIONS, find_interpreter
 
 ROOT = Path(__file__).parents[2]
+README = (ROOT / "packaging/cni-invoker/README.md").read_text("utf-8")
 PYTHONS = ("3.11", *VERSIONS)
-OUR_PACKAGES = {"cnm_bridge", "cni_invoker", "cni_bridge_spec", "cni_bridge_state"}
+OUR_PACKAGES = {"cni_bridge": {"cnm_bridge", "cni_bridge_spec", "cni_bridge_state"}, "cni_invoker": {"cni_invoker"}}
+"""The packages of each wheel."""
 NEIGHBOUR = """
 [build-system]
 requires = ["setuptools>=77"]
@@ -40,11 +43,16 @@ Store.open(pathlib.Path(sys.argv[1])).close()
 """
 
 
-@pytest.fixture(name="wheel")
-def find_wheel() -> Path:
-    """The wheel that `make wheel` has built."""
-    (wheel,) = (ROOT / "dist").glob("cni_bridge-*.whl")
+def find_wheel(name: str) -> Path:
+    """Return a wheel that `make wheels` has built."""
+    (wheel,) = (ROOT / "dist").glob(f"{name}-*.whl")
     return wheel
+
+
+@pytest.fixture(name="wheels")
+def find_wheels() -> Sequence[str]:
+    """The paths of both wheels."""
+    return [str(find_wheel(name)) for name in OUR_PACKAGES]
 
 
 @pytest.fixture(name="neighbour")
@@ -70,11 +78,11 @@ def make_environment(request: pytest.FixtureRequest, tmp_path: Path) -> Sequence
 
 @pytest.mark.timeout(600)
 def test_both_commands_work_beside_packages_called_spec_and_state(
-    python: Sequence[str], wheel: Path, neighbour: Path, tmp_path: Path
+    python: Sequence[str], wheels: Sequence[str], neighbour: Path, tmp_path: Path
 ) -> None:
     """Whichever is installed last, all of them keep their files and work."""
-    run_program(*python, "-m", "pip", "install", "--quiet", "spec", str(wheel), str(neighbour))
-    run_program(*python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel))
+    run_program(*python, "-m", "pip", "install", "--quiet", "spec", *wheels, str(neighbour))
+    run_program(*python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", *wheels)
     assert run_program(*python, "-Pc", SHOW_NEIGHBOURS, cwd=tmp_path).split() == ["True", "neighbour"]
     bridge, invoker = ((*python, str(tmp_path / "venv/bin" / name)) for name in ("cni-bridge", "cni-invoker"))
     configurations = tmp_path / "net.d"
@@ -89,18 +97,42 @@ def test_both_commands_work_beside_packages_called_spec_and_state(
     assert '"networks"' in run_program(*bridge, "state", "export", "--state-dir", str(records), cwd=tmp_path)
 
 
-def test_the_wheel_is_complete(wheel: Path) -> None:
-    """It has all modules and schemas of the checkout, units, an example of the settings, and the manual pages."""
-    names = {*zipfile.ZipFile(wheel).namelist()}
-    assert {name.partition("/")[0] for name in names if ".d" not in name.partition("/")[0]} == OUR_PACKAGES
+@pytest.mark.timeout(600)
+def test_the_library_works_alone(python: Sequence[str], tmp_path: Path) -> None:
+    """In an environment with its wheel only, the program of its description runs up to the missing network."""
+    wheel = find_wheel("cni_invoker")
+    run_program(*python, "-m", "pip", "install", "--quiet", str(wheel))
+    (program,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "program.py"
+    file.write_text(program.replace("/etc/cni/net.d", str(tmp_path)))
+    with pytest.raises(FetchError, match=r'no net configuration with name "blue"'):
+        run_program(*python, str(file))
+    listed = run_program(*python, "-m", "pip", "list", "--format=freeze", "--local")
+    assert {line.partition("==")[0] for line in listed.split()} <= {"click", "cni-invoker", "pip", "setuptools"}
+
+
+def test_the_library_is_small() -> None:
+    """Its wheel has at most 150 kB."""
+    assert find_wheel("cni_invoker").stat().st_size <= 150_000
+
+
+@pytest.mark.parametrize("name", OUR_PACKAGES)
+def test_the_wheel_is_complete(name: str) -> None:
+    """It has all modules and schemas of the checkout and the manual pages; the daemon's has units and settings."""
+    names = {*zipfile.ZipFile(find_wheel(name)).namelist()}
+    packages = OUR_PACKAGES[name]
+    assert {name.partition("/")[0] for name in names if ".d" not in name.partition("/")[0]} == packages
     expected = {
         str(Path(package) / path.relative_to(folder))
-        for package in OUR_PACKAGES
+        for package in packages
         for folder in [(ROOT / package).resolve()]
         for path in folder.rglob("*")
         if path.suffix in {".py", ".json", ".typed"}
     }
     assert expected <= names
     shared = {name.partition("/share/")[2] for name in names if "/share/" in name}
+    if name == "cni_invoker":
+        assert "man/man1/cni-invoker-add.1" in shared
+        return
     assert {f"cni-bridge/systemd/{path.name}" for path in (ROOT / "docker/systemd").iterdir()} <= shared
-    assert {"cni-bridge/config.toml", "man/man1/cni-bridge-serve.1", "man/man1/cni-invoker-add.1"} <= shared
+    assert {"cni-bridge/config.toml", "man/man1/cni-bridge-serve.1"} <= shared

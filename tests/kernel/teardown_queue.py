@@ -11,7 +11,8 @@ from secrets import token_hex
 from typing import ClassVar
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
-from cni_invoker import Limits, PluginTimeout, Runtime
+from cni_invoker import Limits, Runtime
+from cni_invoker.errors import PluginTimeout
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.address_owners import AddressOwners

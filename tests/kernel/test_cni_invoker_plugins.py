@@ -13,14 +13,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, get_int, get_objects, get_str, parse_json
-from cni_invoker import (
-    Attachment,
-    Limits,
-    NetworkConfigurationList,
-    PluginFailed,
-    PluginNotFound,
-    Runtime,
-)
+from cni_invoker import Attachment, Limits, NetworkConfigurationList, PluginFailed, Runtime
+from cni_invoker.errors import PluginNotFound
 
 PLUGIN_DIRS = [Path("/opt/cni/bin"), Path("/usr/lib/cni")]
 LIMITS = Limits(add_s=30.0, delete_s=30.0)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import CachedRuntime, CacheError, FileCache, NetworkBusy, PluginFailed
+from cni_invoker import CachedRuntime, FileCache, PluginFailed
+from cni_invoker.errors import CacheError, NetworkBusy
 from tests.unit.cni_invoker.cached_attachments import names
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, Scene
 

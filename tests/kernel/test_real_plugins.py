@@ -11,15 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import (
-    Attachment,
-    NetworkConfigurationList,
-    PluginFailed,
-    Result,
-    Runtime,
-    Verb,
-    run_preflight,
-)
+from cni_invoker import Attachment, NetworkConfigurationList, PluginFailed, Result, Runtime, Verb, run_preflight
 from tests.kernel.real_plugins import (
     LISTS,
     MACHINES,

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cni_invoker import (
-    CachedRuntime,
-    MemoryCache,
-    Runtime,
-    Verb,
-)
+from cni_invoker import CachedRuntime, MemoryCache, Runtime, Verb
 from tests.kernel.real_plugins import (
     CAPABILITY_ARGS,
     LIMITS,

@@ -12,7 +12,8 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
-from cni_invoker import AddressClaimed, Limits, NetworkConfigurationList, PluginFailed, Runtime
+from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
+from cni_invoker.errors import AddressClaimed
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.slots import TeardownSlots

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_address, ip_interface
 
-from cni_bridge_spec.jsontypes import (
+from cni_invoker.documents.jsontypes import (
     JsonObject,
     JsonValue,
     as_object,

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Final, Self
 
-from cni_bridge_spec.jsontypes import JsonObject, JsonValue, parse_json
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, parse_json
 from tests.lab import unix_http
 from tests.lab.container import Container
 from tests.lab.editions import MACHINE_PLUGINS, Engine, Plugins

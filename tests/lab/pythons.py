@@ -41,7 +41,7 @@ _DEBIAN_PACKAGES: Final = (
     "tar",
     "util-linux",
 )
-_UNNEEDED: Final = ("import-linter", "mypy", "pytest-cov", "ruff", "types-")
+_UNNEEDED: Final = ("cni-invoker", "import-linter", "mypy", "pytest-cov", "ruff", "types-")
 """Beginnings of the names of packages that only one interpreter needs."""
 
 _ENTER: Final = """

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec.jsontypes import JsonObject, as_object, find_object, find_str, get_objects, get_str, parse_json
+from cni_invoker.documents.jsontypes import (
+    JsonObject,
+    as_object,
+    find_object,
+    find_str,
+    get_objects,
+    get_str,
+    parse_json,
+)
 from tests.lab import unix_http
 from tests.lab.namespaces import Namespaces
 from tests.lab.programs import CNI_BIN_DIRS

@@ -6,7 +6,7 @@ import http.client
 import socket
 from pathlib import Path
 
-from cni_bridge_spec.jsontypes import JsonValue, parse_json, render_json
+from cni_invoker.documents.jsontypes import JsonValue, parse_json, render_json
 
 __all__ = ["is_answering", "request"]
 

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import quote
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, find_str, get_object, get_objects, get_str
-from cni_bridge_spec.jsontypes import get_int
+from cni_invoker.documents.jsontypes import get_int
 from tests.lab import unix_http
 from tests.soak.docker_calls import DRIVER, call_of
 from tests.soak.docker_view import DockerView

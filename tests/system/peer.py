@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from cni_bridge_spec.jsontypes import get_object, get_str
+from cni_invoker.documents.jsontypes import get_object, get_str
 from tests.lab import Container, Lab, LabError, wait_until
 
 __all__ = ["HOST_IP", "OUTSIDE_IP", "ask", "outside", "serving", "time_to_send"]

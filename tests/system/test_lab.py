@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec.jsontypes import parse_json
+from cni_invoker.documents.jsontypes import parse_json
 from tests.lab import (
     CommandFailed,
     Engine,

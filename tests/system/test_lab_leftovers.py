@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec.jsontypes import JsonObject, as_object, parse_json
+from cni_invoker.documents.jsontypes import JsonObject, as_object, parse_json
 from tests.lab import Lab, leftovers, wait_until
 from tests.system.stand_in import STAND_IN
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cni_bridge_spec.jsontypes import JsonValue
+from cni_invoker.documents.jsontypes import JsonValue
 from tests.lab import PLUGIN_SOCKET, Engine, Lab, Plugins, known_plugins, wait_until
 from tests.lab.systemd import Systemd
 from tests.lab.unix_http import request

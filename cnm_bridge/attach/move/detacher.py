@@ -14,6 +14,7 @@ from typing import Final
 
 from cni_bridge_state import EndpointRecord
 from cni_invoker import PluginFailed, Runtime
+from cni_invoker.advanced import DeleteHooks, with_plugins
 from cnm_bridge.attach.attacher import DeleteProgress
 from cnm_bridge.kernel import IpInterface, Kernel, LinkLocation
 from cnm_bridge.model.endpoint import Endpoint
@@ -95,11 +96,13 @@ class MoveDetacher:
             endpoint.result,
             added_plugins=endpoint.record.added_plugins,
             deleted=progress.deleted,
-            is_needed=partial(progress.is_needed, endpoint.record),
-            # bridge and ptp delete the link first; if they are killed then, they cannot find their masquerade rules
-            restore=partial(self._bring_back, endpoint, addresses),
             on_deleted=save,
-            slot=progress.slot,
+            hooks=DeleteHooks(
+                is_needed=partial(progress.is_needed, endpoint.record),
+                # bridge and ptp delete the link first; if they are killed then, they cannot find their masquerade rules
+                restore=partial(self._bring_back, endpoint, addresses),
+                slot=progress.slot,
+            ),
         )
 
     async def _delete_by_address(
@@ -120,12 +123,14 @@ class MoveDetacher:
             await self._bring_back(endpoint, (address,))
             try:
                 await self._runtime.delete(
-                    endpoint.network.with_plugins([endpoint.network.plugins[index]]),
+                    with_plugins(endpoint.network, [endpoint.network.plugins[index]]),
                     endpoint.attachment,
                     endpoint.result,
                     added_plugins=int(index < endpoint.record.added_plugins),
-                    is_needed=partial(progress.is_needed, endpoint.record),
-                    restore=partial(self._bring_back, endpoint, (address,)),
+                    hooks=DeleteHooks(
+                        is_needed=partial(progress.is_needed, endpoint.record),
+                        restore=partial(self._bring_back, endpoint, (address,)),
+                    ),
                 )
             except PluginFailed as exc:
                 if not _is_half_done(exc):

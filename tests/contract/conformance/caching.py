@@ -12,7 +12,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_list, get_object, get_str, get_strings, parse_json
-from cni_invoker import AttachmentKey, CacheDamaged, CachedAttachment, CacheError, InvalidParameter
+from cni_invoker import AttachmentKey, CachedAttachment
+from cni_invoker.errors import CacheDamaged, CacheError, InvalidParameter
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, network, three_plugins

@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, get_str, get_strings
-from cni_invoker import CachedAttachment, GcFailed, PluginFailed, PluginNotFound
+from cni_invoker import CachedAttachment, PluginFailed
+from cni_invoker.errors import GcFailed, PluginNotFound
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, three_plugins

@@ -9,14 +9,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, as_object, find_str, get_object, get_str
-from cni_invoker import (
-    BadConfiguration,
-    CniError,
-    ConfigurationDirectories,
-    ConfigurationNotFound,
-    NetworkConfigurationList,
-    read_configuration,
-)
+from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, read_configuration
+from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, network

@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonValue, find_str, get_int, get_object, get_str, get_strings, render_json
-from cni_invoker import Attachment, BadResult, PluginFailed, PluginNotStarted, PluginTimeout, run_preflight
+from cni_invoker import Attachment, PluginFailed, run_preflight
+from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.execute import execute
 from cni_invoker.execution.request import Request
 from cni_invoker.verbs import Verb

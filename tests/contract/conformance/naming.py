@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import get_object, get_str, get_strings
-from cni_invoker import BadConfiguration, CniError, InvalidParameter, NetworkConfigurationList, PluginNotFound
+from cni_invoker import CniError, NetworkConfigurationList
+from cni_invoker.errors import BadConfiguration, InvalidParameter, PluginNotFound
 from cni_invoker.execution.plugin_path import find_plugin
 from cni_invoker.names import check_container_id, check_network_name, check_plugin_type
 from tests.contract.conformance.case import Case

@@ -18,7 +18,9 @@ from cni_bridge_spec import (
     parse_json,
     render_json,
 )
-from cni_invoker import BadResult, Result, convert_result
+from cni_invoker import Result
+from cni_invoker.advanced import convert_result
+from cni_invoker.errors import BadResult
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, network

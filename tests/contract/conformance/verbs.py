@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue, get_object, get_str, get_strings, render_json
-from cni_invoker import CacheDamaged, CniError, PluginFailed, VerbUnsupported
+from cni_invoker import CniError, PluginFailed
+from cni_invoker.errors import CacheDamaged, VerbUnsupported
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, Scene, three_plugins

@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import (
-    Attachment,
-    CachedAttachment,
-)
+from cni_invoker import Attachment, CachedAttachment
 
 __all__ = ["CACHED", "KEY", "LIST", "RESULT", "cached", "names", "read", "write_record"]
 

@@ -5,14 +5,7 @@
 from pathlib import Path
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import (
-    Attachment,
-    CachedRuntime,
-    Limits,
-    MemoryCache,
-    NetworkConfigurationList,
-    Runtime,
-)
+from cni_invoker import Attachment, CachedRuntime, Limits, MemoryCache, NetworkConfigurationList, Runtime
 from tests.plugins import Command, FakePlugins
 
 __all__ = ["ATTACHMENT", "BANANA", "BLUE", "BOOT", "FIRST", "KEY", "LIMITS", "RESULT", "Scene", "network"]

@@ -3,12 +3,7 @@
 """The scene of the `Runtime` tests: a list of three plugins."""
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import (
-    Attachment,
-    AttachmentKey,
-    Limits,
-    NetworkConfigurationList,
-)
+from cni_invoker import Attachment, AttachmentKey, Limits, NetworkConfigurationList
 from tests.plugins import FakePlugins
 
 __all__ = ["ATTACHMENT", "FAILED", "KEY", "LIMITS", "REFUSED", "RESULT", "THREE", "network", "without_version"]

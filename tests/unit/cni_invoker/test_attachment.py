@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from cni_invoker import Attachment, InvalidParameter
+from cni_invoker import Attachment
 from cni_invoker.attachment import freeze_keys
+from cni_invoker.errors import InvalidParameter
 
 GOOD = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1", args=(("IP", "10.1.0.9"),))
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import cni_invoker.errors
-from cni_invoker import BadConfiguration, CacheDamaged, CniError, ConfigurationNotFound, PluginFailed
+from cni_invoker import CniError, PluginFailed
+from cni_invoker.errors import BadConfiguration, CacheDamaged, ConfigurationNotFound
 
 
 def tree(root: type[CniError], depth: int = 0) -> set[tuple[str, int]]:

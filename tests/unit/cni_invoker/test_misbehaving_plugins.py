@@ -17,18 +17,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cni_invoker import (
-    Attachment,
-    BadResult,
-    CniError,
-    Limits,
-    NetworkConfigurationList,
-    PluginFailed,
-    PluginNotFound,
-    PluginNotStarted,
-    PluginTimeout,
-    Runtime,
-)
+from cni_invoker import Attachment, CniError, Limits, NetworkConfigurationList, PluginFailed, Runtime
+from cni_invoker.errors import BadResult, PluginNotFound, PluginNotStarted, PluginTimeout
 from tests.plugins import FakePlugins
 
 LIMITS: Final = Limits(add_s=20.0, delete_s=20.0, grace_s=0.3, text_busy_s=0.3)

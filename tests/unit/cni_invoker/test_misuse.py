@@ -15,22 +15,19 @@ import pytest
 
 from cni_invoker import (
     Attachment,
-    BadConfiguration,
     CachedRuntime,
     CniError,
     ConfigurationDirectories,
     FileCache,
-    InvalidParameter,
     Limits,
     MemoryCache,
-    PluginConfiguration,
     Runtime,
     Verb,
-    parse_configuration,
-    parse_result,
     read_configuration,
     run_preflight,
 )
+from cni_invoker.advanced import PluginConfiguration, parse_configuration, parse_result
+from cni_invoker.errors import BadConfiguration, InvalidParameter
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT, THREE, network
 

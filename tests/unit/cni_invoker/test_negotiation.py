@@ -9,15 +9,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cni_invoker import (
-    BadResult,
-    Limits,
-    NetworkConfigurationList,
-    NoCommonVersion,
-    PluginFailed,
-    PluginNotFound,
-    Runtime,
-)
+from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
+from cni_invoker.errors import BadResult, NoCommonVersion, PluginNotFound
 from tests.plugins import FakePlugins
 
 

@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cni_invoker import (
+from cni_invoker import PluginFailed, Result, Runtime
+from cni_invoker.errors import (
     BadResult,
     GcFailed,
     InvalidParameter,
     NoCommonVersion,
-    PluginFailed,
     PluginNotFound,
-    Result,
-    Runtime,
     VerbUnsupported,
     VersionUnsupported,
 )

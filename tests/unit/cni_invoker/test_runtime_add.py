@@ -7,15 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import (
-    BadResult,
-    InvalidParameter,
-    PluginFailed,
-    PluginNotFound,
-    Result,
-    Runtime,
-    VersionUnsupported,
-)
+from cni_invoker import PluginFailed, Result, Runtime
+from cni_invoker.errors import BadResult, InvalidParameter, PluginNotFound, VersionUnsupported
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, RESULT, THREE, network
 

@@ -8,15 +8,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import (
-    NetworkConfigurationList,
-    PluginFailed,
-    PluginNotFound,
-    PluginNotStarted,
-    PluginTimeout,
-    Result,
-    Runtime,
-)
+from cni_invoker import NetworkConfigurationList, PluginFailed, Result, Runtime
+from cni_invoker.errors import PluginNotFound, PluginNotStarted, PluginTimeout
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, LIMITS, REFUSED, RESULT, THREE, network
 

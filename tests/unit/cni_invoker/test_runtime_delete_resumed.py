@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cni_invoker import Limits, PluginFailed, Result, Runtime
+from cni_invoker.advanced import DeleteHooks
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, FAILED, REFUSED, RESULT, THREE, network
 
@@ -91,7 +92,7 @@ async def test_a_plugin_receives_no_result_if_its_address_is_in_use(plugins: Fak
 
     plugins.install("firewall", DEL=[FAILED, {}])
     walled = network({"type": "first"}, {"type": "firewall"}, {"type": "third"})
-    await runtime.delete(walled, ATTACHMENT, Result.from_document(RESULT), is_needed=is_needed)
+    await runtime.delete(walled, ATTACHMENT, Result.from_document(RESULT), hooks=DeleteHooks(is_needed=is_needed))
     received = [(command.plugin, "prevResult" in command.stdin) for command in plugins.commands]
     assert received == [("third", True), ("firewall", True), ("firewall", False), ("first", True)]
     assert asked == [("firewall", 1), ("firewall", 2)]
@@ -117,7 +118,9 @@ async def test_the_owner_of_an_address_is_looked_up_when_the_plugin_can_start(
             await asyncio.sleep(0.01)
         other = replace(ATTACHMENT, container_id="other")
         walled = network({"type": "firewall"})
-        tasks.create_task(runtime.delete(walled, other, Result.from_document(RESULT), is_needed=is_needed))
+        tasks.create_task(
+            runtime.delete(walled, other, Result.from_document(RESULT), hooks=DeleteHooks(is_needed=is_needed))
+        )
         for _ in range(100):
             await asyncio.sleep(0)  # run it until it waits for the slot
         assert asked == []

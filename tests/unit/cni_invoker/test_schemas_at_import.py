@@ -10,7 +10,8 @@ import pytest
 UNDERSTAND = """
 import resource
 import cni_invoker.execution.execute
-from cni_invoker import NetworkConfigurationList, parse_result
+from cni_invoker import NetworkConfigurationList
+from cni_invoker.advanced import parse_result
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
 try:
     open("/dev/null")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import cni_invoker
-from cni_invoker import AttachmentExists, FileCache, Limits, MemoryCache, Result, sync
+from cni_invoker import FileCache, Limits, MemoryCache, Result, sync
+from cni_invoker.errors import AttachmentExists
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, KEY, LIMITS, RESULT, THREE, without_version
 from tests.unit.cni_invoker.test_threads import BLUE, LIMIT_S, OPERATIONS, THREADS, attachment

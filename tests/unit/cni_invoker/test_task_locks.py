@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from cni_invoker import NetworkBusy
+from cni_invoker.errors import NetworkBusy
 from cni_invoker.task_locks import TaskLocks
 
 

@@ -4,8 +4,7 @@
 
 import pytest
 
-from cni_invoker.errors import InvalidParameter, VersionUnsupported
-from cni_invoker.plugin_errors import BadResult
+from cni_invoker.errors import BadResult, InvalidParameter, VersionUnsupported
 from cni_invoker.versions import (
     SUPPORTED_VERSIONS,
     VersionInfo,

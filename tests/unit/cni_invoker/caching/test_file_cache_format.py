@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import CacheDamaged, FileCache
+from cni_invoker import FileCache
+from cni_invoker.errors import CacheDamaged
 from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, LIST, RESULT, cached, names, read, write_record
 
 

@@ -11,11 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import (
-    CacheError,
-    FileCache,
-    NetworkBusy,
-)
+from cni_invoker import FileCache
+from cni_invoker.errors import CacheError, NetworkBusy
 from tests.unit.cni_invoker.cached_attachments import CACHED, KEY, cached, names
 
 

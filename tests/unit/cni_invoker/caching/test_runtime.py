@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import (
-    Attachment,
+from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache, MemoryCache, PluginFailed
+from cni_invoker.errors import (
     AttachmentExists,
-    CachedAttachment,
-    CachedRuntime,
     CacheError,
-    FileCache,
     InvalidParameter,
-    MemoryCache,
     NotAttached,
-    PluginFailed,
     PluginNotFound,
     VerbUnsupported,
 )

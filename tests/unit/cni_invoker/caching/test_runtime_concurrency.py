@@ -8,16 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import (
-    AttachmentExists,
-    AttachmentKey,
-    CachedAttachment,
-    CachedRuntime,
-    FileCache,
-    MemoryCache,
-    NetworkBusy,
-    Runtime,
-)
+from cni_invoker import AttachmentKey, CachedAttachment, CachedRuntime, FileCache, MemoryCache, Runtime
+from cni_invoker.errors import AttachmentExists, NetworkBusy
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,
     BLUE,

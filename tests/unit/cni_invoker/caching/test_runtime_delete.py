@@ -11,18 +11,14 @@ from cni_bridge_spec import JsonObject
 from cni_invoker import (
     Attachment,
     AttachmentKey,
-    CacheDamaged,
     CachedAttachment,
     CachedRuntime,
-    CacheError,
     FileCache,
     MemoryCache,
-    NetworkBusy,
-    NotAttached,
     PluginFailed,
-    PluginNotFound,
     Runtime,
 )
+from cni_invoker.errors import CacheDamaged, CacheError, NetworkBusy, NotAttached, PluginNotFound
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,
     BANANA,

@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects
-from cni_invoker import (
-    AttachmentKey,
-    CachedAttachment,
-    CachedRuntime,
-    CacheError,
-    FileCache,
-    GcFailed,
-    MemoryCache,
-)
+from cni_invoker import AttachmentKey, CachedAttachment, CachedRuntime, FileCache, MemoryCache
+from cni_invoker.errors import CacheError, GcFailed
 from tests.unit.cni_invoker.cached_scene import (
     ATTACHMENT,
     BANANA,

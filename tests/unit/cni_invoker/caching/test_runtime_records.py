@@ -8,19 +8,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import (
-    Attachment,
-    BadConfiguration,
-    BadResult,
-    CacheDamaged,
-    CachedAttachment,
-    CachedRuntime,
-    CacheUnknown,
-    FileCache,
-    InvalidParameter,
-    NetworkConfigurationList,
-    PluginFailed,
-)
+from cni_invoker import Attachment, CachedAttachment, CachedRuntime, FileCache, NetworkConfigurationList, PluginFailed
+from cni_invoker.errors import BadConfiguration, BadResult, CacheDamaged, CacheUnknown, InvalidParameter
 from tests.unit.cni_invoker.cached_scene import ATTACHMENT, BANANA, BLUE, FIRST, RESULT, Scene, network
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import InvalidParameter
 from cni_invoker.cli.environment import container_id, find_configuration_dir, find_plugin_dirs, parse_attachment
+from cni_invoker.errors import InvalidParameter
 
 TESTING = "cnitool-77383ca0a0715733ca6f"
 """The container ID that cnitool derives from /var/run/netns/testing."""

@@ -8,13 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import (
-    BadConfiguration,
-    ConfigurationDirectories,
-    ConfigurationIndex,
-    ConfigurationNotFound,
-    read_configuration,
-)
+from cni_invoker import ConfigurationDirectories, read_configuration
+from cni_invoker.advanced import ConfigurationIndex
+from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
 
 
 def write_list(file: Path, name: str, *types: str) -> Path:

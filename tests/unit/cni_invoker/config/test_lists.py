@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects, render_json
-from cni_invoker import BadConfiguration, NetworkConfigurationList, parse_configuration
+from cni_invoker import NetworkConfigurationList
+from cni_invoker.advanced import parse_configuration
+from cni_invoker.errors import BadConfiguration
 
 LIST: JsonObject = {
     "name": "some-network",

@@ -13,16 +13,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cni_invoker import (
-    Attachment,
-    BadResult,
-    Limits,
-    NetworkConfigurationList,
-    PluginFailed,
-    PluginNotStarted,
-    PluginTimeout,
-    Verb,
-)
+from cni_invoker import Attachment, Limits, NetworkConfigurationList, PluginFailed, Verb
+from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.execute import Output, execute
 from cni_invoker.execution.request import Requests
 from tests.plugins import FakePlugins

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import Attachment, NetworkConfigurationList, PluginConfiguration, Result
+from cni_invoker import Attachment, NetworkConfigurationList, Result
+from cni_invoker.advanced import PluginConfiguration
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 
 PORTS = Attachment(container_id="c", ifname="eth0", netns="/n", capability_args={"portMappings": [{"hostPort": 8080}]})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cni_invoker import InvalidParameter, PluginNotFound
+from cni_invoker.errors import InvalidParameter, PluginNotFound
 from cni_invoker.execution.plugin_path import find_plugin
 
 

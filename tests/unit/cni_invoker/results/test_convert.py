@@ -7,7 +7,9 @@ from itertools import product
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import SUPPORTED_VERSIONS, BadResult, Result, convert_result
+from cni_invoker import SUPPORTED_VERSIONS, Result
+from cni_invoker.advanced import convert_result
+from cni_invoker.errors import BadResult
 
 DNS: JsonObject = {"nameservers": ["1.2.3.4"], "domain": "example.com"}
 PLAIN: JsonObject = {

@@ -8,12 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonObject, JsonValue, get_str
-from cni_invoker import (
-    SUPPORTED_VERSIONS,
-    BadResult,
-    Result,
-    convert_result,
-)
+from cni_invoker import SUPPORTED_VERSIONS, Result
+from cni_invoker.advanced import convert_result
+from cni_invoker.errors import BadResult
 
 FLAT: Final = ("0.1.0", "0.2.0")
 LISTS: Final = ("0.3.0", "0.3.1", "0.4.0")

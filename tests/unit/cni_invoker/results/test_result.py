@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cni_bridge_spec import JsonObject, JsonValue
-from cni_invoker import BadResult, Result, parse_result
+from cni_invoker import Result
+from cni_invoker.advanced import parse_result
+from cni_invoker.errors import BadResult
 
 BRIDGE: JsonObject = {
     "cniVersion": "1.1.0",

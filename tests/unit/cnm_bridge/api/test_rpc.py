@@ -18,7 +18,7 @@ from pytest_aiohttp.plugin import AiohttpClient
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state import RecordNotFound
-from cni_invoker import BadConfiguration
+from cni_invoker.errors import BadConfiguration
 from cnm_bridge.api import MAX_BODY_BYTES, CallsUnderWay, Method, PendingConnections, make_app
 from cnm_bridge.errors import Refused
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from cni_bridge_spec import JsonObject
-from cni_invoker import ConfigurationNotFound
+from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.cli.explained_network import ExplainedNetwork, find_explained_network
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import BadOption, Refused

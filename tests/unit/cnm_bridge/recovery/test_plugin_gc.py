@@ -10,15 +10,7 @@ import pytest
 import structlog
 
 from cni_bridge_spec import JsonValue, get_objects, get_str
-from cni_invoker import (
-    Attachment,
-    CachedAttachment,
-    FileCache,
-    Limits,
-    MemoryCache,
-    NetworkConfigurationList,
-    Runtime,
-)
+from cni_invoker import Attachment, CachedAttachment, FileCache, Limits, MemoryCache, NetworkConfigurationList, Runtime
 from cnm_bridge.recovery.plugin_gc import PluginGc
 from tests.plugins import FakePlugins
 

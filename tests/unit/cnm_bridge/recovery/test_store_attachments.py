@@ -20,14 +20,9 @@ from cni_bridge_state import (
     RequestedInterface,
     Store,
 )
-from cni_invoker import (
-    Attachment,
-    AttachmentKey,
-    AttachmentReader,
-    CacheDamaged,
-    CachedAttachment,
-    NetworkConfigurationList,
-)
+from cni_invoker import Attachment, AttachmentKey, CachedAttachment, NetworkConfigurationList
+from cni_invoker.advanced import AttachmentReader
+from cni_invoker.errors import CacheDamaged
 from cnm_bridge.recovery.store_attachments import EndpointCache
 
 RESULT: JsonObject = {"cniVersion": "1.0.0"}

@@ -20,7 +20,8 @@ from cni_bridge_state import (
     RequestedInterface,
     Store,
 )
-from cni_invoker import AddressClaimed, NetworkConfigurationList
+from cni_invoker import NetworkConfigurationList
+from cni_invoker.errors import AddressClaimed
 from cnm_bridge.teardown.address_owners import AddressOwners
 
 FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)

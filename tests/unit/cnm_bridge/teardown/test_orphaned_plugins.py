@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_state import AttachmentId
-from cni_invoker import PluginStillRuns
+from cni_invoker.errors import PluginStillRuns
 from cnm_bridge.teardown import orphaned_plugins
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Final
 
-from cni_bridge_spec.jsontypes import JsonObject, JsonValue, as_object
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, as_object
 
-__all__ = ["Check", "compile_check"]
+__all__ = ["TYPES", "Check", "compile_check"]
 
 Check = Callable[[object], bool]
 """Returns whether a value is valid."""
@@ -49,7 +49,7 @@ def _is_number(value: object) -> bool:
     return type(value) is int or type(value) is float
 
 
-_TYPES: Final[Mapping[str, Check]] = {
+TYPES: Final[Mapping[str, Check]] = {
     "null": lambda value: value is None,
     "boolean": lambda value: type(value) is bool,
     "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
@@ -58,14 +58,15 @@ _TYPES: Final[Mapping[str, Check]] = {
     "array": lambda value: type(value) is list,
     "object": lambda value: type(value) is dict,
 }
+"""Whether a value has a type of JSON Schema."""
 
 
 def _type(value: JsonValue) -> Check | None:
     if isinstance(value, str):
-        return _TYPES[value]
+        return TYPES[value]
     if not isinstance(value, list):
         return None
-    checks = [_TYPES[name] for name in value]
+    checks = [TYPES[name] for name in value]
     return lambda instance: any(check(instance) for check in checks)
 
 

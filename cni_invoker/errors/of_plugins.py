@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Errors about one plugin: the part of the tree in `errors` that carries facts about an execution."""
+"""Errors about one plugin: they carry facts about an execution; see the package."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from cni_invoker.codes import ErrorCode
-from cni_invoker.errors import CniError
+from cni_invoker.errors.of_runtime import CniError
 
 __all__ = [
     "BadResult",

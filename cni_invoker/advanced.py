@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""For programs that manage links, records or executions themselves, as cni-bridge's daemon does.
+
+These names may change in a minor version.
+"""
+
+from cni_invoker.caching.cache import AttachmentCache, AttachmentReader
+from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR
+from cni_invoker.caching.locked_gc import collect_garbage
+from cni_invoker.config.directory import ConfigurationIndex, ShadowedConfiguration
+from cni_invoker.config.lists import PluginConfiguration, parse_configuration, with_plugins
+from cni_invoker.delete_hooks import DeleteHooks
+from cni_invoker.execution.executor import ExecutionObserver
+from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
+from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.execution.request import Request, requests_for_add
+from cni_invoker.execution.trace_context import TraceContext
+from cni_invoker.preflight import PluginFinding, Role
+from cni_invoker.results.convert import convert_result
+from cni_invoker.results.result import parse_result
+from cni_invoker.rules_by_address import needs_rules
+from cni_invoker.runtime import Collecting
+from cni_invoker.versions import VersionInfo
+
+__all__ = [
+    "DEFAULT_CACHE_DIR",
+    "DEFAULT_LOCK_DIR",
+    "AttachmentCache",
+    "AttachmentReader",
+    "Collecting",
+    "ConfigurationIndex",
+    "DeleteHooks",
+    "ExecutionObserver",
+    "PluginConfiguration",
+    "PluginFinding",
+    "Request",
+    "Role",
+    "ShadowedConfiguration",
+    "TraceContext",
+    "VersionInfo",
+    "collect_garbage",
+    "convert_result",
+    "find_orphaned_plugins",
+    "kill_orphaned_plugins",
+    "needs_rules",
+    "parse_configuration",
+    "parse_result",
+    "requests_for_add",
+    "with_plugins",
+]
