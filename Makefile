@@ -122,5 +122,5 @@ test-install: wheels ## the wheels in environments with others' packages, under 
 	$(BIN)/pytest tests/install
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) build dist packaging/man *.egg-info packaging/cni-invoker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) build packaging/cni-invoker/build dist packaging/man *.egg-info packaging/cni-invoker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-invoker gc`, alone and beside other processes."""
 
-import os
 import time
 from pathlib import Path
 
@@ -35,9 +34,16 @@ def test_gc_keeps_valid_attachments(host: Host) -> None:
 def wait_for_descriptor(pid: int, file: Path) -> None:
     """Wait until a process has a file open."""
     deadline = time.monotonic() + LIMIT_S
-    while not any(os.path.realpath(link) == str(file) for link in Path(f"/proc/{pid}/fd").iterdir()):
+    while not any(_target(link) == str(file) for link in Path(f"/proc/{pid}/fd").iterdir()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:  # the process has closed it meanwhile
+        return ""
 
 
 def test_gc_waits_for_add(host: Host) -> None:
