@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cni_invoker.caching.cache import CachedAttachment, MemoryCache
     from cni_invoker.caching.file_cache import FileCache
     from cni_invoker.caching.runtime import CachedRuntime
+    from cni_invoker.capabilities import Capabilities, PortMapping
     from cni_invoker.codes import ErrorCode
     from cni_invoker.config.directory import ConfigurationDirectories, read_configuration
     from cni_invoker.config.lists import NetworkConfigurationList
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from cni_invoker.preflight import Preflight, run_preflight
     from cni_invoker.results.result import Result
     from cni_invoker.runtime import Runtime
+    from cni_invoker.sandbox import Sandbox, SandboxNetwork, collect_sandboxes, list_sandboxes
     from cni_invoker.verbs import Verb
     from cni_invoker.versions import SUPPORTED_VERSIONS
 
@@ -46,6 +48,7 @@ __all__ = [
     "AttachmentKey",
     "CachedAttachment",
     "CachedRuntime",
+    "Capabilities",
     "CniError",
     "ConfigurationDirectories",
     "ErrorCode",
@@ -55,10 +58,15 @@ __all__ = [
     "NetworkConfigurationList",
     "PluginError",
     "PluginFailed",
+    "PortMapping",
     "Preflight",
     "Result",
     "Runtime",
+    "Sandbox",
+    "SandboxNetwork",
     "Verb",
+    "collect_sandboxes",
+    "list_sandboxes",
     "read_configuration",
     "run_preflight",
 ]
@@ -70,6 +78,7 @@ _HOMES: Final = {
     "caching.cache": ("CachedAttachment", "MemoryCache"),
     "caching.file_cache": ("FileCache",),
     "caching.runtime": ("CachedRuntime",),
+    "capabilities": ("Capabilities", "PortMapping"),
     "codes": ("ErrorCode",),
     "config.directory": ("ConfigurationDirectories", "read_configuration"),
     "config.lists": ("NetworkConfigurationList",),
@@ -78,6 +87,7 @@ _HOMES: Final = {
     "preflight": ("Preflight", "run_preflight"),
     "results.result": ("Result",),
     "runtime": ("Runtime",),
+    "sandbox": ("Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"),
     "verbs": ("Verb",),
     "versions": ("SUPPORTED_VERSIONS",),
 }

@@ -8,6 +8,7 @@ These names may change in a minor version.
 from cni_invoker.caching.cache import AttachmentCache, AttachmentReader
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR
 from cni_invoker.caching.locked_gc import collect_garbage
+from cni_invoker.capabilities import Bandwidth
 from cni_invoker.config.directory import ConfigurationIndex, ShadowedConfiguration
 from cni_invoker.config.lists import PluginConfiguration, parse_configuration, with_plugins
 from cni_invoker.delete_hooks import DeleteHooks
@@ -21,13 +22,16 @@ from cni_invoker.results.convert import convert_result
 from cni_invoker.results.result import parse_result
 from cni_invoker.rules_by_address import needs_rules
 from cni_invoker.runtime import Collecting
+from cni_invoker.sandbox import AttachedNetwork
 from cni_invoker.versions import VersionInfo
 
 __all__ = [
     "DEFAULT_CACHE_DIR",
     "DEFAULT_LOCK_DIR",
+    "AttachedNetwork",
     "AttachmentCache",
     "AttachmentReader",
+    "Bandwidth",
     "Collecting",
     "ConfigurationIndex",
     "DeleteHooks",

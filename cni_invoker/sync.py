@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from cni_invoker import preflight
+from cni_invoker import preflight, sandbox
 from cni_invoker import runtime as asynchronous
 from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.caching import runtime as asynchronous_caching
@@ -40,7 +40,7 @@ from cni_invoker.given import StrPath, require_type
 from cni_invoker.results.result import Result
 from cni_invoker.versions import VersionInfo
 
-__all__ = ["CachedRuntime", "Runtime", "run_preflight"]
+__all__ = ["CachedRuntime", "Runtime", "Sandbox", "collect_sandboxes", "list_sandboxes", "run_preflight"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -186,9 +186,59 @@ class CachedRuntime:
         """Delete what is not valid, then run the plugins' GC; see `cni_invoker.CachedRuntime.gc`."""
         _run(lambda: self.asynchronous.gc(network, valid))
 
-    def attachments(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
-        """Return the cached attachments of one network or of all."""
-        return _run(lambda: self.asynchronous.attachments(network))
+    def attachments(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
+        """Return the cached attachments of one network or of all; see `cni_invoker.CachedRuntime.attachments`."""
+        return _run(lambda: self.asynchronous.attachments(network, whole=whole))
+
+
+class Sandbox:
+    """All attachments of one container; see `cni_invoker.Sandbox`.
+
+    Args:
+        runtime: Adds and deletes, and stores the attachments.
+        container_id: The container's ID.
+
+    Attributes:
+        asynchronous: The sandbox inside.
+    """
+
+    def __init__(self, runtime: CachedRuntime, container_id: str) -> None:
+        inner = require_type(runtime, CachedRuntime, "runtime", "it must be that of cni_invoker.sync").asynchronous
+        self.asynchronous = sandbox.Sandbox(inner, container_id)
+
+    def add(
+        self,
+        netns: StrPath,
+        networks: Iterable[sandbox.SandboxNetwork | NetworkConfigurationList],
+        *,
+        loopback: bool = True,
+    ) -> tuple[sandbox.AttachedNetwork, ...]:
+        """Attach the container to all networks, or to none; see `cni_invoker.Sandbox.add`."""
+        return _run(lambda: self.asynchronous.add(netns, networks, loopback=loopback))
+
+    def check(self) -> None:
+        """Ask the plugins of all attachments whether they are as ADD left them."""
+        _run(self.asynchronous.check)
+
+    def delete(self, *, force: bool = False) -> None:
+        """Delete all attachments, from what is stored alone; see `cni_invoker.Sandbox.delete`."""
+        _run(lambda: self.asynchronous.delete(force=force))
+
+    def attachments(self) -> tuple[CachedAttachment, ...]:
+        """Return the stored attachments of the container, by name of the interface."""
+        return _run(self.asynchronous.attachments)
+
+
+def list_sandboxes(runtime: CachedRuntime) -> tuple[str, ...]:
+    """Return the IDs of all containers that have stored attachments, sorted."""
+    return _run(lambda: sandbox.list_sandboxes(runtime.asynchronous))
+
+
+def collect_sandboxes(
+    runtime: CachedRuntime, networks: Iterable[NetworkConfigurationList], valid: Collection[str]
+) -> None:
+    """Delete the attachments of containers that no longer exist; see `cni_invoker.collect_sandboxes`."""
+    _run(lambda: sandbox.collect_sandboxes(runtime.asynchronous, networks, valid))
 
 
 def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> preflight.Preflight:

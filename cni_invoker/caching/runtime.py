@@ -234,9 +234,17 @@ class CachedRuntime:
             return
         await self._gc.run(network, keys)
 
-    async def attachments(self, network: str | None = None) -> tuple[CachedAttachment, ...]:
-        """Return the cached attachments of one network or of all."""
-        return await self._cache.list(network)
+    async def attachments(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
+        """Return the cached attachments of one network or of all.
+
+        Args:
+            network: The network's name, None for all.
+            whole: Raise an error instead of skipping a record that cannot be read.
+
+        Raises:
+            CacheError: The cache, or with `whole` one of its records, cannot be read.
+        """
+        return await self._cache.list(network, whole=whole)
 
     async def _find_readable(self, network: str, key: AttachmentKey, *, force: bool = False) -> CachedAttachment | None:
         """Return a cached attachment; a damaged record counts as missing, so that it cannot prevent ADD or DEL.

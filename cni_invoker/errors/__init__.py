@@ -12,6 +12,7 @@ CniError
 ├── AddressClaimed         a DEL waits for an attachment that is being added with the same address
 ├── PluginStillRuns        a plugin of a killed process cannot be killed
 ├── GcFailed               plugins failed during garbage collection
+├── SandboxFailed          some of a container's attachments failed, or it has none
 ├── BadConfiguration       a file or document is not a network configuration
 ├── ConfigurationNotFound  there is no configuration of that name, or none at all
 ├── BadResult              a document or a plugin's output is not a CNI result
@@ -54,6 +55,7 @@ from cni_invoker.errors.of_runtime import (
     NoCommonVersion,
     NotAttached,
     PluginStillRuns,
+    SandboxFailed,
     VerbUnsupported,
     VersionUnsupported,
 )
@@ -79,6 +81,7 @@ __all__ = [
     "PluginNotStarted",
     "PluginStillRuns",
     "PluginTimeout",
+    "SandboxFailed",
     "VerbUnsupported",
     "VersionUnsupported",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "NoCommonVersion",
     "NotAttached",
     "PluginStillRuns",
+    "SandboxFailed",
     "VerbUnsupported",
     "VersionUnsupported",
 ]
@@ -214,6 +215,22 @@ class GcFailed(CniError):
         super().__init__(f"garbage collection of network {network}: {'; '.join(map(str, errors))}")
         self.network = network
         self.errors = tuple(errors)
+
+
+class SandboxFailed(CniError):
+    """An operation on all attachments of a container failed for some, or there are none; it has tried all of them.
+
+    Attributes:
+        container_id: The container's ID.
+        errors: The errors, in order; empty if there is no attachment.
+    """
+
+    def __init__(self, container_id: str, errors: Sequence[CniError]) -> None:
+        reasons = "; ".join(map(str, errors)) or "it has no attachment; add it first"
+        super().__init__(f"sandbox {container_id}: {reasons}")
+        self.container_id = container_id
+        self.errors = tuple(errors)
+        self.code = errors[0].code if errors else ErrorCode.UNKNOWN_CONTAINER
 
 
 class BadConfiguration(CniError):

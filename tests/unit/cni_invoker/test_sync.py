@@ -54,6 +54,19 @@ def test_attachments_are_stored(plugins: FakePlugins, tmp_path: Path) -> None:
     assert runtime.attachments() == ()
 
 
+def test_a_sandbox(plugins: FakePlugins) -> None:
+    """The attachments of a container are added, checked, listed, collected and deleted together."""
+    runtime = sync.CachedRuntime(sync.Runtime(plugins.directory, LIMITS), MemoryCache())
+    sandbox = sync.Sandbox(runtime, "c1")
+    (added,) = sandbox.add("/run/netns/c1", [THREE], loopback=False)
+    assert (added.ifname, sync.list_sandboxes(runtime)) == ("eth0", ("c1",))
+    sandbox.check()
+    sync.collect_sandboxes(runtime, [], ["c1"])
+    assert len(sandbox.attachments()) == 1
+    sandbox.delete()
+    assert sync.list_sandboxes(runtime) == ()
+
+
 async def test_within_a_running_event_loop(plugins: FakePlugins) -> None:
     """A thread whose event loop runs, such as a notebook's, may call it too."""
     runtime = sync.CachedRuntime(sync.Runtime(plugins.directory, LIMITS), MemoryCache())

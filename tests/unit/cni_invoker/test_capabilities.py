@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Typed capability arguments."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cni_invoker import Capabilities, PortMapping
+from cni_invoker.advanced import Bandwidth
+from cni_invoker.errors import InvalidParameter
+
+
+def test_all_capabilities() -> None:
+    """Each has the key and the form of CNI's conventions; empty ones are left out, and others take precedence."""
+    everything = Capabilities(
+        port_mappings=(PortMapping(host_port=53, container_port=5353, protocol="udp", host_ip="::1"),),
+        bandwidth=Bandwidth(ingress_rate=1000, ingress_burst=2000),
+        ips=("10.1.2.3/24", "fd00::2"),
+        mac="c2:11:22:33:44:55",
+        dns_servers=("10.1.2.1",),
+        dns_searches=("lan",),
+        aliases=("db",),
+        infiniband_guid="c2:11:22:33:44:55:66:77",
+        device_id="0000:04:00.1",
+        cgroup_path="/pods/1",
+        others={"mac": "another", "own": 1},
+    )
+    assert everything.document == {
+        "portMappings": [{"hostPort": 53, "containerPort": 5353, "protocol": "udp", "hostIP": "::1"}],
+        "bandwidth": {"ingressRate": 1000, "ingressBurst": 2000},
+        "ips": ["10.1.2.3/24", "fd00::2"],
+        "mac": "another",
+        "dns": {"servers": ["10.1.2.1"], "searches": ["lan"]},
+        "aliases": ["db"],
+        "infinibandGUID": "c2:11:22:33:44:55:66:77",
+        "deviceID": "0000:04:00.1",
+        "cgroupPath": "/pods/1",
+        "own": 1,
+    }
+    assert Capabilities().document == {}
+
+
+def anything(callee: Callable[..., object]) -> Callable[..., Any]:
+    """Return a function whose parameters the type checker does not know."""
+    return callee
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "error"),
+    [
+        (PortMapping, {"host_port": 0, "container_port": 80}, InvalidParameter),
+        (PortMapping, {"host_port": 80, "container_port": 65536}, InvalidParameter),
+        (PortMapping, {"host_port": "80", "container_port": 80}, TypeError),
+        (PortMapping, {"host_port": 80, "container_port": 80, "protocol": "TCP"}, InvalidParameter),
+        (PortMapping, {"host_port": 80, "container_port": 80, "host_ip": "localhost"}, InvalidParameter),
+        (Bandwidth, {"ingress_rate": 1}, InvalidParameter),
+        (Bandwidth, {"egress_rate": -1, "egress_burst": -1}, InvalidParameter),
+        (Bandwidth, {"egress_rate": 0.5, "egress_burst": 1}, TypeError),
+        (Capabilities, {"ips": ("10.1.2.3/33",)}, InvalidParameter),
+        (Capabilities, {"ips": "10.1.2.3"}, TypeError),
+        (Capabilities, {"aliases": (5,)}, TypeError),
+        (Capabilities, {"port_mappings": ({"hostPort": 80},)}, TypeError),
+        (Capabilities, {"mac": "c2:11:22:33:44"}, InvalidParameter),
+        (Capabilities, {"infiniband_guid": "c2:11:22:33:44:55"}, InvalidParameter),
+    ],
+)
+def test_impossible_values(kind: Callable[..., object], values: dict[str, object], error: type[Exception]) -> None:
+    """They are errors where they are written, before anything runs."""
+    with pytest.raises(error):
+        anything(kind)(**values)
