@@ -5,6 +5,10 @@
 A life is CreateEndpoint, Join, Leave and DeleteEndpoint by raw calls, and the teardown that follows; a few run at once.
 The sandbox is never made, as before Engine 28; the list makes a route that needs a sync, so that each join is watched.
 After each twentieth of the lives a line is printed: resident memory, its anonymous part, threads, descriptors.
+
+One step of one to two megabytes, at some 15 000 lives, is not a leak: Python's table of interned strings grows. pathlib
+interns the parts of each path, also those that contain an endpoint's ID. A program that does nothing but intern
+short-lived strings has that step, a second one after 190 000 of them, and then none in three million.
 """
 
 import asyncio
