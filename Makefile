@@ -4,15 +4,15 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 python3-venv systemd
+PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 openssl python3-venv systemd
 READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheels constraints test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheels constraints deb test-deb test-install clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: Debian packages (needs root) and a virtual environment
 	@PACKAGES="$(PACKAGES) $$(packaging/leveldb-packages)" tests/lab/install-packages
@@ -118,8 +118,15 @@ constraints: wheels ## packaging/constraints.txt: what a release was tested with
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	    --find-links dist --no-emit-package cni-invoker --system-certs --output-file packaging/constraints.txt setup.cfg
 
+deb: wheels ## the Debian package for this machine's release, into dist
+	packaging/build-deb
+
+test-deb: setup wheels ## the Debian package on Debian 12 and 13 with systemd as process 1: install, reboot, upgrade, purge (needs root)
+	@PACKAGES="mmdebstrap systemd-container lintian" tests/lab/install-packages
+	$(BIN)/pytest tests/install/test_deb.py
+
 test-install: wheels ## the wheels in environments with others' packages, under each Python that PATH or Debian has
-	$(BIN)/pytest tests/install
+	$(BIN)/pytest tests/install/test_wheel.py
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) build packaging/cni-invoker/build dist packaging/man *.egg-info packaging/cni-invoker/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage

@@ -5,8 +5,7 @@
 import asyncio
 import os
 import signal
-import socket
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -20,6 +19,7 @@ from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.errors import Refused
 from cnm_bridge.log import configure_logging
+from cnm_bridge.network_sockets import Listener
 from cnm_bridge.process_tuning import (
     keep_memory_small,
     raise_descriptor_limit,
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 _LATER_S: Final = 5.0
 
 
-def run(settings: Settings, sock: socket.socket, source: SettingsSource) -> None:
+def run(settings: Settings, listeners: Sequence[Listener], source: SettingsSource) -> None:
     """Run the daemon until a signal stops it; see `serve`.
 
     Raises:
@@ -46,13 +46,15 @@ def run(settings: Settings, sock: socket.socket, source: SettingsSource) -> None
     keep_memory_small()
     shorten_thread_turns()
     try:
-        asyncio.run(serve(settings, sock, source))
+        asyncio.run(serve(settings, listeners, source))
     except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
 
-async def serve(settings: Settings, sock: socket.socket, source: SettingsSource) -> None:
-    """Answer Docker on a listening socket until SIGTERM or SIGINT, then complete running calls and teardowns.
+async def serve(settings: Settings, listeners: Sequence[Listener], source: SettingsSource) -> None:
+    """Answer Docker on listening sockets until SIGTERM or SIGINT, then complete running calls and teardowns.
+
+    The first one is the plugin socket.
 
     SIGHUP reads the settings from their source again; see `cnm_bridge.reloading`.
 
@@ -85,8 +87,9 @@ async def serve(settings: Settings, sock: socket.socket, source: SettingsSource)
                 recovered = tasks.create_task(daemon.teardown.queue.wait_tried())
                 await _wait_for_either(recovered, tasks.create_task(stop.wait()), settings.recovery_timeout_s)
             if not stop.is_set():
-                async with daemon.answering(sock, settings.drain_timeout_s):
-                    log.info("daemon.ready", version=__version__, socket=sock.getsockname())
+                async with daemon.answering(listeners, settings.drain_timeout_s):
+                    addresses = {"listen": settings.listen} if settings.listen else {}
+                    log.info("daemon.ready", version=__version__, socket=listeners[0].sock.getsockname(), **addresses)
                     notify("READY=1")
                     await stop.wait()
                     notify("STOPPING=1")

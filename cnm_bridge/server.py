@@ -8,8 +8,7 @@ accepts them.
 """
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -17,6 +16,7 @@ import structlog
 from aiohttp import web
 
 from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, make_app
+from cnm_bridge.network_sockets import Listener
 from cnm_bridge.sockets import BACKLOG
 from cnm_bridge.teardown.queue import TeardownQueue
 
@@ -39,7 +39,7 @@ _ACCEPT_AT_ONCE: Final = 64
 
 @asynccontextmanager
 async def answering(
-    sock: socket.socket,
+    listeners: Sequence[Listener],
     methods: Iterable[Method],
     *,
     calls: CallsUnderWay,
@@ -47,7 +47,7 @@ async def answering(
     teardowns: TeardownQueue,
     drain_timeout_s: float,
 ) -> AsyncIterator[None]:
-    """Answer calls on a listening socket; at the end accept no new ones and complete running calls and teardowns.
+    """Answer calls on listening sockets; at the end accept no new ones and complete running calls and teardowns.
 
     Calls and teardowns that take longer than `drain_timeout_s` are logged and cancelled; the next start completes them.
     """
@@ -64,15 +64,22 @@ async def answering(
         # Not create_unix_server: from Python 3.13 on it removes the socket's file at the end, even one of systemd's.
         # `cnm_bridge.sockets` removes our own.
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(connections.guarded(runner.server), sock=sock, backlog=_ACCEPT_AT_ONCE)
-        sock.listen(BACKLOG)  # the event loop has set the backlog to the number that it accepts per turn
+        make_protocol = connections.guarded(runner.server)
+        servers = [
+            await loop.create_server(make_protocol, sock=one.sock, ssl=one.tls, backlog=_ACCEPT_AT_ONCE)
+            for one in listeners
+        ]
+        for one in listeners:
+            one.sock.listen(BACKLOG)  # the event loop has set the backlog to the number that it accepts per turn
         yield
         # asyncio drops sockets that it accepted in the turn in which the server is closed (cpython gh-109564). So
         # accepting stops first, and accepted sockets become connections before the server is closed.
-        loop.remove_reader(sock)
+        for one in listeners:
+            loop.remove_reader(one.sock)
         for _ in range(_TURNS):
             await asyncio.sleep(0)
-        server.close()
+        for server in servers:
+            server.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(_ARRIVAL_S):
                 await connections.wait_arrived()

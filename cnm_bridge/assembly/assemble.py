@@ -5,7 +5,7 @@
 This module shows the dependencies between packages; the module of a package shows those between its objects.
 """
 
-import socket
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from cnm_bridge.assembly.networks import NetworkRoom, make_networks
 from cnm_bridge.assembly.recovery import RecoveryRoom, make_recovery
 from cnm_bridge.assembly.resources import make_resources
 from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
+from cnm_bridge.network_sockets import Listener
 from cnm_bridge.server import answering
 from cnm_bridge.settings import Settings
 
@@ -35,10 +36,10 @@ class Daemon:
     endpoints: EndpointRoom
     api: ApiRoom
 
-    def answering(self, sock: socket.socket, drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
-        """Answer the calls on a listening socket while the block runs; see `cnm_bridge.server`."""
+    def answering(self, listeners: Sequence[Listener], drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
+        """Answer the calls on listening sockets while the block runs; see `cnm_bridge.server`."""
         return answering(
-            sock,
+            listeners,
             self.api.methods,
             calls=self.api.calls,
             connections=self.api.connections,

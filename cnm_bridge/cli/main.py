@@ -12,11 +12,13 @@ import click
 
 from cnm_bridge import __version__
 from cnm_bridge.cli.explain import explain
+from cnm_bridge.cli.install_spec import install_spec
 from cnm_bridge.cli.options import SETTINGS, SettingsCommand, read_again, with_settings
 from cnm_bridge.cli.state import state
 from cnm_bridge.cli.status import status
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports
+from cnm_bridge.network_sockets import Listener, network_listeners
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import plugin_socket
 
@@ -30,6 +32,7 @@ def main() -> None:
 
 
 main.add_command(explain)
+main.add_command(install_spec)
 main.add_command(state)
 main.add_command(status)
 
@@ -44,7 +47,7 @@ def serve(context: click.Context, /, **given: object) -> None:
     """
     settings = _settings(given)
     try:
-        with plugin_socket(settings.socket) as listener:
+        with plugin_socket(settings.socket) as plugins, network_listeners(settings) as further:
             gc.disable()  # until `settle_memory`: everything that is imported and read before is permanent
             # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.
             with lean_imports(certificates=not settings.docker_host.startswith("unix:")):
@@ -57,7 +60,7 @@ def serve(context: click.Context, /, **given: object) -> None:
                 read=lambda: _settings(read_again(context)),
                 options={setting.parameter: setting.name for setting in SETTINGS},
             )
-            run(settings, listener, source)
+            run(settings, [Listener(plugins), *further], source)
     except (BridgeError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         sys.exit(1)
@@ -71,4 +74,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         socket=given.socket.absolute(),
         state_dir=given.state_dir.absolute(),
         run_dir=given.run_dir.absolute(),
+        tls_cert=given.tls_cert.absolute(),
+        tls_key=given.tls_key.absolute(),
+        tls_ca=given.tls_ca.absolute(),
     )

@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from cnm_bridge.cli.config_file import ValueKind, read_config_file
-from cnm_bridge.cli.types import Directory, EngineAddress, File, Seconds
+from cnm_bridge.cli.types import Directory, EngineAddress, File, ListenAddress, Seconds
 from cnm_bridge.errors import BridgeError, Refused
 from cnm_bridge.settings import LogFormat, LogLevel, Settings
 
@@ -109,6 +109,35 @@ DOCKER_HOST: Final = Setting(
 
 SETTINGS: Final = (
     SOCKET,
+    Setting(
+        name="listen",
+        parameter="listen",
+        type=ListenAddress(),
+        multiple=True,
+        default=_DEFAULTS.listen,
+        help="Listen at tcp://LOOPBACK:PORT or https://ADDRESS:PORT, besides the socket. Repeatable.",
+    ),
+    Setting(
+        name="tls-cert",
+        parameter="tls_cert",
+        type=_FILE,
+        default=_DEFAULTS.tls_cert,
+        help="Certificate for --listen https://….",
+    ),
+    Setting(
+        name="tls-key",
+        parameter="tls_key",
+        type=_FILE,
+        default=_DEFAULTS.tls_key,
+        help="Private key of that certificate.",
+    ),
+    Setting(
+        name="tls-ca",
+        parameter="tls_ca",
+        type=_FILE,
+        default=_DEFAULTS.tls_ca,
+        help="Certificate of the authority that must have signed a client's certificate.",
+    ),
     Setting(
         name="cni-conf-dir",
         parameter="cni_conf_dirs",

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import click
 
-__all__ = ["Directory", "EngineAddress", "File", "Seconds"]
+from cnm_bridge.errors import Refused
+from cnm_bridge.network_sockets import TcpAddress
+
+__all__ = ["Directory", "EngineAddress", "File", "ListenAddress", "Seconds"]
 
 
 class _NotEmpty(click.Path):
@@ -62,4 +65,18 @@ class EngineAddress(click.ParamType[str]):
         """Refuse an address that is neither a Unix socket nor TCP."""
         if not value.startswith(("unix:///", "tcp://", "http://", "https://")):
             self.fail(f"{value!r} is neither unix:///path nor tcp://host:port; set --docker-host", param, ctx)
+        return value
+
+
+class ListenAddress(click.ParamType[str]):
+    """An address to listen at, `tcp://…` or `https://…`."""
+
+    name = "url"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse an address that other hosts could use without a certificate."""
+        try:
+            TcpAddress.parse(value)
+        except Refused as exc:
+            self.fail(str(exc), param, ctx)
         return value

@@ -16,6 +16,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import Store
 from cnm_bridge.assembly import assemble
+from cnm_bridge.network_sockets import Listener
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import listening
 
@@ -80,7 +81,7 @@ async def serving(directory: Path) -> AsyncIterator[Served]:
     try:
         daemon = assemble(settings, store)
         with listening(directory / "s") as sock:
-            async with daemon.answering(sock, 5.0):
+            async with daemon.answering([Listener(sock)], 5.0):
                 yield Served(socket=directory / "s", store=store)
     finally:
         store.close()

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Listening TCP sockets beside the plugin socket, for a Docker that finds the driver through a plugin spec file.
+
+A client can run plugins as root. So another host can connect only with TLS and a certificate of our authority; without
+TLS only this host can connect.
+"""
+
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from cnm_bridge.errors import Refused
+from cnm_bridge.settings import Settings
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Listener", "TcpAddress", "network_listeners"]
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening socket, and how its connections are protected: None for not at all."""
+
+    sock: socket.socket
+    tls: "ssl.SSLContext | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """An address to listen at: `tcp://ADDRESS:PORT`, or `https://ADDRESS:PORT` with TLS and client certificates."""
+
+    host: str
+    port: int
+    tls: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "TcpAddress":
+        """Return the address that a URL names.
+
+        Raises:
+            Refused: It is not such a URL, or would let other hosts connect without a certificate.
+        """
+        unusable = Refused(f"{text!r} is neither tcp://ADDRESS:PORT nor https://ADDRESS:PORT with an IP address")
+        try:
+            url = urlsplit(text)
+            host, port = str(ipaddress.ip_address(url.hostname or "")), url.port
+        except ValueError as exc:
+            raise unusable from exc
+        if url.scheme not in {"tcp", "https"} or port is None or url.path or url.query or url.username is not None:
+            raise unusable
+        if url.scheme == "tcp" and not ipaddress.ip_address(host).is_loopback:
+            raise Refused(
+                f"{text} would let other hosts run plugins as root; listen at a loopback address, "
+                f"or at https://{url.netloc}, which requires client certificates"
+            )
+        return cls(host=host, port=port, tls=url.scheme == "https")
+
+
+@contextmanager
+def network_listeners(settings: Settings) -> Iterator[Sequence[Listener]]:
+    """Listen at all addresses of the settings during the block.
+
+    Raises:
+        Refused: An address or a certificate cannot be used.
+    """
+    addresses = [TcpAddress.parse(text) for text in settings.listen]
+    tls = _context(settings) if any(address.tls for address in addresses) else None
+    with ExitStack() as stack:
+        yield [
+            Listener(stack.enter_context(_listen(address)), tls=tls if address.tls else None) for address in addresses
+        ]
+
+
+def _listen(address: TcpAddress) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family)
+    except OSError as exc:
+        reason = os.strerror(exc.errno or 0)
+        raise Refused(f"cannot listen at {address.host} port {address.port}: {reason}; set --listen") from exc
+
+
+def _context(settings: Settings) -> "ssl.SSLContext":
+    """Return the server's TLS settings: it shows its certificate, and requires one that our authority has signed."""
+    import ssl  # noqa: PLC0415 - only with TLS, because the socket opens after this module has been imported
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as exc:
+        raise _unusable(
+            f"{settings.tls_cert} with the key {settings.tls_key}", exc, "--tls-cert and --tls-key"
+        ) from exc
+    try:
+        context.load_verify_locations(settings.tls_ca)
+    except OSError as exc:
+        raise _unusable(settings.tls_ca, exc, "--tls-ca") from exc
+    return context
+
+
+def _unusable(what: Path | str, error: OSError, options: str) -> Refused:
+    return Refused(f"cannot use {what} for TLS: {error.strerror or error}; set {options}")

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The Debian package on a minimal Debian with systemd as process 1; `make test-deb` runs this (needs root)."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.install.machine import Machine, fetch_root
+from tests.lab.debian import run_program
+from tests.lab.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(1800)  # a root directory is made, and a package is built
+
+ROOT = Path(__file__).parents[2]
+NUMBERS = {"bookworm": "12", "trixie": "13"}
+SYSTEM = (
+    *("systemd", "systemd-sysv", "dbus", "docker.io", "containernetworking-plugins", "iptables", "busybox-static"),
+    *("iproute2", "python3", "libleveldb1d", "kmod"),
+)
+BUILD = (
+    *("build-essential", "debhelper", "g++", "libleveldb-dev", "python3-dev", "python3-pip", "python3-setuptools"),
+    *("python3-venv", "python3-wheel", "fakeroot"),
+)
+LIST = """
+{ "cniVersion": "1.0.0", "name": "blue", "plugins": [
+    { "type": "bridge", "bridge": "cni-blue", "isGateway": true,
+      "ipam": { "type": "host-local", "ranges": [[{ "subnet": "10.22.0.0/16" }]] } },
+    { "type": "firewall" } ] }
+"""
+IMAGE = """
+mkdir -p /tmp/image/bin
+cp /bin/busybox /tmp/image/bin/
+tar -C /tmp/image -c . | docker import - box
+"""
+
+
+@pytest.fixture(name="suite", scope="module", params=NUMBERS)
+def choose_suite(request: pytest.FixtureRequest) -> str:
+    """A release of Debian."""
+    return str(request.param)
+
+
+@pytest.fixture(name="package", scope="module")
+def build_package(suite: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package for the release, built in a root directory of that release from what `make wheels` has built."""
+    root = tmp_path_factory.mktemp("build") / suite
+    root.mkdir()
+    run_program("tar", "--extract", "--file", str(fetch_root(suite, "build", BUILD)), "--directory", str(root))
+    try:
+        command = (str(ROOT / "packaging/build-deb"),)
+        done = subprocess.run(
+            command, env={**os.environ, "ROOT": str(root)}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        shutil.rmtree(root)
+    (package,) = (ROOT / "dist").glob(f"cni-bridge_*~debian{NUMBERS[suite]}_*.deb")
+    return package
+
+
+@pytest.fixture(name="machine")
+def boot_machine(suite: str, tmp_path: Path) -> Iterator[Machine]:
+    """A minimal Debian with Docker, on which cni-bridge has never been."""
+    with Machine(tmp_path / suite, fetch_root(suite, "system", SYSTEM)) as machine:
+        configuration = machine.path("/etc/cni/net.d/10-blue.conflist")
+        configuration.parent.mkdir(parents=True, exist_ok=True)
+        configuration.write_text(LIST)
+        machine.run("sh", "-euc", IMAGE)
+        yield machine
+
+
+def test_lintian_is_content(package: Path) -> None:
+    """Lintian finds no error and gives no warning; what is overridden has its reason beside it."""
+    done = subprocess.run(
+        ("lintian", "--allow-root", "--fail-on", "error,warning", str(package)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) -> None:
+    """Install, run, reboot, upgrade, downgrade, remove, purge: containers keep their network, and nothing is left."""
+    before = _files(machine)
+
+    install(machine, package)
+    assert machine.run("systemctl", "is-active", "cni-bridge.socket", "cni-bridge.service").stdout.split() == [
+        "active",
+        "active",
+    ]
+    for command in ("cni-bridge", "cni-invoker"):
+        assert machine.path(f"/usr/share/man/man1/{command}.1.gz").exists()
+        assert machine.path(f"/usr/share/bash-completion/completions/{command}").read_text("utf-8")
+    assert machine.run("cni-invoker", "validate", "blue", check=False).returncode == 0
+
+    machine.run("docker", "network", "create", "-d", "cni-bridge", "--ipam-driver", "null", "blue")
+    run = ("docker", "run", "--net", "blue")
+    machine.run(*run, "--detach", "--name", "web", "--restart", "always", "box", "busybox", "sleep", "1d")
+    assert address(machine).startswith("10.22.")
+
+    machine.reboot()
+    wait_until(lambda: is_running(machine), "the container after the reboot", 60.0)
+    assert address(machine).startswith("10.22.")
+
+    process = pid(machine)
+    newer = with_version(package, "9.0", tmp_path)
+    install(machine, newer)
+    assert pid(machine) == process
+    assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
+    machine.run(*run, "--rm", "box", "busybox", "ping", "-c", "1", "-W", "5", address(machine))
+
+    refused = install(machine, package, check=False)
+    assert "9.0" in refused
+    assert "nothing was changed" in refused
+    assert "9.0" in machine.run("dpkg-query", "-W", "cni-bridge").stdout
+    assert is_running(machine)
+
+    for action in ("--remove", "--purge"):
+        kept = machine.run("dpkg", action, "cni-bridge", check=False)
+        assert kept.returncode != 0
+        assert "container web" in kept.stdout
+        assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
+
+    machine.run("docker", "rm", "--force", "web")
+    machine.run("docker", "network", "rm", "blue")
+    wait_until(lambda: "deleting" not in machine.run("cni-bridge", "status").stdout, "the teardown")
+    machine.run("dpkg", "--remove", "cni-bridge")
+    assert machine.path("/var/lib/cni-bridge/leveldb").is_dir()
+    assert machine.path("/etc/cni-bridge/config.toml").exists()
+    machine.run("dpkg", "--purge", "cni-bridge")
+    assert sorted(_files(machine) - before) == []
+    assert not machine.path("/run/docker/plugins/cni-bridge.sock").exists()
+
+
+def install(machine: Machine, package: Path, *, check: bool = True) -> str:
+    """Install a package as an administrator does, and return what was printed."""
+    shutil.copy(package, machine.path("/root/"))
+    return machine.run("dpkg", "--install", f"/root/{package.name}", check=check).stdout
+
+
+def with_version(package: Path, version: str, where: Path) -> Path:
+    """Return the same package with a newer version."""
+    tree = where / "repacked"
+    run_program("dpkg-deb", "--raw-extract", str(package), str(tree))
+    old = run_program("dpkg-deb", "--field", str(package), "Version").strip()
+    for name in ("control", "preinst"):
+        file = tree / "DEBIAN" / name
+        file.write_text(file.read_text("utf-8").replace(old, version), "utf-8")
+    newer = where / f"cni-bridge_{version}.deb"
+    run_program("dpkg-deb", "--build", "--root-owner-group", str(tree), str(newer))
+    return newer
+
+
+def inspect(machine: Machine, template: str) -> str:
+    """Return a property of the container `web`."""
+    return machine.run("docker", "inspect", "--format", template, "web", check=False).stdout.strip()
+
+
+def address(machine: Machine) -> str:
+    """Return the container's address on the network."""
+    return inspect(machine, "{{.NetworkSettings.Networks.blue.IPAddress}}")
+
+
+def pid(machine: Machine) -> str:
+    """Return the container's process."""
+    return inspect(machine, "{{.State.Pid}}")
+
+
+def is_running(machine: Machine) -> bool:
+    """Return whether the container runs."""
+    return inspect(machine, "{{.State.Running}}") == "true"
+
+
+def _files(machine: Machine) -> set[str]:
+    """Return the files whose path has our name, except those that dpkg and systemd keep about any package."""
+    found = machine.run("find", "/etc", "/usr", "/var", "/run", "-xdev", "-name", "*cni-bridge*").stdout.split()
+    return {path for path in found if not path.startswith(("/var/lib/dpkg/", "/var/cache/", "/run/systemd/"))}
