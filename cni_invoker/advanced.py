@@ -15,6 +15,8 @@ from cni_invoker.delete_hooks import DeleteHooks
 from cni_invoker.execution.executor import ExecutionObserver
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
+from cni_invoker.execution.plugin_exec import FakeExec, NsenterExec, PluginCall, PluginExec, RecordingExec
+from cni_invoker.execution.process import Ended
 from cni_invoker.execution.request import Request, requests_for_add
 from cni_invoker.execution.trace_context import TraceContext
 from cni_invoker.preflight import PluginFinding, Role
@@ -35,9 +37,15 @@ __all__ = [
     "Collecting",
     "ConfigurationIndex",
     "DeleteHooks",
+    "Ended",
     "ExecutionObserver",
+    "FakeExec",
+    "NsenterExec",
+    "PluginCall",
     "PluginConfiguration",
+    "PluginExec",
     "PluginFinding",
+    "RecordingExec",
     "Request",
     "Role",
     "ShadowedConfiguration",

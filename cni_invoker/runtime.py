@@ -20,6 +20,7 @@ from cni_invoker.errors import InvalidParameter, PluginNotFound
 from cni_invoker.execution.executor import ExecutionObserver, Executor
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.plugin_exec import PluginExec
 from cni_invoker.execution.request import Requests
 from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.execution.trace_context import TraceContext
@@ -57,6 +58,7 @@ class Runtime:
             normally `DEFAULT_LOCK_DIR`. None: no lock.
         running_dir: Where the running plugins are recorded, so that `kill_orphaned_plugins` finds those of a killed
             process; with a `FileCache`, use its `running_dir`. None: not recorded, and such plugins keep running.
+        plugin_exec: Finds and runs plugins in another way (`cni_invoker.advanced`); None: on this host.
 
     Raises:
         InvalidParameter: A plugin directory cannot be a path.
@@ -72,6 +74,7 @@ class Runtime:
         find_trace: Callable[[], TraceContext | None] = _no_trace,
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,
+        plugin_exec: PluginExec | None = None,
     ) -> None:
         limits = Limits() if limits is None else require_type(limits, Limits, "limits")
         # A plugin found as `bridge` in the directory `.` would be searched in PATH when it is executed, by us and by
@@ -83,9 +86,10 @@ class Runtime:
         def make_requests() -> Requests:
             return Requests(plugin_dirs=directories, environment=environment, trace=find_trace())
 
-        self._executions = Executor(
-            directories, limits, observer, RunningPlugins(_find_path(running_dir, "running_dir"))
-        )
+        running = RunningPlugins(_find_path(running_dir, "running_dir"))
+        if plugin_exec is not None:
+            require_type(plugin_exec, PluginExec, "plugin_exec")
+        self._executions = Executor(directories, limits, observer, running, plugin_exec)
         self._negotiation = Negotiation(self._executions, make_requests)
         first_iptables_use = FirstIptablesUse(_find_path(lock_dir, "lock_dir"))
         self._chain = Chain(self._executions, make_requests, self._negotiation, first_iptables_use)

@@ -36,6 +36,7 @@ from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.execution.executor import ExecutionObserver
 from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.plugin_exec import PluginExec
 from cni_invoker.given import StrPath, require_type
 from cni_invoker.results.result import Result
 from cni_invoker.versions import VersionInfo
@@ -56,6 +57,7 @@ class Runtime:
         environment: The environment that plugins inherit.
         lock_dir: Directory of the lock on shared iptables chains, None for no lock.
         running_dir: Where the running plugins are recorded, None for nowhere.
+        plugin_exec: Finds and runs plugins in another way; None: on this host.
 
     Attributes:
         asynchronous: The runtime inside.
@@ -70,6 +72,7 @@ class Runtime:
         environment: Mapping[str, str] = os.environ,
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,
+        plugin_exec: PluginExec | None = None,
     ) -> None:
         self.asynchronous = asynchronous.Runtime(
             plugin_dirs,
@@ -78,6 +81,7 @@ class Runtime:
             environment=environment,
             lock_dir=lock_dir,
             running_dir=running_dir,
+            plugin_exec=plugin_exec,
         )
 
     def find_plugins(self, network: NetworkConfigurationList) -> tuple[Path, ...]:

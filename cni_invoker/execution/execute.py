@@ -22,6 +22,7 @@ from cni_invoker.errors import BadResult, PluginFailed, PluginNotStarted, Plugin
 from cni_invoker.errors.of_plugins import describe_end
 from cni_invoker.execution.exec_failure import find_obstacle
 from cni_invoker.execution.limits import Limits
+from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request
 from cni_invoker.verbs import Verb
@@ -31,6 +32,8 @@ __all__ = ["Output", "execute"]
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_THIS_HOST: Final = PluginExec()
 
 _TEXT_BUSY_PAUSE_S: Final = 0.05
 """Copying a plugin's file takes about this long."""
@@ -83,6 +86,7 @@ async def execute(
     deadline: float,
     limits: Limits,
     on_started: Callable[[int], None] = lambda _: None,
+    plugin_exec: PluginExec = _THIS_HOST,
 ) -> Output:
     """Run a plugin and return its output.
 
@@ -94,13 +98,14 @@ async def execute(
         deadline: When it must have ended, on the event loop's clock.
         limits: Grace period and sizes.
         on_started: Called with its process ID as soon as it runs.
+        plugin_exec: Runs it.
 
     Raises:
         PluginNotStarted: The kernel could not execute it.
         PluginTimeout: It did not end in time.
         PluginFailed: It ended with an error.
     """
-    ended = await _run(request, path, deadline, limits, on_started)
+    ended = await _run(request, path, deadline, limits, on_started=on_started, plugin_exec=plugin_exec)
     stderr_tail = _last_lines(ended.stderr, limits.stderr_lines)
     for line in stderr_tail:
         log.debug("plugin.stderr", extra={"plugin": request.plugin, "verb": request.verb.value, "line": line})
@@ -125,23 +130,41 @@ async def execute(
 
 
 async def _run(
-    request: Request, path: Path, deadline: float, limits: Limits, on_started: Callable[[int], None]
+    request: Request,
+    path: Path,
+    deadline: float,
+    limits: Limits,
+    *,
+    on_started: Callable[[int], None],
+    plugin_exec: PluginExec,
 ) -> Ended:
+    async def run(prefix: Sequence[str]) -> Ended:
+        return await run_program(
+            path,
+            request.environment,
+            request.stdin,
+            deadline=deadline,
+            grace_s=limits.grace_s,
+            stdout_bytes=limits.stdout_bytes,
+            stderr_bytes=limits.stderr_bytes,
+            descriptors=limits.descriptors,
+            on_started=on_started,
+            prefix=prefix,
+        )
+
+    call = PluginCall(
+        plugin=request.plugin,
+        verb=request.verb,
+        path=path,
+        environment=request.environment,
+        stdin=request.stdin,
+        run=run,
+    )
     loop = asyncio.get_running_loop()
     retry_until = min(deadline, loop.time() + limits.text_busy_s)
     while True:
         try:
-            return await run_program(
-                path,
-                request.environment,
-                request.stdin,
-                deadline=deadline,
-                grace_s=limits.grace_s,
-                stdout_bytes=limits.stdout_bytes,
-                stderr_bytes=limits.stderr_bytes,
-                descriptors=limits.descriptors,
-                on_started=on_started,
-            )
+            return await plugin_exec.run(call)
         except OSError as exc:
             if exc.errno != errno.ETXTBSY or loop.time() + _TEXT_BUSY_PAUSE_S > retry_until:
                 reason = _why_not_started(exc, path)

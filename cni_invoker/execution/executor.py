@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from cni_invoker.errors import CniError, PluginFailed, PluginTimeout
 from cni_invoker.execution.execute import Output, execute
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.plugin_path import find_plugin
+from cni_invoker.execution.plugin_exec import PluginExec
 from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
 from cni_invoker.slots import Slots
@@ -44,15 +44,22 @@ class Executor:
         limits: Timeouts, sizes and counts.
         observer: Called after every execution.
         running: Records which plugins run.
+        plugin_exec: Finds and runs them; None: on this host.
     """
 
     def __init__(
-        self, plugin_dirs: Sequence[Path], limits: Limits, observer: ExecutionObserver | None, running: RunningPlugins
+        self,
+        plugin_dirs: Sequence[Path],
+        limits: Limits,
+        observer: ExecutionObserver | None,
+        running: RunningPlugins,
+        plugin_exec: PluginExec | None = None,
     ) -> None:
         self._plugin_dirs = tuple(plugin_dirs)
         self._limits = limits
         self._observer = observer
         self._running = running
+        self._exec = PluginExec() if plugin_exec is None else plugin_exec
         self._slots = Slots(limits.executions)
         self._slots_of_delete = Slots(limits.executions)
 
@@ -62,7 +69,7 @@ class Executor:
         Raises:
             PluginNotFound: No plugin directory has it.
         """
-        return find_plugin(plugin_type, self._plugin_dirs)
+        return self._exec.find(plugin_type, self._plugin_dirs)
 
     async def run(
         self,
@@ -141,7 +148,14 @@ class Executor:
             try:
                 owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]
                 with self._running.keep(owner) as on_started:
-                    return await execute(request, path, deadline=deadline, limits=self._limits, on_started=on_started)
+                    return await execute(
+                        request,
+                        path,
+                        deadline=deadline,
+                        limits=self._limits,
+                        on_started=on_started,
+                        plugin_exec=self._exec,
+                    )
             except BaseException as exc:
                 outcome = type(exc).__name__
                 raise

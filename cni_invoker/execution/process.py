@@ -20,7 +20,7 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +65,7 @@ async def run_program(
     stderr_bytes: int,
     descriptors: int | None = None,
     on_started: Callable[[int], None] = lambda _: None,
+    prefix: Sequence[str] = (),
 ) -> Ended:
     """Run a program in its own session until it has ended and its output is read.
 
@@ -84,6 +85,7 @@ async def run_program(
         stderr_bytes: How much standard error is kept, from its end.
         descriptors: Its soft limit of open descriptors, set as soon as it runs; None: inherited.
         on_started: Called with its process ID, which is also its session ID, as soon as it runs.
+        prefix: The words of a command that runs it, before its path.
 
     Raises:
         OSError: It cannot be started.
@@ -103,7 +105,7 @@ async def run_program(
         stderr.extend(data)
         del stderr[: max(0, len(stderr) - stderr_bytes)]
 
-    child = _Child(path, environment, stdin, keep_head, keep_tail)
+    child = _Child(path, environment, stdin, keep_head, keep_tail, prefix=prefix)
     on_started(child.pid)
     if descriptors is not None:
         child.limit_descriptors(descriptors)
@@ -152,6 +154,8 @@ class _Child:
         stdin: bytes,
         on_stdout: Callable[[bytes], None],
         on_stderr: Callable[[bytes], None],
+        *,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.ended = asyncio.Event()
         self.drained = asyncio.Event()
@@ -166,7 +170,7 @@ class _Child:
             for pipe in (self._stdin, self._stdout, self._stderr):
                 os.set_blocking(pipe.fileno(), False)
             self._process = subprocess.Popen(
-                [path],
+                [*prefix, path],
                 env=environment,
                 stdin=its_stdin,
                 stdout=its_stdout,

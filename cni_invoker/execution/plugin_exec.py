@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""How plugins are found and executed: on this host, or in any other way that a caller provides.
+
+The counterpart of libcni's interface `invoke.Exec`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cni_invoker.documents.jsontypes import JsonValue, render_json
+from cni_invoker.execution.plugin_path import find_plugin
+from cni_invoker.execution.process import Ended
+from cni_invoker.verbs import Verb
+
+__all__ = ["FakeExec", "NsenterExec", "PluginCall", "PluginExec", "RecordingExec"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginCall:
+    """One execution of a plugin.
+
+    Attributes:
+        plugin: The plugin's type.
+        verb: The operation.
+        path: The executable, as `PluginExec.find` returned it.
+        environment: Its whole environment.
+        stdin: Its whole standard input, a JSON object.
+        run: Runs the executable as a process of this host, with the words of a command before it, and with the
+            runtime's limits.
+    """
+
+    plugin: str
+    verb: Verb
+    path: Path
+    environment: Mapping[str, str] = field(hash=False)
+    stdin: bytes
+    run: Callable[[Sequence[str]], Awaitable[Ended]] = field(repr=False, compare=False)
+
+
+class PluginExec:
+    """Finds and executes plugins on this host. Other ways are subclasses."""
+
+    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
+        """Return the executable of a plugin.
+
+        Raises:
+            PluginNotFound: No directory has it.
+        """
+        return find_plugin(plugin_type, directories)
+
+    async def run(self, call: PluginCall) -> Ended:
+        """Execute a plugin and return how it ended.
+
+        It is cancelled if the operation is. It must end in time by itself unless it uses `call.run`, which does.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        return await call.run(())
+
+
+class NsenterExec(PluginExec):
+    """Executes plugins in namespaces of another process, for a runtime that is in a container.
+
+    Args:
+        target: The process ID, normally 1.
+        namespaces: Options of nsenter(1) that choose the namespaces.
+        root: Where the file system of that process is found, to look for plugins.
+    """
+
+    def __init__(
+        self, target: int = 1, namespaces: Sequence[str] = ("--mount", "--net"), root: Path | None = None
+    ) -> None:
+        self._prefix = ("nsenter", f"--target={target}", *namespaces, "--")
+        self._root = Path(f"/proc/{target}/root") if root is None else root
+
+    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
+        """Return the executable, as that process sees it."""
+        found = find_plugin(plugin_type, [self._root / str(directory).lstrip("/") for directory in directories])
+        return Path("/") / found.relative_to(self._root)
+
+    async def run(self, call: PluginCall) -> Ended:
+        """Execute the plugin there."""
+        return await call.run(self._prefix)
+
+
+class FakeExec(PluginExec):
+    """Executes nothing, for tests of programs that use a runtime.
+
+    Args:
+        answer: Returns a plugin's exit status and what it prints.
+    """
+
+    def __init__(self, answer: Callable[[PluginCall], tuple[int, JsonValue]]) -> None:
+        self._answer = answer
+
+    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
+        """Return a path in the first directory, whether there is a file or not."""
+        return Path(*directories[:1], plugin_type)
+
+    async def run(self, call: PluginCall) -> Ended:
+        """Return the answer."""
+        status, document = self._answer(call)
+        return Ended(
+            status=status,
+            timed_out=False,
+            stdout=render_json(document),
+            stdout_complete=True,
+            stderr=b"",
+            duration_s=0.0,
+        )
+
+
+class RecordingExec(PluginExec):
+    """Remembers all executions, in order of their ends.
+
+    Args:
+        inner: Executes them.
+
+    Attributes:
+        calls: Each execution, and how it ended.
+    """
+
+    def __init__(self, inner: PluginExec | None = None) -> None:
+        self._inner = PluginExec() if inner is None else inner
+        self.calls: list[tuple[PluginCall, Ended]] = []
+
+    def find(self, plugin_type: str, directories: Sequence[Path]) -> Path:
+        """Return the executable of a plugin."""
+        return self._inner.find(plugin_type, directories)
+
+    async def run(self, call: PluginCall) -> Ended:
+        """Execute a plugin and remember it."""
+        ended = await self._inner.run(call)
+        self.calls.append((call, ended))
+        return ended
