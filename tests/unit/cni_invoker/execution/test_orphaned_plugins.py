@@ -252,7 +252,7 @@ def test_the_calling_process_and_its_parents_are_not_killed(tmp_path: Path) -> N
     program = (
         "import os, pathlib, resource, subprocess, sys\n"
         "if sys.argv[1:]:\n"
-        "    from cni_invoker import kill_orphaned_plugins\n"
+        "    from cni_invoker.advanced import kill_orphaned_plugins\n"
         "    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))\n"
         "    several = [os.open('/dev/null', os.O_RDONLY) for _ in range(1100)]\n"
         "    assert kill_orphaned_plugins(pathlib.Path(os.environ['RUNNING']), ['a1'], limit_s=10) == ()\n"
