@@ -96,6 +96,7 @@ async def serve(settings: Settings, listeners: Sequence[Listener], source: Setti
                     log.info("daemon.stopping")
             for task in background:
                 task.cancel()
+        await daemon.resources.engine_at_join.close()
     finally:
         store.close()
     log.info("daemon.stopped")

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["LogFormat", "LogLevel", "Settings"]
+__all__ = ["AttachOption", "LogFormat", "LogLevel", "Settings"]
+
+
+class AttachOption(StrEnum):
+    """The values of `cni.attach`: how endpoints are attached."""
+
+    AUTO = "auto"
+    """The fastest mode that gives the user all that `move` gives."""
+    HYBRID = "hybrid"
+    DIRECT = "direct"
+    MOVE = "move"
 
 
 class LogLevel(StrEnum):
@@ -54,6 +64,7 @@ class Settings:
         reconcile_grace_s: Pause between the two comparisons of one round.
         netlink_timeout_s: Time limit of one netlink reply.
         drain_timeout_s: Time limit of SIGTERM for running calls and teardowns.
+        attach: How to attach endpoints for which `cni.attach` is not set.
         cni_gc: Whether to run the plugins' GC; only if no other runtime uses networks of the same names.
         cni_gc_every_s: Pause between two runs of GC.
         log_level: The lowest level that is logged.
@@ -79,6 +90,7 @@ class Settings:
     reconcile_grace_s: float = 5.0
     netlink_timeout_s: float = 10.0
     drain_timeout_s: float = 80.0
+    attach: AttachOption = AttachOption.MOVE
     cni_gc: bool = False
     cni_gc_every_s: float = 600.0
     log_level: LogLevel = LogLevel.INFO

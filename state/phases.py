@@ -3,9 +3,10 @@
 """The phases of an endpoint, as one literal table.
 
 ```
-(none) ─▶ PENDING ─▶ READY ⇄ JOINED
-             │         │       │
-             └─────────┴───────┴──▶ DELETING ─▶ (none)
+                      ┌──▶ JOINING ──┐
+(none) ─▶ PENDING ─▶ READY ◀──────▶ JOINED
+             │         │     │        │
+             └─────────┴─────┴────────┴──▶ DELETING ─▶ (none)
 ```
 """
 
@@ -22,7 +23,9 @@ class Phase(StrEnum):
     PENDING = "pending"
     """The intent is stored; plugins may have run. After a crash it is torn down."""
     READY = "ready"
-    """Attached. The link is in the host namespace, before the join or after the leave."""
+    """Ready to be joined. Mode *move*: the link is in the host namespace. *hybrid*: the addresses are reserved."""
+    JOINING = "joining"
+    """The plugins run in the sandbox. After a crash it is torn down."""
     JOINED = "joined"
     """Joined to a sandbox."""
     DELETING = "deleting"
@@ -30,14 +33,15 @@ class Phase(StrEnum):
 
     @property
     def is_attached(self) -> bool:
-        """Whether all plugins have completed ADD and no teardown has begun."""
+        """Whether CreateEndpoint or Join has completed, and no teardown has begun."""
         return self in {Phase.READY, Phase.JOINED}
 
 
 TRANSITIONS: Final[Mapping[Phase | None, frozenset[Phase | None]]] = {
     None: frozenset({Phase.PENDING}),
     Phase.PENDING: frozenset({Phase.PENDING, Phase.READY, Phase.DELETING}),
-    Phase.READY: frozenset({Phase.READY, Phase.JOINED, Phase.DELETING}),
+    Phase.READY: frozenset({Phase.READY, Phase.JOINING, Phase.JOINED, Phase.DELETING}),
+    Phase.JOINING: frozenset({Phase.JOINING, Phase.JOINED, Phase.DELETING}),
     Phase.JOINED: frozenset({Phase.JOINED, Phase.READY, Phase.DELETING}),
     Phase.DELETING: frozenset({Phase.DELETING, None}),
 }

@@ -40,6 +40,10 @@ class AttachMode(StrEnum):
 
     MOVE = "move"
     """Plugins run in a staging namespace; libnetwork moves the link from there into the sandbox."""
+    HYBRID = "hybrid"
+    """The IPAM plugin runs at CreateEndpoint, the other plugins run in the sandbox at Join."""
+    DIRECT = "direct"
+    """All plugins run in the sandbox at Join; Docker does not know the addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +95,14 @@ class AttachmentRecord:
 
     Attributes:
         id: What CNI knows it by, as container ID. Today that is the endpoint's ID.
-        ifname: The link's name inside the staging namespace.
-        netns: Path of the staging namespace.
+        ifname: The link's name in the namespace in which the plugins run.
+        netns: Path of that namespace: the staging namespace, or the pin of the sandbox.
         configuration: The network configuration list, whole.
         cni_version: The version that its plugins are run with.
         args: CNI_ARGS, in order.
         capability_args: Values offered to plugins by capability.
         mode: How the link gets into the sandbox.
+        reservation: The result of the IPAM plugin, if that ran at CreateEndpoint, before all other plugins; else None.
     """
 
     id: AttachmentId
@@ -108,6 +113,12 @@ class AttachmentRecord:
     args: tuple[tuple[str, str], ...]
     capability_args: JsonObject
     mode: AttachMode = AttachMode.MOVE
+    reservation: JsonObject | None = None
+
+    @property
+    def has_reservation(self) -> bool:
+        """Whether the IPAM plugin is executed, or was executed, at CreateEndpoint."""
+        return self.mode is AttachMode.HYBRID or self.reservation is not None
 
     @property
     def network(self) -> str:
@@ -145,8 +156,9 @@ class EndpointRecord:
         internal: Whether the network was internal when the endpoint was created.
         requested: The values that Docker chose.
         attachment: The parameters of the attachment.
-        added_plugins: How many plugins have completed ADD.
-        deleted: Indexes of the plugins in the list whose DEL has completed; they do not run again.
+        added_plugins: How many plugins have completed ADD. In mode *hybrid* the IPAM plugin counts as the first one.
+        deleted: Indexes of the plugins, counted like that, for which no DEL is pending: it has completed, or their ADD
+            has not begun.
         result: The CNI result of the last plugin that completed ADD, None if there is none.
         snapshot: The state of the staging namespace after ADD (`state/snapshot`), None before. If the result has no
             address, it is what the teardown found: the link and its addresses only.
@@ -156,6 +168,8 @@ class EndpointRecord:
         ifname_prefix: The prefix of the link's name in the sandbox.
         caller: The process that requested the endpoint and its join: the engine. None if that is unknown, or if they
             were two different processes.
+        first_process: The first process of the container, as far as it was found at Join. The sandbox is empty when it
+            has ended.
     """
 
     id: EndpointId
@@ -173,6 +187,7 @@ class EndpointRecord:
     sandbox_key: str | None = None
     ifname_prefix: str = "eth"
     caller: ProcessRecord | None = None
+    first_process: ProcessRecord | None = None
 
     @property
     def attachment_id(self) -> AttachmentId:

@@ -2,12 +2,13 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The store of networks and endpoints; it survives restarts of the daemon, the engine and the host.
 
-| key             | value                                           |
-| --------------- | ----------------------------------------------- |
-| `meta/schema`   | schema version, e.g. `3`                        |
-| `meta/engine`   | the engine's own ID                             |
-| `network/<id>`  | `state/stored_value.py` of a `NetworkRecord`    |
-| `endpoint/<id>` | `state/stored_value.py` of an `EndpointRecord`  |
+| key                   | value                                           |
+| --------------------- | ----------------------------------------------- |
+| `meta/schema`         | schema version, e.g. `3`                        |
+| `meta/engine`         | the engine's own ID                             |
+| `meta/engine-release` | the engine's release, e.g. `28.5`               |
+| `network/<id>`        | `state/stored_value.py` of a `NetworkRecord`    |
+| `endpoint/<id>`       | `state/stored_value.py` of an `EndpointRecord`  |
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,6 +49,7 @@ Record = TypeVar("Record", NetworkRecord, EndpointRecord)
 
 _SCHEMA_KEY: Final = "meta/schema"
 _ENGINE_KEY: Final = "meta/engine"
+_RELEASE_KEY: Final = "meta/engine-release"
 _NETWORKS: Final = "network/"
 _ENDPOINTS: Final = "endpoint/"
 
@@ -118,6 +120,15 @@ class Store:
     async def put_engine_identity(self, identity: str) -> None:
         """Store the ID of the engine that our networks belong to."""
         await self._db.write({_ENGINE_KEY: identity.encode()})
+
+    def engine_release(self) -> str | None:
+        """Return the release that the engine reported last, e.g. `28.5`; None if none has."""
+        value = self._db.get(_RELEASE_KEY)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    async def put_engine_release(self, release: str) -> None:
+        """Store the release that the engine has reported."""
+        await self._db.write({_RELEASE_KEY: release.encode()})
 
     def export_document(self) -> JsonObject:
         """Return the whole state, as `spec/state/export.json`."""

@@ -34,6 +34,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         variable = dest.upper()
         description = text.format(what, example, variable)
         group.addoption(f"--{option}", dest=dest, metavar="VERSION", default=os.environ.get(variable), help=description)
+    group.addoption(
+        "--attach",
+        dest="lab_attach",
+        choices=("auto", "hybrid", "direct", "move"),
+        default=os.environ.get("LAB_ATTACH", "move"),
+        help="how the daemon attaches containers; default: $LAB_ATTACH or move",
+    )
 
 
 def _children() -> set[str]:

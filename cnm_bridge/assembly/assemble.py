@@ -16,7 +16,7 @@ from cnm_bridge.assembly.attach import AttachRoom, make_attach
 from cnm_bridge.assembly.endpoints import EndpointRoom, make_endpoints
 from cnm_bridge.assembly.networks import NetworkRoom, make_networks
 from cnm_bridge.assembly.recovery import RecoveryRoom, make_recovery
-from cnm_bridge.assembly.resources import make_resources
+from cnm_bridge.assembly.resources import Resources, make_resources
 from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
 from cnm_bridge.network_sockets import Listener
 from cnm_bridge.server import answering
@@ -27,8 +27,9 @@ __all__ = ["Daemon", "assemble"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
-    """The rooms, and the calls that the daemon answers."""
+    """The resources, the rooms, and the calls that the daemon answers."""
 
+    resources: Resources
     networks: NetworkRoom
     attach: AttachRoom
     teardown: TeardownRoom
@@ -66,4 +67,12 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     api = make_api(resources, calls=calls, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints)
     for forget in (teardown.in_use.forget, attach.sandbox_sync.forget, endpoints.unpublished.forget):
         store.when_removed(forget)
-    return Daemon(networks=networks, attach=attach, teardown=teardown, recovery=recovery, endpoints=endpoints, api=api)
+    return Daemon(
+        resources=resources,
+        networks=networks,
+        attach=attach,
+        teardown=teardown,
+        recovery=recovery,
+        endpoints=endpoints,
+        api=api,
+    )

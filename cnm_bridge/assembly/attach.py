@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from cni_bridge_state import AttachMode, EndpointId
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.attach.attacher import Attachers
+from cnm_bridge.attach.in_sandbox.attacher import SandboxAttacher
+from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.attacher import MoveAttacher
 from cnm_bridge.attach.move.detacher import MoveDetacher
 from cnm_bridge.attach.new_records import NewRecords
@@ -29,11 +32,21 @@ class AttachRoom:
 def make_attach(resources: Resources) -> AttachRoom:
     """Return the objects of the room."""
     locks: KeyedLocks[EndpointId] = KeyedLocks()
-    sandbox_sync = SandboxSync(resources.store, resources.kernel, locks)
-    detacher = MoveDetacher(resources.runtime, resources.kernel)
+    runtime, kernel, run_dir = resources.runtime, resources.kernel, resources.settings.run_dir
+    sandbox_sync = SandboxSync(resources.store, kernel, locks)
+    move_detacher = MoveDetacher(runtime, kernel)
+    move = MoveAttacher(runtime, kernel, sandbox_sync, move_detacher)
+    in_sandbox = SandboxAttacher(
+        runtime=runtime,
+        kernel=kernel,
+        placing=Placing(resources.store, kernel, resources.engine_at_join, resources.release),
+        move=move,
+        detacher=SandboxDetacher(runtime, kernel, move_detacher, run_dir),
+        run_dir=run_dir,
+    )
     return AttachRoom(
-        attachers={AttachMode.MOVE: MoveAttacher(resources.runtime, resources.kernel, sandbox_sync, detacher)},
+        attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
         sandbox_sync=sandbox_sync,
-        new_records=NewRecords(resources.settings.run_dir, resources.boot_id),
+        new_records=NewRecords(run_dir, resources.boot_id),
         locks=locks,
     )

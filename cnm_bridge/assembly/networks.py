@@ -38,6 +38,8 @@ def make_networks(resources: Resources) -> NetworkRoom:
             runtime=resources.runtime,
             name_resolver=name_resolver,
             engine_import=engine_import,
+            release=resources.release,
+            attach=resources.settings.attach,
             locks=locks,
         ),
         directories=directories,

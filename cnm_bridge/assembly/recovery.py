@@ -47,6 +47,8 @@ def make_recovery(
         engine_import=networks.engine_import,
         locks=attach.locks,
         new_records=attach.new_records,
+        kernel=resources.kernel,
+        run_dir=resources.settings.run_dir,
     )
     remove_leftovers = RemoveLeftovers(
         store=resources.store,
@@ -57,7 +59,7 @@ def make_recovery(
         run_dir=resources.settings.run_dir,
         new_records=attach.new_records,
     )
-    engine = TrustedEngine(resources.store, resources.engine, networks.engine_import, driver)
+    engine = TrustedEngine(resources.store, resources.engine, networks.engine_import, resources.release, driver)
     return RecoveryRoom(
         unfinished=UnfinishedTeardowns(
             store=resources.store,

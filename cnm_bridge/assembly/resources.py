@@ -9,7 +9,7 @@ from typing import Final
 from cni_bridge_state import Store
 from cni_invoker import Limits, Runtime
 from cni_invoker.advanced import DEFAULT_LOCK_DIR
-from cnm_bridge.engine import Engine
+from cnm_bridge.engine import Engine, KnownRelease
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.settings import Settings
 
@@ -35,6 +35,8 @@ class Resources:
         boot_id: The kernel's boot ID.
         engine: The engine, for work in the background.
         engine_in_calls: The engine with a shorter time limit, for calls that Docker waits for.
+        engine_at_join: The same with a connection that stays open, for each start of a container.
+        release: The engine's release.
     """
 
     settings: Settings
@@ -46,6 +48,8 @@ class Resources:
     boot_id: str
     engine: Engine
     engine_in_calls: Engine
+    engine_at_join: Engine
+    release: KnownRelease
 
 
 def make_resources(settings: Settings, store: Store, plugin_descriptors: int | None) -> Resources:
@@ -62,4 +66,6 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         boot_id=_BOOT_ID.read_text("ascii").strip(),
         engine=Engine(settings.docker_host, settings.engine_background_timeout_s),
         engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s),
+        engine_at_join=Engine(settings.docker_host, settings.engine_timeout_s, stays_open=True),
+        release=KnownRelease(store),
     )

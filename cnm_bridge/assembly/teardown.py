@@ -50,7 +50,7 @@ def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable
     queue = TeardownQueue(
         store=resources.store,
         teardown=teardown,
-        checked_teardown=CheckedTeardown(resources.store, teardown, in_use, orphaned_plugins),
+        checked_teardown=CheckedTeardown(resources.store, attach.attachers, teardown, in_use, orphaned_plugins),
         locks=attach.locks,
         owners=owners,
         slots=slots,

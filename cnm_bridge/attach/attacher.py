@@ -65,20 +65,30 @@ class Attacher(Protocol):
         """Return the reply to CreateEndpoint: the values that Docker did not choose."""
 
     async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
-        """Execute Join; return the stored record.
+        """Execute Join; return the record in JOINED, which has been stored. Its mode may have changed.
 
-        The given record is in JOINED and has its sandbox. It is stored before the first effect.
+        The given record is in READY, or in JOINED if the call is repeated, and has its sandbox. After a failure the
+        stored record is in JOINING if plugins may have run; then `detach` undoes what was done.
 
         Raises:
             WrongPhase: The endpoint cannot be joined; nothing is stored.
+            Refused: The plugins changed what had been reserved.
+            CniError: A plugin failed.
+            KernelError: An operation on a namespace or a link failed.
             StateError: The record cannot be written.
         """
 
     def join_reply(self, record: EndpointRecord) -> Joined:
         """Return the reply to Join."""
 
-    async def leave(self, record: EndpointRecord) -> None:
-        """Remove from the sandbox what would outlast the link. Errors are only logged: nothing may block a Leave."""
+    def as_joined(self, record: EndpointRecord) -> EndpointRecord:
+        """Return the record in JOINED of an endpoint on which a container runs, although its record is older."""
+
+    async def leave(self, record: EndpointRecord) -> EndpointRecord:
+        """Remove from the sandbox what libnetwork does not remove; return the record in READY, not yet stored.
+
+        Errors are only logged: nothing may block a Leave.
+        """
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Undo everything, in any phase; return where the link was, for the log.

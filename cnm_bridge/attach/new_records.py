@@ -2,10 +2,11 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Makes the first record of an endpoint, with its attachment, mode and namespace; pure.
 
-Today each endpoint has one attachment, with the endpoint's ID and in mode *move*.
+Today each endpoint has one attachment, with the endpoint's ID.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import (
     AttachmentId,
     AttachmentRecord,
+    AttachMode,
     EndpointId,
     EndpointRecord,
     NetworkId,
@@ -23,7 +25,7 @@ from cni_bridge_state import (
     RequestedInterface,
 )
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.model.naming import STAGING_IFNAME, staging_path
+from cnm_bridge.model.naming import STAGING_IFNAME, pin_path, staging_path
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.wire import CreateEndpoint
 
@@ -56,6 +58,8 @@ class NewRecords:
             plan: The plugins' input.
             caller: The calling process, None if it is not visible.
         """
+        mode = plan.attach.mode
+        attachment = self._attachment(request.endpoint_id, plan.configuration, plan.args, plan.capability_args)
         return EndpointRecord(
             id=request.endpoint_id,
             network_id=request.network_id,
@@ -63,7 +67,8 @@ class NewRecords:
             boot_id=self._boot_id,
             internal=network.internal,
             requested=request.requested,
-            attachment=self._attachment(request.endpoint_id, plan.configuration, plan.args, plan.capability_args),
+            attachment=replace(attachment, mode=mode, ifname=_ifname(plan)),
+            deleted=_without_delete(mode, len(plan.configuration.plugins)),
             ifname_prefix=plan.ifname_prefix,
             caller=caller,
         )
@@ -78,12 +83,17 @@ class NewRecords:
         configuration: NetworkConfigurationList,
         addresses: Sequence[str],
         mac: str | None,
+        is_pinned: bool = False,
     ) -> EndpointRecord:
         """Return a record of an endpoint whose own was lost: enough for a DEL that undoes what its plugins did.
 
-        Plugins find what they made by the endpoint's ID and by its addresses.
+        Plugins find what they made by the endpoint's ID and by its addresses. If its sandbox `is_pinned`, its plugins
+        ran there; DEL of the whole list then includes that of an IPAM plugin that ran at CreateEndpoint.
         """
         attachment = self._attachment(endpoint_id, configuration, (), _ANY_PORT)
+        if is_pinned:
+            pin = pin_path(self._run_dir, attachment.id)
+            attachment = replace(attachment, mode=AttachMode.DIRECT, netns=str(pin))
         interface: JsonObject = {"name": STAGING_IFNAME, "sandbox": attachment.netns, **({"mac": mac} if mac else {})}
         return EndpointRecord(
             id=endpoint_id,
@@ -120,3 +130,21 @@ class NewRecords:
             args=args,
             capability_args=capability_args,
         )
+
+
+def _ifname(plan: Plan) -> str:
+    """Return the name that plugins give the link; in mode *move* libnetwork changes it later."""
+    if plan.attach.mode is AttachMode.MOVE:
+        return STAGING_IFNAME
+    return plan.ifname or f"{plan.ifname_prefix}0"
+
+
+def _without_delete(mode: AttachMode, plugins: int) -> tuple[int, ...]:
+    """Return the indexes of the plugins that do not run at CreateEndpoint, so that no DEL is pending for them."""
+    match mode:
+        case AttachMode.MOVE:
+            return ()
+        case AttachMode.HYBRID:  # the IPAM plugin, which does, precedes all others
+            return tuple(range(1, plugins + 1))
+        case AttachMode.DIRECT:
+            return tuple(range(plugins))

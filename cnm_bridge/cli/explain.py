@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cnm_bridge.cli.options import DIRECTORIES, DOCKER_HOST, SOCKET, with_settings
+from cnm_bridge.cli.options import ATTACH, DIRECTORIES, DOCKER_HOST, SOCKET, with_settings
 from cnm_bridge.errors import BridgeError
-from cnm_bridge.settings import Settings
+from cnm_bridge.settings import AttachOption, Settings
 
 if TYPE_CHECKING:  # these imports are slow and would delay `serve`
     from cni_bridge_state import RequestedInterface
@@ -49,7 +49,7 @@ class _Interface(click.ParamType[Any]):
 
 
 @click.command()
-@with_settings(*DIRECTORIES, DOCKER_HOST, SOCKET)
+@with_settings(*DIRECTORIES, DOCKER_HOST, SOCKET, ATTACH)
 @click.option(
     "-o",
     "--option",
@@ -71,6 +71,7 @@ def explain(
     run_dir: Path,
     docker_host: str,
     socket: Path,
+    attach: AttachOption,
     options: tuple[str, ...],
     ip: IPv4Interface | None,
     ip6: IPv6Interface | None,
@@ -97,6 +98,7 @@ def explain(
         run_dir=run_dir.absolute(),
         docker_host=docker_host,
         socket=socket,
+        attach=attach,
     )
     try:
         found = asyncio.run(_explain(settings, network, given, requested, internal=internal))
@@ -116,12 +118,15 @@ async def _explain(
 ) -> "Explanation":
     from dataclasses import replace  # noqa: PLC0415
 
-    from cni_bridge_state import AttachmentId  # noqa: PLC0415
-    from cni_invoker import Attachment, Limits, Runtime, run_preflight  # noqa: PLC0415
+    from cni_bridge_state import AttachmentId, AttachMode  # noqa: PLC0415
+    from cni_invoker import Attachment, CniError, Limits, Runtime, run_preflight  # noqa: PLC0415
     from cni_invoker.advanced import requests_for_add  # noqa: PLC0415
     from cnm_bridge.cli.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.engine import Engine  # noqa: PLC0415
-    from cnm_bridge.model.naming import STAGING_IFNAME, staging_path  # noqa: PLC0415
+    from cnm_bridge.errors import EngineUnavailable  # noqa: PLC0415
+    from cnm_bridge.model.naming import STAGING_IFNAME, pin_path, staging_path  # noqa: PLC0415
+    from cnm_bridge.model.reserved_list import with_reservation  # noqa: PLC0415
+    from cnm_bridge.planning.attach_choice import STATIC, choose_mode  # noqa: PLC0415
     from cnm_bridge.planning.explanation import explain as explain_plan  # noqa: PLC0415
     from cnm_bridge.planning.plan import plan_attachment  # noqa: PLC0415
 
@@ -135,11 +140,31 @@ async def _explain(
     plan = plan_attachment(network.configuration, network.options, requested, pools, internal=internal)
     runtime = Runtime(settings.cni_bin_dirs, Limits())
     warnings = (await run_preflight(runtime, plan.configuration)).all_warnings
-    plan = replace(plan, configuration=await runtime.negotiate(plan.configuration))
+    negotiated = await runtime.negotiate(plan.configuration)
+    try:
+        release = await engine.release()
+    except EngineUnavailable:
+        release = None
+    try:
+        static_versions = (await runtime.version(STATIC)).supported
+    except CniError:
+        static_versions = None
+    choice = choose_mode(
+        network.options.attach or settings.attach,
+        negotiated,
+        release,
+        static_versions=static_versions,
+        has_ifname=plan.ifname is not None,
+    )
+    has_reservation = choice.mode is AttachMode.HYBRID
+    negotiated = with_reservation(negotiated, None) if has_reservation else negotiated
+    plan = replace(plan, configuration=negotiated, attach=choice)
+    is_moved = choice.mode is AttachMode.MOVE
+    path = staging_path if is_moved else pin_path
     attachment = Attachment(
         container_id=_ENDPOINT_ID,
-        ifname=STAGING_IFNAME,
-        netns=str(staging_path(settings.run_dir, AttachmentId(_ENDPOINT_ID))),
+        ifname=STAGING_IFNAME if is_moved else plan.ifname or f"{plan.ifname_prefix}0",
+        netns=str(path(settings.run_dir, AttachmentId(_ENDPOINT_ID))),
         args=plan.args,
         capability_args=plan.capability_args,
     )

@@ -18,9 +18,10 @@ from click.core import ParameterSource
 from cnm_bridge.cli.config_file import ValueKind, read_config_file
 from cnm_bridge.cli.types import Directory, EngineAddress, File, ListenAddress, Seconds
 from cnm_bridge.errors import BridgeError, Refused
-from cnm_bridge.settings import LogFormat, LogLevel, Settings
+from cnm_bridge.settings import AttachOption, LogFormat, LogLevel, Settings
 
 __all__ = [
+    "ATTACH",
     "DIRECTORIES",
     "DOCKER_HOST",
     "SETTINGS",
@@ -105,6 +106,14 @@ DOCKER_HOST: Final = Setting(
     fallback="DOCKER_HOST",
     default=_DEFAULTS.docker_host,
     help="Address of the Docker Engine API.",
+)
+
+ATTACH: Final = Setting(
+    name="attach",
+    parameter="attach",
+    type=click.Choice(AttachOption, case_sensitive=False),
+    default=_DEFAULTS.attach.value,
+    help="How to attach endpoints for which cni.attach is not set; auto is the fastest way that is possible.",
 )
 
 SETTINGS: Final = (
@@ -198,6 +207,7 @@ SETTINGS: Final = (
         default=_DEFAULTS.drain_timeout_s,
         help="Seconds that SIGTERM waits for running calls and teardowns.",
     ),
+    ATTACH,
     Setting(
         name="cni-gc",
         parameter="cni_gc",

@@ -255,7 +255,7 @@ def _publishers(record: EndpointRecord) -> NetworkConfigurationList | None:
 
     The first plugin of the list makes the link and cannot run again.
     """
-    network = Endpoint(record).network
+    network = Endpoint(record).chain
     chosen = [plugin for plugin in network.plugins[1:] if CAPABILITY in plugin.capabilities]
     return with_plugins(network, chosen) if chosen else None
 

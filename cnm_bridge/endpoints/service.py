@@ -10,11 +10,13 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, Store, WrongPhase
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, StateError, Store, WrongPhase
+from cni_invoker import CniError
 from cnm_bridge.attach.attacher import Attacher, Attachers
 from cnm_bridge.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.endpoints.creation import EndpointCreation
 from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import KernelError
 from cnm_bridge.planning.plugin_suitability import has_device
 from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -84,8 +86,12 @@ class EndpointService:
     async def join(self, request: Join, caller: ProcessRecord | None) -> Joined:
         """Join an endpoint to a sandbox.
 
+        In modes that attach in the sandbox, nothing is left of the endpoint after an error of the attachment; if the
+        cleanup also failed, it continues in the background.
+
         Raises:
             RecordNotFound, WrongPhase: There is no attached endpoint with that ID.
+            Refused, CniError, KernelError: The endpoint cannot be attached.
             StateError: The record cannot be written.
         """
         async with self._locks.hold(request.endpoint_id):
@@ -94,10 +100,9 @@ class EndpointService:
                 raise WrongPhase(record.id, record.phase, Phase.JOINED)
             # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
             same_caller = caller if caller == record.caller else None
-            record = replace(record, phase=Phase.JOINED, sandbox_key=request.sandbox_key, caller=same_caller)
-            attacher = self._attacher(record)
-            record = await attacher.attach(record, self._store.put_endpoint)
-            answer = attacher.join_reply(record)
+            record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller)
+            record = await self._attach_or_undo(record)
+            answer = self._attacher(record).join_reply(record)
             if request.has_ports and answer.gateway is None:
                 log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
             return answer
@@ -112,8 +117,7 @@ class EndpointService:
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and record.phase is Phase.JOINED:
-                await self._attacher(record).leave(record)
-                await self._store.put_endpoint(replace(record, phase=Phase.READY))
+                await self._store.put_endpoint(await self._attacher(record).leave(record))
 
     async def delete(self, request: EndpointReference) -> None:
         """Request the teardown of an endpoint in any phase, if it exists.
@@ -132,6 +136,19 @@ class EndpointService:
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and has_device(record):
                 await self._teardowns.wait_tried([record.id])
+
+    async def _attach_or_undo(self, record: EndpointRecord) -> EndpointRecord:
+        """Execute Join. If plugins have run and one has failed, tear the endpoint down: Docker deletes it next."""
+        try:
+            return await self._attacher(record).attach(record, self._store.put_endpoint)
+        except Exception:
+            stored = self._store.find_endpoint(record.id)
+            if stored is not None and stored.phase is Phase.JOINING:
+                try:
+                    await self._teardowns.undo(stored)
+                except (CniError, KernelError, StateError) as exc:  # the first error is what the user must see
+                    log.warning("endpoint.teardown_pending", error=str(exc))
+            raise
 
     def _attacher(self, record: EndpointRecord) -> Attacher:
         return self._attachers[record.attach_mode]

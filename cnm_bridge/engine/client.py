@@ -22,9 +22,10 @@ from aiodocker import Docker, DockerError
 from aiodocker.containers import DockerContainer
 from aiodocker.networks import DockerNetwork
 
-from cni_bridge_spec import JsonError, JsonObject, get_str
-from cnm_bridge.engine.container import has_name, has_other_network
+from cni_bridge_spec import JsonError, JsonObject, find_str, get_str
+from cnm_bridge.engine.container import has_further_network, has_name, has_other_network
 from cnm_bridge.engine.network import EngineNetwork
+from cnm_bridge.engine.release import EngineRelease
 from cnm_bridge.errors import EngineUnavailable
 
 __all__ = ["Engine"]
@@ -44,11 +45,20 @@ class Engine:
     Args:
         host: The address of its API: `unix:///path` or `tcp://host:port`.
         timeout_s: Time limit of one query, in seconds.
+        stays_open: Whether to use one connection for all queries, which saves 10 ms each. `close` must be called then.
     """
 
-    def __init__(self, host: str, timeout_s: float) -> None:
+    def __init__(self, host: str, timeout_s: float, *, stays_open: bool = False) -> None:
         self._host = host
         self._timeout_s = timeout_s
+        self._stays_open = stays_open
+        self._open: Docker | None = None
+
+    async def close(self) -> None:
+        """Close the connection that stays open."""
+        docker, self._open = self._open, None
+        if docker is not None:
+            await docker.close()
 
     async def identity(self) -> str:
         """Return the engine's ID, which is stored in its data directory."""
@@ -56,6 +66,13 @@ class Engine:
             answer: object = await docker.system.info()
         with self._read():
             return get_str(_json_object(answer, "the answer to GET /info"), "ID")
+
+    async def release(self) -> EngineRelease | None:
+        """Return the engine's release, None if its version has no number."""
+        async with self._asked() as docker:
+            answer: object = await docker.system.info()
+        with self._read():
+            return _release(answer)
 
     async def network_ids(self, driver: str) -> tuple[str, ...]:
         """Return the IDs of the networks of the driver with this name."""
@@ -103,16 +120,32 @@ class Engine:
             shown = _json_objects(answer, "the answer to GET /containers/json")
             return [has_other_network(one, network) for one in shown if has_name(one, endpoint.name)] == [False]
 
-    async def follow(self, on_up: Callable[[], None]) -> None:
+    async def has_further_network(self, container_id: str, network_id: str) -> bool | None:
+        """Return whether a container that is being started or connected has a network besides `network_id`.
+
+        None if the engine does not list the container. Like `is_only_network`, it may be asked by a call.
+        """
+        filters = json.dumps({"id": [container_id]})
+        async with self._asked() as docker:
+            answer: object = [
+                _shown(container) for container in await docker.containers.list(all="true", filters=filters)
+            ]
+        with self._read():
+            shown = _json_objects(answer, "the answer to GET /containers/json")
+            return has_further_network(shown[0], network_id) if len(shown) == 1 else None
+
+    async def follow(self, on_up: Callable[[EngineRelease | None], None]) -> None:
         """Call `on_up` when the engine answers, however long it boots; return when it has stopped or is not running.
+
+        `on_up` receives the engine's release, None if it is not readable.
 
         Uses the event stream, which ends when dockerd stops or is killed.
         """
 
         async def announce(docker: Docker) -> None:
             with suppress(*_NO_ANSWER, *_MISSHAPEN):
-                await docker.system.info()
-                on_up()
+                answer: object = await docker.system.info()
+                on_up(_release(answer))
 
         with self._answered():
             async with Docker(url=self._host) as docker, asyncio.TaskGroup() as tasks:
@@ -126,8 +159,13 @@ class Engine:
     async def _asked(self) -> AsyncIterator[Docker]:
         """Yield a connection for one query, with the time limit."""
         with self._answered():
-            async with asyncio.timeout(self._timeout_s), Docker(url=self._host) as docker:
-                yield docker
+            async with asyncio.timeout(self._timeout_s):
+                if self._stays_open:
+                    self._open = self._open or Docker(url=self._host)
+                    yield self._open
+                else:
+                    async with Docker(url=self._host) as docker:
+                        yield docker
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
@@ -157,6 +195,11 @@ class Engine:
 def _shown(container: DockerContainer) -> dict[str, object]:
     """Return the JSON of a container that aiodocker has listed."""
     return {key: container[key] for key in ("Names", "NetworkSettings")}
+
+
+def _release(info: object) -> EngineRelease | None:
+    version = find_str(_json_object(info, "the answer to GET /info"), "ServerVersion")
+    return EngineRelease.parse(version or "")
 
 
 def _json_object(value: object, what: str) -> JsonObject:

@@ -14,15 +14,44 @@ that was used to connect the container, which may be the beginning of its ID. `N
 start. A network that a running container is being connected to is not included yet.
 """
 
+import re
+from typing import Final
+
 from cni_bridge_spec import JsonObject, find_str, get_object, get_strings
 from cnm_bridge.engine.network import EngineNetwork
 
-__all__ = ["has_name", "has_other_network"]
+__all__ = ["container_of_cgroup", "has_further_network", "has_name", "has_other_network"]
+
+_CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 def has_name(container: JsonObject, name: str) -> bool:
     """Return whether a container is called `name`."""
     return f"/{name}" in get_strings(container, "Names")
+
+
+def has_further_network(container: JsonObject, network_id: str) -> bool:
+    """Return whether a container that is being joined to a network has, or will have, a further one.
+
+    A network whose ID is empty has not been joined yet; a single one is the network that is being joined. If the
+    container is being connected while it runs, that network is not listed, so each with another ID is a further one.
+
+    Raises:
+        JsonError: A key is missing or its value has another type.
+    """
+    networks = get_object(get_object(container, "NetworkSettings"), "Networks")
+    ids = [find_str(get_object(networks, name), "NetworkID") or "" for name in networks]
+    return len(ids) > 1 or any(found not in {"", network_id} for found in ids)
+
+
+def container_of_cgroup(cgroup: str) -> str | None:
+    """Return the ID of the container whose processes are in a cgroup, None if it is not one of Docker's.
+
+    Args:
+        cgroup: The content of `/proc/<pid>/cgroup`, e.g. `0::/system.slice/docker-<ID>.scope` or `…/docker/<ID>`.
+    """
+    found = _CONTAINER_ID.findall(cgroup)
+    return found[-1] if found else None
 
 
 def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:

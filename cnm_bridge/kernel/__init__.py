@@ -21,6 +21,7 @@ from cnm_bridge.kernel.errors import (
 from cnm_bridge.kernel.facade import WATCHES_AT_ONCE, Kernel
 from cnm_bridge.kernel.host_ports import HostPorts
 from cnm_bridge.kernel.movement.link_mover import LinkLocation
+from cnm_bridge.kernel.namespaces.first_process import SandboxProcess
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation
 from cnm_bridge.kernel.records.extras import Neighbour, Qdisc, Rule, Sysctl
@@ -40,6 +41,7 @@ from cnm_bridge.kernel.records.snapshot import (
     Route,
     Snapshot,
 )
+from cnm_bridge.kernel.sandbox.pin import Finish
 
 __all__ = [
     "BY_KERNEL",
@@ -51,6 +53,7 @@ __all__ = [
     "WATCHES_AT_ONCE",
     "Address",
     "Baseline",
+    "Finish",
     "HostPorts",
     "IpAddress",
     "IpInterface",
@@ -74,6 +77,7 @@ __all__ = [
     "Rule",
     "SandboxNotSynced",
     "SandboxPlan",
+    "SandboxProcess",
     "Snapshot",
     "Sysctl",
 ]

@@ -7,6 +7,7 @@ Each call runs completely in one short-lived thread.
 
 import asyncio
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from cnm_bridge.kernel.procfs.sysctl import Baseline, Observation, take_baseline
 from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import IpInterface, Snapshot
 from cnm_bridge.kernel.sandbox.link_in_sandbox import LinkInSandbox
+from cnm_bridge.kernel.sandbox.pin import Finish, Pin
 from cnm_bridge.kernel.view import KernelView
 
 __all__ = ["WATCHES_AT_ONCE", "Kernel"]
@@ -225,6 +227,64 @@ class Kernel(KernelView):
         """
         return await self._run(self._mover(path, ifname, altname="").look)
 
+    async def pin_sandbox(self, sandbox: Path, pin: Path, ifname: str) -> Mapping[str, str] | None:
+        """Mount a sandbox at `pin` as well, and prepare it for plugins that make a link in it.
+
+        Duplicate address detection is off and IPv6 is on for links that are made in it, until `finish_in_sandbox`.
+
+        Args:
+            sandbox: The container's namespace.
+            pin: The file to mount it on; missing parent directories are created with access for root only.
+            ifname: The name that the link will have.
+
+        Returns:
+            The settings for `finish_in_sandbox` or `restore_sandbox`. None if no such link can be made: the sandbox
+            does not exist, is the host namespace, or has a link of that name.
+
+        Raises:
+            KernelError: The sandbox cannot be mounted or prepared.
+        """
+        return await self._run(partial(self._pin(pin, ifname, altname="").make, sandbox))
+
+    async def finish_in_sandbox(
+        self, pin: Path, ifname: str, *, altname: str, settings: Mapping[str, str], finish: Finish
+    ) -> Snapshot:
+        """Set up a link that plugins made in a pinned sandbox, and mark it with its alternative name.
+
+        The default routes that libnetwork adds for the gateway endpoint are removed, because it adds them exclusively.
+
+        Args:
+            pin: The pin.
+            ifname: The name that the plugins gave the link.
+            altname: The alternative name by which the link is found, at most 127 bytes; unique.
+            settings: The value that `pin_sandbox` returned.
+            finish: What the link must be like.
+
+        Returns:
+            The link with its addresses and all its routes, including the removed ones.
+
+        Raises:
+            LinkMissing: The sandbox has no link `ifname`.
+            KernelError: The kernel refused a step.
+        """
+        return await self._run(partial(self._pin(pin, ifname, altname).finish, settings, finish))
+
+    async def restore_sandbox(self, pin: Path, settings: Mapping[str, str]) -> None:
+        """Restore the settings that `pin_sandbox` changed, if the sandbox still exists.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        await self._run(partial(self._pin(pin, "", "").restore, settings))
+
+    async def has_pinned_link(self, pin: Path, ifname: str | None, altname: str) -> bool:
+        """Return whether a pinned sandbox has a link with an alternative name, or with the name `ifname`.
+
+        Raises:
+            KernelError: The sandbox cannot be read.
+        """
+        return await self._run(self._pin(pin, ifname or "", altname).has_link)
+
     async def delete_host_link(self, link: Link, altname: str) -> None:
         """Delete a virtual link that `host_links` returned, if it still exists.
 
@@ -234,6 +294,9 @@ class Kernel(KernelView):
             KernelError: The kernel refused.
         """
         await self._run(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
+
+    def _pin(self, path: Path, ifname: str, altname: str) -> Pin:
+        return Pin(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)
 
     def _link_in_sandbox(self, sandbox: Path, altname: str) -> LinkInSandbox:
         return LinkInSandbox(host=self._host, sandbox=sandbox, altname=altname, reply_limit_s=self._reply_limit_s)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cnm_bridge.kernel.errors import KernelError, attempt
+from cnm_bridge.kernel.namespaces.first_process import SandboxProcess, find_first_process
 from cnm_bridge.kernel.namespaces.links_in_namespaces import (
     altnames_in_use,
     altnames_mounted,
@@ -138,6 +139,21 @@ class KernelView:
         """
         with attempt("look at", f"process {pid}"):
             return find_start(pid, self._processes)
+
+    async def find_first_process(self, sandbox: Path) -> SandboxProcess | None:
+        """Return the first process of the container that has a sandbox; None if it has none or none is visible.
+
+        Raises:
+            KernelError: The sandbox does not exist, or `/proc` cannot be read.
+        """
+        if not self._sees_processes:
+            return None
+
+        def find() -> SandboxProcess | None:
+            with attempt("look for processes of", str(sandbox)):
+                return find_first_process(sandbox, self._processes)
+
+        return await self._run(find)
 
     async def gone_sandboxes(self, paths: Collection[str]) -> frozenset[str]:
         """Return those of the given sandboxes that Docker has visibly removed."""

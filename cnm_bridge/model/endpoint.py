@@ -7,8 +7,10 @@ from pathlib import Path
 
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
+from cni_invoker.advanced import with_plugins
 from cnm_bridge.kernel import Snapshot
 from cnm_bridge.model.naming import alternative_name, host_link_name
+from cnm_bridge.model.reserved_list import with_reservation, without_addresses
 
 __all__ = ["Endpoint"]
 
@@ -46,8 +48,8 @@ class Endpoint:
         return alternative_name(self.attachment_id)
 
     @property
-    def staging(self) -> Path:
-        """The path of its staging namespace."""
+    def netns(self) -> Path:
+        """The path of the namespace in which its plugins run: the staging namespace, or the pin of its sandbox."""
         return Path(self.record.attachment.netns)
 
     @property
@@ -57,7 +59,11 @@ class Endpoint:
 
     @property
     def attachment(self) -> Attachment:
-        """Its CNI attachment.
+        """Its CNI attachment."""
+        return self.attachment_in(self.netns)
+
+    def attachment_in(self, netns: Path) -> Attachment:
+        """Return its CNI attachment with another namespace.
 
         The container ID is the attachment's own ID, not that of Docker's container: plugins name iptables chains, port
         mappings and ifb devices after it without the ifname. Two attachments of one container would remove each
@@ -67,16 +73,37 @@ class Endpoint:
         return Attachment(
             container_id=stored.id,
             ifname=stored.ifname,
-            netns=stored.netns,
-            args=stored.args,
+            netns=str(netns),
+            args=stored.args if stored.reservation is None else without_addresses(stored.args),
             capability_args=stored.capability_args,
         )
 
     @cached_property
     def network(self) -> NetworkConfigurationList:
-        """The network configuration list that its plugins received."""
+        """The network configuration list that its plugins receive; with a reservation, see `with_reservation`."""
         stored = self.record.attachment
-        return NetworkConfigurationList.from_document(stored.configuration).with_version(stored.cni_version)
+        network = NetworkConfigurationList.from_document(stored.configuration).with_version(stored.cni_version)
+        return with_reservation(network, self.reserved) if stored.has_reservation else network
+
+    @cached_property
+    def reserved(self) -> Result | None:
+        """The result of the IPAM plugin at CreateEndpoint, None if it did not run there."""
+        document = self.record.attachment.reservation
+        return None if document is None else Result.from_document(document)
+
+    @property
+    def reservation(self) -> NetworkConfigurationList | None:
+        """The part of the list that runs at CreateEndpoint in mode *hybrid*: the IPAM plugin; None if there is none."""
+        if not self.record.attachment.has_reservation:
+            return None
+        return with_plugins(self.network, self.network.plugins[:1])
+
+    @property
+    def chain(self) -> NetworkConfigurationList:
+        """The list without the reservation."""
+        if not self.record.attachment.has_reservation:
+            return self.network
+        return with_plugins(self.network, self.network.plugins[1:])
 
     @cached_property
     def result(self) -> Result | None:

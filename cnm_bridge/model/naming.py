@@ -14,6 +14,8 @@ __all__ = [
     "attachment_of",
     "host_link_name",
     "is_attachment_id",
+    "pin_directory",
+    "pin_path",
     "staging_directory",
     "staging_path",
 ]
@@ -56,6 +58,16 @@ def is_attachment_id(name: str) -> bool:
 def staging_directory(run_dir: Path) -> Path:
     """Return the directory of the staging namespaces."""
     return run_dir / "netns"
+
+
+def pin_directory(run_dir: Path) -> Path:
+    """Return the directory of the pins: bind mounts of sandboxes in which plugins have run."""
+    return run_dir / "sandboxes"
+
+
+def pin_path(run_dir: Path, attachment_id: AttachmentId) -> Path:
+    """Return the path of the pin of an attachment's sandbox."""
+    return pin_directory(run_dir) / attachment_id
 
 
 def staging_path(run_dir: Path, attachment_id: AttachmentId) -> Path:

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Docker networks: created, deleted, and resolved to a network configuration list."""
 
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -9,17 +10,21 @@ from dataclasses import replace
 import structlog
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import NetworkId, NetworkRecord, RequestedInterface, Store
+from cni_bridge_state import AttachMode, NetworkId, NetworkRecord, RequestedInterface, Store
 from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
+from cnm_bridge.engine import KnownRelease
 from cnm_bridge.errors import Refused
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.network_names import NetworkNameResolver
+from cnm_bridge.planning.addressing import MAC_BYTES, random_mac
+from cnm_bridge.planning.attach_choice import STATIC, AttachChoice, can_choose_mac, choose_mode
 from cnm_bridge.planning.docker_options import refuse_unread, split_unknown
 from cnm_bridge.planning.options import Options, merge_options, parse_options
-from cnm_bridge.planning.plan import Plan, plan_attachment
+from cnm_bridge.planning.plan import Plan, plan_attachment, with_mac
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.settings import AttachOption
 from cnm_bridge.wire import CreateEndpoint, CreateNetwork, NetworkReference
 
 __all__ = ["NetworkService"]
@@ -36,6 +41,8 @@ class NetworkService:
         runtime: Checks whether plugins can be run.
         name_resolver: Learns the names of networks that use the configuration of their own name.
         engine_import: Imports networks that have no record.
+        release: The engine's release, which determines the possible attach modes.
+        attach: How to attach endpoints for which `cni.attach` is not set.
         locks: The locks of networks.
     """
 
@@ -47,6 +54,8 @@ class NetworkService:
         runtime: Runtime,
         name_resolver: NetworkNameResolver,
         engine_import: EngineImport,
+        release: KnownRelease,
+        attach: AttachOption,
         locks: KeyedLocks[NetworkId],
     ) -> None:
         self._store = store
@@ -54,6 +63,8 @@ class NetworkService:
         self._runtime = runtime
         self._name_resolver = name_resolver
         self._engine_import = engine_import
+        self._release = release
+        self._attach = attach
         self._locks = locks
         self._seen: ConfigurationIndex | None = None
 
@@ -104,7 +115,10 @@ class NetworkService:
         wishes, unknown = split_unknown(request.options)
         for option in unknown:
             log.warning("endpoint.option_unknown", option=option)
-        return await self._plan(request.network_id, wishes, request.requested)
+        network, plan = await self._plan(request.network_id, wishes, request.requested)
+        if plan.attach.mode is AttachMode.HYBRID and not plan.requested.mac and can_choose_mac(plan.configuration):
+            plan = with_mac(plan, random_mac(secrets.token_bytes(MAC_BYTES)))
+        return network, plan
 
     async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:
         """Return a network and its list for an endpoint without requested values.
@@ -127,7 +141,22 @@ class NetworkService:
         options = parse_options(merge_options(network.options, wishes))
         configuration = await self._find_configuration(network, options)
         plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)
-        return network, replace(plan, configuration=await self._runtime.negotiate(plan.configuration))
+        negotiated = await self._runtime.negotiate(plan.configuration)
+        return network, replace(plan, configuration=negotiated, attach=await self._choose_mode(negotiated, options))
+
+    async def _choose_mode(self, network: NetworkConfigurationList, options: Options) -> AttachChoice:
+        try:
+            static_versions = (await self._runtime.version(STATIC)).supported
+        except CniError:
+            static_versions = None
+        option = options.attach or self._attach
+        return choose_mode(
+            option,
+            network,
+            self._release.current,
+            static_versions=static_versions,
+            has_ifname=options.ifname is not None,
+        )
 
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
         if options.configuration is not None:
@@ -194,6 +223,7 @@ class NetworkService:
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
             raise Refused(f"CNI configuration {found.name} ({found.source}) cannot be used: {problems}")
+        await self._choose_mode(await self._runtime.negotiate(planned), options)
         for warning in preflight.all_warnings:
             log.warning("configuration.guessed", name=found.name, file=str(found.source), warning=warning)
 

@@ -27,12 +27,26 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.planning.options import WantedAddress
 
-__all__ = ["Addressing", "parse_addresses", "plan_addresses", "plan_mac", "static_addresses", "with_labels"]
+__all__ = [
+    "MAC_BYTES",
+    "Addressing",
+    "parse_addresses",
+    "plan_addresses",
+    "plan_mac",
+    "random_mac",
+    "receives_mac",
+    "static_addresses",
+    "with_labels",
+]
 
 _READ_ARGS: Final = frozenset({"host-local", "static"})
 _GIVE_WAY: Final = frozenset({None, "dhcp"})
 _READ_MAC_ARGUMENT: Final = frozenset({"bridge", "macvlan", "tap", "tuning"})
+_MAC: Final = "mac"
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
+MAC_BYTES: Final = 6
+_GROUP: Final = 0x01
+_LOCAL: Final = 0x02
 _USUAL_PREFIXES: Final = {4: 24, 6: 64}
 
 
@@ -112,6 +126,21 @@ def plan_mac(network: NetworkConfigurationList, mac: str) -> Addressing | None:
     if any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins):
         return Addressing(configuration=network, args=(("MAC", mac),))
     return None
+
+
+def receives_mac(
+    network: NetworkConfigurationList, args: Iterable[tuple[str, str]], capability_args: JsonObject
+) -> bool:
+    """Return whether a plugin of a list receives a MAC in these CNI_ARGS and capability args."""
+    if _MAC in capability_args and any(_MAC in plugin.capabilities for plugin in network.plugins):
+        return True
+    return any(key == "MAC" for key, _ in args) and any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins)
+
+
+def random_mac(token: bytes) -> str:
+    """Return a unicast MAC of local scope (IEEE 802) made of `MAC_BYTES` random bytes."""
+    first = token[0] & ~_GROUP | _LOCAL
+    return bytes((first, *token[1:])).hex(":")
 
 
 def _with_args(

@@ -14,9 +14,11 @@ from typing import Final
 from cnm_bridge.errors import BadOption
 
 __all__ = [
+    "IFNAME",
     "NETWORK_OPTIONS",
     "SYSCTLS",
     "LinkSetting",
+    "parse_ifname",
     "parse_sysctls",
     "refuse_docker_option",
     "refuse_unread",
@@ -28,6 +30,9 @@ _DOCKERS_NAMES: Final = "com.docker.network."
 SYSCTLS: Final = "com.docker.network.endpoint.sysctls"
 """Sysctls of the link. libnetwork applies them from Engine 27 on, this driver on all engines."""
 
+IFNAME: Final = "com.docker.network.endpoint.ifname"
+"""The name of the link (`interface_name` in compose). libnetwork lets no remote driver choose it (Join's `DstName`)."""
+
 _ENABLE_IPV4: Final = "com.docker.network.enable_ipv4"
 _ENABLE_IPV6: Final = "com.docker.network.enable_ipv6"
 _ANNOUNCEMENTS: Final = frozenset(
@@ -37,10 +42,6 @@ NETWORK_OPTIONS: Final = frozenset({_ENABLE_IPV4, _ENABLE_IPV6, *_ANNOUNCEMENTS}
 """Options that Docker itself reads for networks of any driver."""
 
 _WAYS: Final[Mapping[str, str]] = {
-    "com.docker.network.endpoint.ifname": (
-        "Docker lets no driver but its own choose the whole name of a link; give cni.ifname-prefix, to which Docker "
-        "appends a number"
-    ),
     "com.docker.network.container_iface_prefix": "give cni.ifname-prefix instead",
     "com.docker.network.driver.mtu": 'the plugins set the MTU; write "mtu" into the CNI configuration',
     "com.docker.network.internal": "give --internal instead",
@@ -57,6 +58,7 @@ _BOOLEANS: Final[Mapping[str, bool]] = {
 }
 """The values that Go's `strconv.ParseBool` accepts."""
 
+_IFNAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 _SYSCTL: Final = re.compile(r"(net\.(?:ipv4|ipv6)\.(?:conf|neigh))\.ifname\.([a-z0-9_]+)=([^\n]*)", re.IGNORECASE)
 """Case-insensitive, because `docker run --network name=N,driver-opt=…` of 20.10 converts options to lower case."""
 
@@ -100,7 +102,7 @@ def split_unknown(options: Mapping[str, str]) -> tuple[dict[str, str], tuple[str
     Docker sends its own values among the user's options. Those of a newer engine must not keep containers from
     starting, so the caller logs them.
     """
-    known = {SYSCTLS, *_WAYS}
+    known = {IFNAME, SYSCTLS, *_WAYS}
     unknown = tuple(
         option
         for option in sorted(options)
@@ -137,6 +139,17 @@ def refuse_unread(options: Mapping[str, str], *, ipv4: bool | None, ipv6: bool) 
         raise BadOption(_ENABLE_IPV6, "this Docker Engine does not read it; give --ipv6, or leave that out, instead")
     for option in sorted(_ANNOUNCEMENTS & options.keys()):
         raise BadOption(option, "this Docker Engine does not read it, being older than 28: it announces no addresses")
+
+
+def parse_ifname(text: str) -> str:
+    """Parse the name of a link.
+
+    Raises:
+        BadOption: The kernel does not allow it.
+    """
+    if _IFNAME.fullmatch(text) is None or text in {".", "..", "lo"}:
+        raise BadOption(IFNAME, f"{text!r} cannot be the name of a link; give 1 to 15 letters, digits, '_', '-' or '.'")
+    return text
 
 
 def parse_sysctls(text: str) -> tuple[LinkSetting, ...]:

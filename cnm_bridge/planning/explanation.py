@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
+from cni_bridge_state import AttachMode
 from cni_invoker.advanced import PluginConfiguration, Request
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.planning.port_mapping import CAPABILITY
@@ -16,6 +17,8 @@ from cnm_bridge.planning.port_mapping import CAPABILITY
 __all__ = ["Explanation", "explain", "preview_sandbox"]
 
 _OURS: Final = "CNI_"
+_RESERVATION: Final = 1
+"""The number of the IPAM plugin that runs at CreateEndpoint, in mode *hybrid*."""
 _SHORT: Final = 100
 """The longest JSON value that is printed on one line, in characters."""
 
@@ -51,6 +54,7 @@ class Explanation:
             "addresses": [str(address) for address in self.plan.addresses],
             "mac": self.plan.requested.mac,
             "ifnamePrefix": self.plan.ifname_prefix,
+            "attach": {"mode": self.plan.attach.mode.value, "reason": self.plan.attach.reason},
             "plugins": [
                 {
                     "type": request.plugin,
@@ -61,7 +65,7 @@ class Explanation:
                 }
                 for request, publishes in zip(self.requests, self._publishers(), strict=True)
             ],
-            "sandboxSync": list(self.sandbox_sync),
+            "sandboxSync": list(self.sandbox_sync) if self.plan.attach.mode is AttachMode.MOVE else [],
             "warnings": list(self.warnings),
         }
 
@@ -71,7 +75,8 @@ class Explanation:
         lines = [
             f"configuration  {configuration.name} ({configuration.source})",
             f"CNI version    {configuration.cni_version}",
-            f"link           {self.plan.ifname_prefix}N in the container",
+            f"link           {self.plan.ifname or f'{self.plan.ifname_prefix}N'} in the container",
+            f"attach mode    {self.plan.attach.mode}, because {self.plan.attach.reason}",
         ]
         if self.docker_network is not None:
             lines.insert(0, f"Docker network {self.docker_network}, whose options are the defaults")
@@ -85,17 +90,28 @@ class Explanation:
             lines += ["", f"{number}. {request.plugin} ({self.paths[request.plugin]})"]
             lines += [f"   {name}={value}" for name, value in _environment(request).items()]
             lines += [f"   {line}" for line in _indented(parse_json(request.stdin))]
-            if number > 1:
-                lines.append("   and prevResult, the result of the previous plugin")
+            lines += [f"   {note}" for note in self._notes(number)]
             if publishes:
                 lines.append("   run again with the ports to publish, if any, when the endpoint becomes the gateway")
-        lines += ["", "after Docker has moved the link into the container:"]
-        lines += [f"   {what}" for what in self.sandbox_sync or ("nothing that the configuration shows",)]
+        if self.plan.attach.mode is AttachMode.MOVE:
+            lines += ["", "after Docker has moved the link into the container:"]
+            lines += [f"   {what}" for what in self.sandbox_sync or ("nothing that the configuration shows",)]
         return "\n".join(lines)
+
+    def _notes(self, number: int) -> Iterator[str]:
+        """Yield what the request of a plugin, counted from 1, does not show."""
+        has_reservation = self.plan.attach.mode is AttachMode.HYBRID
+        if has_reservation:
+            yield "at CreateEndpoint" if number == _RESERVATION else "at Join, in the sandbox"
+        if has_reservation and number == _RESERVATION + 1:
+            yield f"with the addresses that {self.requests[0].plugin} reserved, given by static"
+        if number > _RESERVATION + int(has_reservation):
+            yield "and prevResult, the result of the previous plugin"
 
     def _publishers(self) -> tuple[bool, ...]:
         plugins = self.plan.configuration.plugins
-        return tuple(index > 0 and CAPABILITY in plugin.capabilities for index, plugin in enumerate(plugins))
+        first = 2 if self.plan.attach.mode is AttachMode.HYBRID else 1  # the one that makes the link runs only once
+        return tuple(index >= first and CAPABILITY in plugin.capabilities for index, plugin in enumerate(plugins))
 
 
 def explain(

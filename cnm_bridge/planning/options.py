@@ -14,12 +14,15 @@ from cni_invoker.names import check_argument
 from cnm_bridge.errors import BadOption
 from cnm_bridge.planning.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
 from cnm_bridge.planning.docker_options import (
+    IFNAME,
     NETWORK_OPTIONS,
     SYSCTLS,
     LinkSetting,
+    parse_ifname,
     parse_sysctls,
     refuse_docker_option,
 )
+from cnm_bridge.settings import AttachOption
 
 __all__ = ["CONFIGURATION", "OPTIONS", "OPTION_FAMILIES", "Options", "WantedAddress", "merge_options", "parse_options"]
 
@@ -27,13 +30,14 @@ WantedAddress = IPv4Address | IPv6Address
 """A requested address; an `ip_interface` if its prefix length is requested as well."""
 
 CONFIGURATION: Final = "cni.network"
+_ATTACH: Final = "cni.attach"
 _IPS: Final = "cni.ips"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
 _ARGS: Final = "cni.args."
 _LABELS: Final = "cni.labels."
 _CAPABILITY: Final = "cni.capability."
 
-OPTIONS: Final = frozenset({CONFIGURATION, _IPS, _IFNAME_PREFIX, *BANDWIDTH_OPTIONS})
+OPTIONS: Final = frozenset({CONFIGURATION, _ATTACH, _IPS, _IFNAME_PREFIX, *BANDWIDTH_OPTIONS})
 """The options with fixed names."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
 """The options whose names end in the user's own word: prefix → how to show them in an error."""
@@ -76,7 +80,9 @@ class Options:
         labels: The values for `args.cni.labels`.
         capabilities: Capability arguments, by capability, including `bandwidth`.
         ifname_prefix: The prefix of the link's name in the container.
+        ifname: The link's whole name in the container, None if it was not given.
         sysctls: Settings of the link in the container.
+        attach: How to attach; None for the daemon's default.
     """
 
     configuration: str | None = None
@@ -85,7 +91,9 @@ class Options:
     labels: tuple[tuple[str, str], ...] = ()
     capabilities: JsonObject = field(default_factory=dict, hash=False)
     ifname_prefix: str = _DEFAULT_PREFIX
+    ifname: str | None = None
     sysctls: tuple[LinkSetting, ...] = ()
+    attach: AttachOption | None = None
 
 
 def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> dict[str, str]:
@@ -121,7 +129,9 @@ def parse_options(options: Mapping[str, str]) -> Options:
         labels=tuple((key, value) for _, key, value in _family(options, _LABELS)),
         capabilities={**dict(_parse_capabilities(options)), **({"bandwidth": bandwidth} if bandwidth else {})},
         ifname_prefix=_parse_prefix(options.get(_IFNAME_PREFIX, _DEFAULT_PREFIX)),
+        ifname=parse_ifname(options[IFNAME]) if IFNAME in options else None,
         sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
+        attach=_parse_attach(options[_ATTACH]) if _ATTACH in options else None,
     )
 
 
@@ -139,7 +149,7 @@ def _with_known_spelling(options: Mapping[str, str]) -> dict[str, str]:
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     for option in sorted(options):
-        if option in OPTIONS or option in NETWORK_OPTIONS or option == SYSCTLS:
+        if option in OPTIONS or option in NETWORK_OPTIONS or option in {IFNAME, SYSCTLS}:
             continue
         refuse_docker_option(option)
         if not any(option.startswith(family) and option != family for family in OPTION_FAMILIES):
@@ -151,6 +161,13 @@ def _family(options: Mapping[str, str], family: str) -> Iterator[tuple[str, str,
     for option, value in sorted(options.items()):
         if option.startswith(family):
             yield option, option.removeprefix(family), value
+
+
+def _parse_attach(text: str) -> AttachOption:
+    try:
+        return AttachOption(text)
+    except ValueError as exc:
+        raise BadOption(_ATTACH, f"{text!r} is no attach mode; give {', '.join(AttachOption)}") from exc
 
 
 def _parse_ips(text: str) -> tuple[WantedAddress, ...]:

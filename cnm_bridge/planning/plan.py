@@ -11,21 +11,24 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject
-from cni_bridge_state import PoolRecord, RequestedInterface
+from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
 from cnm_bridge.planning.addressing import parse_addresses, plan_addresses, plan_mac, static_addresses, with_labels
+from cnm_bridge.planning.attach_choice import AttachChoice
 from cnm_bridge.planning.docker_options import LinkSetting
 from cnm_bridge.planning.endpoint_replies import choose_interface, given_addresses
 from cnm_bridge.planning.options import Options, WantedAddress
-from cnm_bridge.planning.plugin_suitability import refuse_unsuitable
 from cnm_bridge.planning.pool_check import refuse_other_pools
 
-__all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_sysctls"]
+__all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_mac", "with_sysctls"]
 
 _MULTICAST: Final = 1
 """The multicast bit in the first byte of a MAC."""
+
+_ANY_ARGS: Final = (("IgnoreUnknown", "1"),)
+"""Without it, plugins of the CNI project fail ADD and DEL if there is a key that they do not know."""
 
 _WHO_HELPS: Final[Mapping[str, str]] = {
     "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
@@ -44,7 +47,10 @@ class Plan:
         requested: The values that Docker chose.
         passes_mac: Whether the plugins receive the MAC that Docker chose.
         ifname_prefix: The prefix of the link's name in the container.
+        ifname: The link's whole name in the container, None if only the prefix matters; not in mode *move*.
         sysctls: Settings of the link in the container, which override those of the plugins.
+        attach: The attach mode, and why.
+        own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
     """
 
     configuration: NetworkConfigurationList
@@ -54,7 +60,10 @@ class Plan:
     requested: RequestedInterface = RequestedInterface()  # noqa: RUF009 - frozen
     passes_mac: bool = False
     ifname_prefix: str = "eth"
+    ifname: str | None = None
     sysctls: tuple[LinkSetting, ...] = ()
+    attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
+    own_mac: str | None = None
 
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
@@ -101,7 +110,6 @@ def _plan(
     wanted = _merge(requested, options.ips)
     addressing = plan_addresses(network, wanted, pools, internal=internal)
     configuration = addressing.configuration
-    refuse_unsuitable(configuration)
     capabilities = _spell_capabilities(configuration, options.capabilities)
     args = {**dict(options.args), **dict(addressing.args)}
     capability_args = {**capabilities, **addressing.capability_args}
@@ -116,15 +124,20 @@ def _plan(
         configuration = with_labels(configuration, options.labels)
     return Plan(
         configuration=configuration,
-        # Without it, plugins of the CNI project fail ADD and DEL if there is a key that they do not know.
-        args=(("IgnoreUnknown", "1"), *args.items()) if args else (),
+        args=(*_ANY_ARGS, *args.items()) if args else (),
         capability_args=capability_args,
         addresses=wanted,
         requested=requested,
         passes_mac=mac_plan is not None,
         ifname_prefix=options.ifname_prefix,
+        ifname=options.ifname,
         sysctls=options.sysctls,
     )
+
+
+def with_mac(plan: Plan, mac: str) -> Plan:
+    """Return a plan with a MAC that this driver chose. Plugins that take one receive it (`model/reserved_list.py`)."""
+    return replace(plan, own_mac=mac, capability_args={**plan.capability_args, "mac": mac})
 
 
 def with_sysctls(plan: Plan, snapshot: Snapshot) -> Snapshot:

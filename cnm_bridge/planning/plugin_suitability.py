@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Decides by plugin type whether what a list makes can be moved out of the staging namespace; pure.
 
-Lists of which it cannot are refused. For the others, it chooses what to capture.
+For lists of which it can, it chooses what to capture.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,10 @@ from cni_bridge_spec import JsonValue
 from cni_bridge_state import EndpointRecord
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.advanced import PluginConfiguration
-from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import NotCarriable, Observation
 from cnm_bridge.model.endpoint import Endpoint
 
-__all__ = ["choose_observation", "describe_uncarriable", "has_device", "refuse_unsuitable"]
+__all__ = ["choose_observation", "describe_uncarriable", "find_unsuitable", "has_device"]
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
     "dhcp": "its daemon loses the link when Docker moves it, and the lease expires; use host-local or static",
@@ -46,16 +45,13 @@ _SETTINGS_OF_KNOWN: Final = tuple(
 )
 
 
-def refuse_unsuitable(network: NetworkConfigurationList) -> None:
-    """Refuse a list with a plugin that cannot work.
-
-    Raises:
-        Refused: The text names the plugin and the reason.
-    """
+def find_unsuitable(network: NetworkConfigurationList) -> str | None:
+    """Return which plugin of a list makes something that cannot be moved, and why; None if there is none."""
     for plugin in network.plugins:
         for name in (plugin.type, plugin.ipam_type):
             if name is not None and name in _UNSUITABLE:
-                raise Refused(f"CNI configuration {network.name} cannot be used: plugin {name}: {_UNSUITABLE[name]}")
+                return f"plugin {name}: {_UNSUITABLE[name]}"
+    return None
 
 
 def choose_observation(network: NetworkConfigurationList, ifname: str) -> Observation:

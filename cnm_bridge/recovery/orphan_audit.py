@@ -8,6 +8,7 @@ created it on a CNI network of the same name, so it is an orphan: the daemon rep
 """
 
 import asyncio
+import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,7 @@ import structlog
 from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cni_bridge_state import AttachmentId, EndpointRecord, Store
 from cnm_bridge.kernel import Kernel, Link
-from cnm_bridge.model.naming import attachment_of, is_attachment_id, staging_directory
+from cnm_bridge.model.naming import attachment_of, is_attachment_id, pin_directory, staging_directory
 from cnm_bridge.recovery.artifacts import (
     IFB_KIND,
     EmptyChain,
@@ -65,13 +66,13 @@ class Leftovers:
 
     Attributes:
         attachment_id: The ID that all its objects share.
-        staging: Whether its staging namespace exists.
+        is_mounted: Whether its staging namespace or its pin exists.
         link: Its link in the host namespace, None if there is none.
         artifacts: The objects that its plugins created.
     """
 
     attachment_id: AttachmentId
-    staging: bool
+    is_mounted: bool
     link: Link | None
     artifacts: tuple[PluginArtifact, ...]
 
@@ -88,7 +89,7 @@ class OrphanAudit:
     def __init__(self, store: Store, kernel: Kernel, run_dir: Path) -> None:
         self._store = store
         self._kernel = kernel
-        self._staging = staging_directory(run_dir)
+        self._directories = staging_directory(run_dir), pin_directory(run_dir)
         self._found: frozenset[Orphan] = frozenset()
         self._orphans: tuple[Orphan, ...] = ()
         self._unwritten: tuple[Path, ...] = ()
@@ -123,7 +124,7 @@ class OrphanAudit:
         # Records and cache files are read first and last, so that they include what is created or removed meanwhile.
         records, cache_files = self._store.endpoints(), await asyncio.to_thread(_list_cache_files)
         links = await self._kernel.host_links()
-        staging = await self._kernel.namespaces_in(self._staging)
+        mounts = [await self._kernel.namespaces_in(directory) for directory in self._directories]
         names = frozenset(networks).union(filter(None, (record.cni_network for record in records)))
         rules = await find_rules()
         directories = await asyncio.to_thread(_data_directories, configurations, records)
@@ -135,7 +136,7 @@ class OrphanAudit:
             records=(*records, *self._store.endpoints()),
             cache_files=cache_files,
             links=links,
-            staging=staging,
+            mounts=tuple(itertools.chain.from_iterable(mounts)),
             artifacts=(*rules.artifacts, *reservations.owned),
             empty_chains=rules.empty_chains,
         )
@@ -161,7 +162,7 @@ class _Scan:
         records: The endpoints that had a record before or after the scan; may contain duplicates.
         cache_files: The names of other runtimes' cache files.
         links: The links of the host namespace.
-        staging: The staging namespaces.
+        mounts: The staging namespaces and the pins.
         artifacts: The plugins' objects that contain a container ID.
         empty_chains: The chains without rules.
     """
@@ -170,7 +171,7 @@ class _Scan:
     records: tuple[EndpointRecord, ...]
     cache_files: frozenset[str]
     links: tuple[Link, ...]
-    staging: tuple[Path, ...]
+    mounts: tuple[Path, ...]
     artifacts: tuple[PluginArtifact, ...]
     empty_chains: tuple[EmptyChain, ...]
 
@@ -179,15 +180,15 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orph
     """Return the leftovers of our endpoints, and the orphans; pure."""
     known = {record.attachment_id: record.cni_network for record in scan.records}
     links = _by_attachment(scan.links)
-    staging = {AttachmentId(path.name) for path in scan.staging if is_attachment_id(path.name)}
-    ours = (staging | links.keys()) - known.keys()
+    mounted = {AttachmentId(path.name) for path in scan.mounts if is_attachment_id(path.name)}
+    ours = (mounted | links.keys()) - known.keys()
     artifacts: dict[str, list[PluginArtifact]] = {}
     for artifact in scan.artifacts:
         artifacts.setdefault(artifact.container_id, []).append(artifact)
     leftovers = {
         attachment_id: Leftovers(
             attachment_id=attachment_id,
-            staging=attachment_id in staging,
+            is_mounted=attachment_id in mounted,
             link=links.get(attachment_id),
             artifacts=tuple(artifacts.get(attachment_id, ())),
         )

@@ -5,13 +5,17 @@
 So DEL is possible when Docker deletes them.
 """
 
+from pathlib import Path
+
 import structlog
 
-from cni_bridge_state import EndpointId, NetworkId, Phase, StateError, Store
+from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError, Store
 from cni_invoker import CniError
 from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.model.naming import pin_path
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -33,6 +37,8 @@ class RebuildEndpoint:
         engine_import: Asks the engine for networks.
         locks: The locks of endpoints.
         new_records: Makes the record.
+        kernel: Looks for the pin of its sandbox.
+        run_dir: The parent directory of the pins.
     """
 
     def __init__(
@@ -43,12 +49,16 @@ class RebuildEndpoint:
         engine_import: EngineImport,
         locks: KeyedLocks[EndpointId],
         new_records: NewRecords,
+        kernel: Kernel,
+        run_dir: Path,
     ) -> None:
         self._store = store
         self._networks = networks
         self._engine_import = engine_import
         self._locks = locks
         self._new_records = new_records
+        self._kernel = kernel
+        self._run_dir = run_dir
 
     async def ask_engine(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
         """Rebuild an endpoint whose network is unknown too, if the engine has both.
@@ -87,6 +97,7 @@ class RebuildEndpoint:
                         configuration=configuration,
                         addresses=tuple(addresses),
                         mac=endpoint.mac,
+                        is_pinned=self._kernel.is_namespace(pin_path(self._run_dir, AttachmentId(endpoint_id))),
                     )
                 )
                 log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)

@@ -11,7 +11,7 @@ from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateEr
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.naming import alternative_name, staging_directory, staging_path
+from cnm_bridge.model.naming import alternative_name, pin_path, staging_directory, staging_path
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.orphan_audit import Leftovers
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -88,6 +88,7 @@ class RemoveLeftovers:
                         artifact.address for artifact in leftovers.artifacts if artifact.address is not None
                     ),
                     mac=None,
+                    is_pinned=self._kernel.is_namespace(pin_path(self._run_dir, attachment_id)),
                 )
                 await self._store.put_found_endpoint(record)
             self._teardowns.add(endpoint_id)
@@ -114,5 +115,6 @@ class RemoveLeftovers:
     async def _remove(self, leftovers: Leftovers) -> None:
         if leftovers.link is not None:
             await self._kernel.delete_host_link(leftovers.link, alternative_name(leftovers.attachment_id))
-        if leftovers.staging:
+        if leftovers.is_mounted:
             await self._kernel.remove_staging(staging_path(self._run_dir, leftovers.attachment_id))
+            await self._kernel.remove_staging(pin_path(self._run_dir, leftovers.attachment_id))

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_state import EndpointRecord, NetworkId, NetworkRecord, Store
-from cnm_bridge.engine import Engine
+from cnm_bridge.engine import Engine, EngineRelease, KnownRelease
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.recovery.engine_diff import EngineView, knows_any
@@ -49,20 +49,23 @@ class TrustedEngine:
         store: The records, and the ID of the trusted engine.
         engine: Lists the networks and endpoints of Docker.
         engine_import: Creates records of networks that Docker has and that have none.
+        release: Receives the engine's release.
         driver: This driver's name in Docker.
     """
 
-    def __init__(self, store: Store, engine: Engine, engine_import: EngineImport, driver: str) -> None:
+    def __init__(
+        self, store: Store, engine: Engine, engine_import: EngineImport, release: KnownRelease, driver: str
+    ) -> None:
         self._store = store
         self._engine = engine
         self._engine_import = engine_import
+        self._release = release
         self._driver = driver
-        self._is_up = False
 
     @property
     def is_up(self) -> bool:
         """Whether the daemon is connected to the engine's event stream."""
-        return self._is_up
+        return self._release.is_up
 
     async def follow(self, on_up: Callable[[], None]) -> None:
         """Stay connected to the event stream until cancelled.
@@ -71,8 +74,8 @@ class TrustedEngine:
             on_up: Called whenever the connection was made.
         """
 
-        def up() -> None:
-            self._is_up = True
+        def up(release: EngineRelease | None) -> None:
+            self._release.note(release)
             on_up()
 
         while True:
@@ -82,7 +85,7 @@ class TrustedEngine:
                 log.debug("engine.away", error=str(exc))
             except Exception:  # a bug in background work is logged, and must not end the daemon
                 log.exception("reconcile.bug")
-            self._is_up = False
+            self._release.lose()
             await asyncio.sleep(_PAUSE_S)
 
     async def ask(self, networks: Sequence[NetworkRecord], endpoints: Sequence[EndpointRecord]) -> EngineAnswer:
@@ -94,6 +97,7 @@ class TrustedEngine:
             EngineUnavailable: It does not answer.
             StateError: Its ID, or the record of a network, cannot be written.
         """
+        await self._release.keep()
         identity = await self._engine.identity()
         is_trusted = identity == self._store.engine_identity()
         ids = {record.id for record in networks} | {record.network_id for record in endpoints}

@@ -21,7 +21,7 @@ __all__ = ["UnfinishedTeardowns"]
 
 log = structlog.get_logger()
 
-_UNFINISHED: Final = frozenset({Phase.PENDING, Phase.DELETING})
+_UNFINISHED: Final = frozenset({Phase.PENDING, Phase.JOINING, Phase.DELETING})
 
 
 class UnfinishedTeardowns:

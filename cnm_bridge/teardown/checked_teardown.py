@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_state import EndpointRecord, Phase, Store
+from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.teardown import Teardown
@@ -28,13 +29,22 @@ class CheckedTeardown:
 
     Args:
         store: The records.
+        attachers: The attacher of each mode, which knows what a joined endpoint's record has.
         teardown: Undoes all that was done for an endpoint.
         in_use: Finds endpoints in use.
         orphaned_plugins: Kills the plugins that a killed daemon left running.
     """
 
-    def __init__(self, store: Store, teardown: Teardown, in_use: InUseCheck, orphaned_plugins: OrphanedPlugins) -> None:
+    def __init__(
+        self,
+        store: Store,
+        attachers: Attachers,
+        teardown: Teardown,
+        in_use: InUseCheck,
+        orphaned_plugins: OrphanedPlugins,
+    ) -> None:
         self._store = store
+        self._attachers = attachers
         self._teardown = teardown
         self._in_use = in_use
         self._orphaned_plugins = orphaned_plugins
@@ -56,10 +66,12 @@ class CheckedTeardown:
 
         Such an endpoint was created and joined, and its latest record was lost. Docker deletes it later.
         """
-        if record.phase not in {Phase.PENDING, Phase.READY} or not await self._in_use.find_in_use([record]):
+        if record.phase not in {Phase.PENDING, Phase.READY, Phase.JOINING} or not await self._in_use.find_in_use(
+            [record]
+        ):
             return False
         log.warning("endpoint.outdated", reason=_OUTDATED)
         if record.phase is Phase.PENDING:
             await self._store.put_endpoint(replace(record, phase=Phase.READY))
-        await self._store.put_endpoint(replace(record, phase=Phase.JOINED))
+        await self._store.put_endpoint(self._attachers[record.attach_mode].as_joined(record))
         return True

@@ -46,14 +46,15 @@ class Joined:
     """The reply to Join.
 
     Attributes:
-        link: Name of the link in the host namespace that libnetwork moves into the sandbox.
+        link: Name of the link in the host namespace that libnetwork moves into the sandbox; None if it moves none,
+            because the link is in the sandbox already.
         prefix: Prefix of its name in the sandbox, to which libnetwork appends a number; must not be empty.
         gateway: Next hop of the IPv4 default route.
         gateway_ipv6: Next hop of the IPv6 default route.
         routes: All other routes; those that others depend on come first.
     """
 
-    link: str
+    link: str | None
     prefix: str
     gateway: IPv4Address | None
     gateway_ipv6: IPv6Address | None
@@ -73,8 +74,9 @@ def render_joined(reply: Joined) -> JsonObject:
     bridge of its own.
     """
     gateways = {"Gateway": reply.gateway, "GatewayIPv6": reply.gateway_ipv6}
+    moved: JsonObject = {"InterfaceName": {"SrcName": reply.link, "DstPrefix": reply.prefix}} if reply.link else {}
     return {
-        "InterfaceName": {"SrcName": reply.link, "DstPrefix": reply.prefix},
+        **moved,
         **{key: str(value) for key, value in gateways.items() if value},
         "StaticRoutes": [_render_route(route) for route in reply.routes],
         "DisableGatewayService": True,

@@ -47,7 +47,6 @@ def render_endpoint(record: EndpointRecord) -> bytes:
     """Return the stored value of an endpoint record."""
     attachment = record.attachment
     requested = record.requested
-    caller = record.caller
     document: JsonObject = {
         "id": record.id,
         "networkId": record.network_id,
@@ -64,7 +63,8 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "addresses": record.addresses,
         "sandboxKey": record.sandbox_key,
         "ifnamePrefix": record.ifname_prefix,
-        "caller": {"pid": caller.pid, "started": caller.started} if caller else None,
+        "caller": _render_process(record.caller),
+        "firstProcess": _render_process(record.first_process),
         "attachment": {
             "id": attachment.id,
             "mode": attachment.mode.value,
@@ -78,6 +78,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "cniVersion": attachment.cni_version,
         "args": [{"key": key, "value": value} for key, value in attachment.args],
         "capabilityArgs": attachment.capability_args,
+        "reservation": attachment.reservation,
     }
     documents = (attachment.configuration, record.result, record.snapshot)
     return join_lines([render_json(document), render_json(rest), *map(render_json, documents)])
@@ -117,6 +118,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             sandbox_key=document["sandboxKey"],
             ifname_prefix=intern(document.get("ifnamePrefix") or "eth"),
             caller=_parse_process(document.get("caller")),
+            first_process=_parse_process(document.get("firstProcess")),
         )
     except INVALID as exc:
         raise RecordDamaged(key, exc) from exc
@@ -136,6 +138,10 @@ def as_stored(record: EndpointRecord, value: bytes) -> EndpointRecord:
         result=StoredDocument(value, _RESULT),
         snapshot=StoredDocument(value, _SNAPSHOT),
     )
+
+
+def _render_process(process: ProcessRecord | None) -> JsonObject | None:
+    return None if process is None else {"pid": process.pid, "started": process.started}
 
 
 def _parse_process(document: Mapping[str, Any] | None) -> ProcessRecord | None:
@@ -198,6 +204,7 @@ def _parse_attachment(
         cni_version=intern(document["cniVersion"]),
         args=tuple([(arg["key"], arg["value"]) for arg in document["args"]]),
         capability_args=document["capabilityArgs"] or _EMPTY,
+        reservation=document.get("reservation"),
     )
 
 

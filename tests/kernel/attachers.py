@@ -1,18 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The attachers as the daemon makes them."""
+"""The attachers as the daemon makes them, with an engine that does not answer."""
+
+from pathlib import Path
 
 from cni_bridge_state import AttachMode, Store
 from cni_invoker import Runtime
 from cnm_bridge.attach.attacher import Attachers
+from cnm_bridge.attach.in_sandbox.attacher import SandboxAttacher
+from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.attacher import MoveAttacher
 from cnm_bridge.attach.move.detacher import MoveDetacher
 from cnm_bridge.attach.sandbox_sync import SandboxSync
+from cnm_bridge.engine import Engine, KnownRelease
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 
 
-def make_attachers(store: Store, runtime: Runtime, kernel: Kernel) -> Attachers:
+def make_attachers(store: Store, runtime: Runtime, kernel: Kernel, run_dir: Path) -> Attachers:
     """Make an attacher for each mode."""
-    sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
-    return {AttachMode.MOVE: MoveAttacher(runtime, kernel, sandbox_sync, MoveDetacher(runtime, kernel))}
+    detacher = MoveDetacher(runtime, kernel)
+    move = MoveAttacher(runtime, kernel, SandboxSync(store, kernel, KeyedLocks()), detacher)
+    in_sandbox = SandboxAttacher(
+        runtime=runtime,
+        kernel=kernel,
+        placing=Placing(store, kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownRelease(store)),
+        move=move,
+        detacher=SandboxDetacher(runtime, kernel, detacher, run_dir),
+        run_dir=run_dir,
+    )
+    return {AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox}

@@ -128,13 +128,14 @@ def make_queue(
     docker = docker or Docker()
     owners = owners or AddressOwners(store)
     slots = TeardownSlots(plugins)
-    undo = teardown(store, make_attachers(store, Runtime([], Limits()), kernel), owners, slots)
+    attachers = make_attachers(store, Runtime([], Limits()), kernel, run_dir)
+    undo = teardown(store, attachers, owners, slots)
     in_use = in_use or InUseCheck(kernel, run_dir)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return TeardownQueue(
         store=store,
         teardown=undo,
-        checked_teardown=CheckedTeardown(store, undo, in_use, OrphanedPlugins(run_dir / "running")),
+        checked_teardown=CheckedTeardown(store, attachers, undo, in_use, OrphanedPlugins(run_dir / "running")),
         locks=locks,
         owners=owners,
         slots=slots,

@@ -44,12 +44,12 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     owners, slots = AddressOwners(store), TeardownSlots(Limits().executions)
     in_use = InUseCheck(kernel, tmp_path / "run")
-    attachers = make_attachers(store, Runtime([], Limits()), kernel)
+    attachers = make_attachers(store, Runtime([], Limits()), kernel, tmp_path / "run")
     teardown = Teardown(store, attachers, owners, slots)
     teardowns = TeardownQueue(
         store=store,
         teardown=teardown,
-        checked_teardown=CheckedTeardown(store, teardown, in_use, OrphanedPlugins(tmp_path / "running")),
+        checked_teardown=CheckedTeardown(store, attachers, teardown, in_use, OrphanedPlugins(tmp_path / "running")),
         locks=locks,
         owners=owners,
         slots=slots,

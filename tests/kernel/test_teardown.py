@@ -57,7 +57,7 @@ def record_of(
 def make_teardown(store: Store, kernel: Kernel, fakes: FakePlugins, owners: AddressOwners | None = None) -> Teardown:
     """Make the teardown under test."""
     runtime = Runtime([fakes.directory], LIMITS)
-    attachers = make_attachers(store, runtime, kernel)
+    attachers = make_attachers(store, runtime, kernel, fakes.directory / "run")
     return Teardown(store, attachers, owners or AddressOwners(store), TeardownSlots(LIMITS.executions))
 
 

@@ -30,7 +30,7 @@ def unfinished(store: Store, teardowns: TeardownQueue, kernel: Kernel, directory
         store=store,
         teardowns=teardowns,
         orphaned_plugins=OrphanedPlugins(directory / "running"),
-        liveness=Liveness(make_attachers(store, Runtime([], Limits()), kernel)),
+        liveness=Liveness(make_attachers(store, Runtime([], Limits()), kernel, directory / "run")),
         in_use=InUseCheck(kernel, directory / "run"),
         boot_id=BOOT,
     )

@@ -12,10 +12,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from cnm_bridge.settings import AttachOption
 from tests.lab import DAEMON_COMMAND, Engine, Lab, LabError, Plugins, find_engine, find_plugins, machine_engine
 from tests.system.scene import Scene
 
 __all__ = [
+    "attach",
     "bare_lab",
     "cleanup_limit_s",
     "cni_plugins",
@@ -32,9 +34,19 @@ __all__ = [
 
 
 @pytest.fixture(scope="session")
-def daemon_command() -> Sequence[str]:
+def daemon_command(request: pytest.FixtureRequest) -> Sequence[str]:
     """The command that starts the daemon under test."""
-    return DAEMON_COMMAND
+    attach: str = request.config.getoption("--attach")
+    return DAEMON_COMMAND if attach == "move" else (*DAEMON_COMMAND, "--attach", attach)
+
+
+@pytest.fixture(scope="session")
+def attach(request: pytest.FixtureRequest, engine: Engine) -> AttachOption:
+    """The mode in which the daemon attaches a container on a single network with a list such as `bridge`."""
+    option = AttachOption(request.config.getoption("--attach"))
+    if option is AttachOption.AUTO:
+        return AttachOption.HYBRID if engine.version >= (28,) else AttachOption.MOVE
+    return option
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@
 import pytest
 
 from cni_bridge_spec import JsonObject
+from cnm_bridge.settings import AttachOption
 from tests.lab import Container, Engine, wait_until
 from tests.system.scene import Scene, bridge, reaches
 
@@ -93,7 +94,6 @@ def test_sysctls_of_the_link(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("option", "error"),
     [
-        ("com.docker.network.endpoint.ifname=lan0", "cni.ifname-prefix"),
         ("com.docker.network.driver.mtu=1400", '"mtu"'),
         ("com.docker.network.bridge.name=br0", "driver bridge"),
     ],
@@ -106,3 +106,18 @@ def test_options_without_effect_are_refused(scene: Scene, option: str, error: st
     before = scene.lab.state()
     assert error in scene.run_refusal(f"name={network},driver-opt={option}")
     assert scene.lab.wait_clean(before) == ""
+
+
+def test_the_whole_name_of_a_link(scene: Scene, attach: AttachOption) -> None:
+    """It is the user's where plugins make the link in the sandbox; otherwise it is refused with another way."""
+    network, subnet = scene.bridge_network()
+    own = f"name={network},driver-opt=com.docker.network.endpoint.ifname=wan7"
+    if attach is AttachOption.MOVE:
+        assert "cni.ifname-prefix" in scene.run_refusal(own)
+        return
+    container = scene.run(own)
+    assert [link.name for link in container.links()] == ["wan7"]
+    assert reaches(container, subnet.gateway)
+    builtin = scene.builtin_network()
+    scene.lab.docker("network", "connect", builtin, container.name)  # Docker calls its own link eth0
+    assert {link.name for link in container.links()} == {"wan7", "eth0"}

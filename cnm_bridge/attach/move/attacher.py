@@ -26,7 +26,7 @@ from cnm_bridge.planning.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.wire import ChosenInterface, Joined
 
-__all__ = ["MoveAttacher"]
+__all__ = ["MoveAttacher", "warn_of_dns"]
 
 log = structlog.get_logger()
 
@@ -48,13 +48,28 @@ class MoveAttacher:
         self._detacher = detacher
 
     async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
+        """Run the plugins in the staging namespace, and move the link to the host namespace."""
+        record, snapshot = await self.run_plugins(record, save)
+        refuse_ignored(plan, snapshot)
+        snapshot = with_sysctls(plan, snapshot)
+        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
+        await save(record)
+        return record
+
+    async def run_plugins(self, record: EndpointRecord, save: SaveRecord) -> tuple[EndpointRecord, Snapshot]:
         """Run the plugins in the staging namespace, and move the link to the host namespace.
 
         Each plugin's result is stored before the next effect, because DEL needs it: `firewall` does not remove its
         rules without the result, and other plugins find theirs by the link's addresses, which the move removes.
+
+        Returns:
+            The record as it was stored last, and the snapshot of the link, which is not in it yet.
+
+        Raises:
+            Refused, CniError, KernelError, StateError: As `prepare`.
         """
         endpoint = Endpoint(record)
-        configuration, ifname = plan.configuration, record.attachment.ifname
+        configuration, ifname = endpoint.chain, record.attachment.ifname
 
         async def save_result(result: Result) -> None:
             nonlocal record
@@ -63,14 +78,12 @@ class MoveAttacher:
             await save(record)
 
         observation = choose_observation(configuration, ifname)
-        baseline = await self._kernel.create_staging(endpoint.staging, ifname, observation)
+        baseline = await self._kernel.create_staging(endpoint.netns, ifname, observation)
         await self._runtime.add(configuration, endpoint.attachment, on_result=save_result)
-        unused = find_object(record.result or {}, "dns") or {}
-        if any(unused.values()):  # no driver can give Docker name servers
-            log.warning("endpoint.dns_unused", configuration=configuration.name, dns=unused)
+        warn_of_dns(record)
         try:
             snapshot = await self._kernel.take_out(
-                endpoint.staging, ifname, host_name=endpoint.host_link, altname=endpoint.altname, baseline=baseline
+                endpoint.netns, ifname, host_name=endpoint.host_link, altname=endpoint.altname, baseline=baseline
             )
         except NotCarriable as exc:
             raise Refused(describe_uncarriable(configuration, exc)) from exc
@@ -79,11 +92,7 @@ class MoveAttacher:
                 f"CNI configuration {configuration.name} made no link for the container, there is only "
                 f"{', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge, ptp or macvlan"
             ) from exc
-        refuse_ignored(plan, snapshot)
-        snapshot = with_sysctls(plan, snapshot)
-        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
-        await save(record)
-        return record
+        return record, snapshot
 
     def create_reply(self, record: EndpointRecord) -> ChosenInterface:
         """Return the addresses and the MAC of the link."""
@@ -91,6 +100,7 @@ class MoveAttacher:
 
     async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
+        record = replace(record, phase=Phase.JOINED)
         endpoint = Endpoint(record)
         _snapshot(endpoint)
         await save(record)
@@ -104,9 +114,14 @@ class MoveAttacher:
             _snapshot(endpoint), endpoint.host_link, prefix=record.ifname_prefix, internal=record.internal
         )
 
-    async def leave(self, record: EndpointRecord) -> None:
+    def as_joined(self, record: EndpointRecord) -> EndpointRecord:
+        """Return the record in JOINED."""
+        return replace(record, phase=Phase.JOINED)
+
+    async def leave(self, record: EndpointRecord) -> EndpointRecord:
         """Remove the policy rules from the sandbox; libnetwork moves the link back afterwards."""
         await self._sandbox_sync.withdraw(record)
+        return replace(record, phase=Phase.READY)
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Bring the link back into the staging namespace, run DEL there, and remove the namespace."""
@@ -123,6 +138,13 @@ class MoveAttacher:
     async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
         """Return the joined endpoints whose link is neither in their sandbox nor in the host namespace."""
         return await find_without_link(self._kernel, records)
+
+
+def warn_of_dns(record: EndpointRecord) -> None:
+    """Log the name servers of a result: no driver can give them to Docker."""
+    unused = find_object(record.result or {}, "dns") or {}
+    if any(unused.values()):
+        log.warning("endpoint.dns_unused", configuration=record.cni_network, dns=unused)
 
 
 def _snapshot(endpoint: Endpoint) -> Snapshot:

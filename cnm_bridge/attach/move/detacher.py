@@ -8,8 +8,9 @@ brought back from wherever it is; a veth replaces a link that no longer exists.
 """
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from cni_bridge_state import EndpointRecord
@@ -20,11 +21,24 @@ from cnm_bridge.kernel import IpInterface, Kernel, LinkLocation
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.endpoint_replies import given_addresses, with_addresses
 
-__all__ = ["MoveDetacher"]
+__all__ = ["DeletePlace", "MoveDetacher"]
 
 _CHAIN_GONE: Final = re.compile(r"\(nf_tables\): Chain '[^']+' does not exist")
 
 Addresses = tuple[IpInterface, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletePlace:
+    """Where plugins run DEL.
+
+    Attributes:
+        netns: The namespace that they receive; it is made if it does not exist.
+        sandbox: Where else to look for the link, None for the host namespace only.
+    """
+
+    netns: Path
+    sandbox: Path | None
 
 
 class MoveDetacher:
@@ -41,48 +55,57 @@ class MoveDetacher:
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
         """Undo an attachment; see `Attacher.detach`."""
-        link = await self._run_plugins(Endpoint(record), progress)
-        await self._kernel.remove_staging(Endpoint(record).staging)
+        endpoint = Endpoint(record)
+        link = await self.run_plugins(endpoint, progress, DeletePlace(netns=endpoint.netns, sandbox=endpoint.sandbox))
+        await self._kernel.remove_staging(endpoint.netns)
         return link
 
-    async def _run_plugins(self, endpoint: Endpoint, progress: DeleteProgress) -> str:
-        """Bring the link back and run DEL of all plugins that have not completed it; return where the link was."""
+    async def run_plugins(self, endpoint: Endpoint, progress: DeleteProgress, place: DeletePlace) -> str:
+        """Bring the link back and run DEL of all plugins that have not completed it; return where the link was.
+
+        Raises:
+            CniError, KernelError: See `Attacher.detach`.
+        """
         if len(progress.deleted) == len(endpoint.network.plugins):
             return "deleted"
         addresses = _addresses(endpoint)
-        found = await self._bring_back(endpoint, addresses)
+        found = await self._bring_back(endpoint, place, addresses)
         if addresses is None:
-            staged = await self._kernel.look_at_staged(endpoint.staging, endpoint.record.attachment.ifname)
+            staged = await self._kernel.look_at_staged(place.netns, endpoint.record.attachment.ifname)
             addresses = given_addresses(staged)
             if addresses:  # if the first DEL deletes the link and is killed, no other copy of them exists
                 endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=staged.to_json())))
                 await progress.save(endpoint.record)
-        await self._delete_all(endpoint, addresses, progress)
+        await self._delete_all(endpoint, place, addresses, progress)
         return found.value
 
-    async def _bring_back(self, endpoint: Endpoint, addresses: Addresses | None) -> LinkLocation:
+    async def _bring_back(self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses | None) -> LinkLocation:
         return await self._kernel.bring_back(
-            endpoint.staging,
+            place.netns,
             endpoint.record.attachment.ifname,
             host_name=endpoint.host_link,
             altname=endpoint.altname,
-            sandbox=endpoint.sandbox,
+            sandbox=place.sandbox,
             addresses=addresses,
         )
 
-    async def _delete_all(self, endpoint: Endpoint, addresses: Addresses, progress: DeleteProgress) -> None:
+    async def _delete_all(
+        self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses, progress: DeleteProgress
+    ) -> None:
         """Run DEL; if a plugin was killed between two addresses, run its DEL once per address."""
         try:
-            await self._delete(endpoint, addresses, progress)
+            await self._delete(endpoint, place, addresses, progress)
         except PluginFailed as exc:
             if not addresses or not _is_half_done(exc):
                 raise
             # DEL runs in reverse order, so of two plugins of one type the later one has failed
             pending = frozenset(range(len(endpoint.network.plugins))) - progress.deleted
             index = max(i for i in pending if endpoint.network.plugins[i].type == exc.plugin)
-            await self._delete_by_address(endpoint, addresses, index, progress)
+            await self._delete_by_address(endpoint, place, addresses, index, progress)
 
-    async def _delete(self, endpoint: Endpoint, addresses: Addresses, progress: DeleteProgress) -> None:
+    async def _delete(
+        self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses, progress: DeleteProgress
+    ) -> None:
         """Run DEL of all plugins that have not completed it, and store the progress."""
 
         async def save(deleted: frozenset[int]) -> None:
@@ -92,7 +115,7 @@ class MoveDetacher:
 
         await self._runtime.delete(
             endpoint.network,
-            endpoint.attachment,
+            endpoint.attachment_in(place.netns),
             endpoint.result,
             added_plugins=endpoint.record.added_plugins,
             deleted=progress.deleted,
@@ -100,13 +123,13 @@ class MoveDetacher:
             hooks=DeleteHooks(
                 is_needed=partial(progress.is_needed, endpoint.record),
                 # bridge and ptp delete the link first; if they are killed then, they cannot find their masquerade rules
-                restore=partial(self._bring_back, endpoint, addresses),
+                restore=partial(self._bring_back, endpoint, place, addresses),
                 slot=progress.slot,
             ),
         )
 
     async def _delete_by_address(
-        self, endpoint: Endpoint, addresses: Addresses, index: int, progress: DeleteProgress
+        self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses, index: int, progress: DeleteProgress
     ) -> None:
         """Run DEL of one plugin once for each address, then DEL of all pending plugins.
 
@@ -115,28 +138,29 @@ class MoveDetacher:
 
         Args:
             endpoint: The endpoint.
+            place: Where the plugins find the link.
             addresses: The addresses of the link.
             index: The index of the plugin that was killed; no other plugin runs more than once.
             progress: The plugins whose DEL has completed.
         """
         for address in addresses:
-            await self._bring_back(endpoint, (address,))
+            await self._bring_back(endpoint, place, (address,))
             try:
                 await self._runtime.delete(
                     with_plugins(endpoint.network, [endpoint.network.plugins[index]]),
-                    endpoint.attachment,
+                    endpoint.attachment_in(place.netns),
                     endpoint.result,
                     added_plugins=int(index < endpoint.record.added_plugins),
                     hooks=DeleteHooks(
                         is_needed=partial(progress.is_needed, endpoint.record),
-                        restore=partial(self._bring_back, endpoint, (address,)),
+                        restore=partial(self._bring_back, endpoint, place, (address,)),
                     ),
                 )
             except PluginFailed as exc:
                 if not _is_half_done(exc):
                     raise
-        await self._bring_back(endpoint, ())
-        await self._delete(endpoint, (), progress)
+        await self._bring_back(endpoint, place, ())
+        await self._delete(endpoint, place, (), progress)
 
 
 def _is_half_done(exc: PluginFailed) -> bool:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from errno import EINVAL, ENOENT
+from errno import EEXIST, EINVAL, ENOENT
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ __all__ = [
     "is_namespace",
     "namespace_id",
     "open_namespace",
+    "pin_namespace",
     "remove_namespace",
 ]
 
@@ -117,19 +118,31 @@ def ensure_namespace(path: Path, *, host: NamespaceId) -> None:
     if is_namespace(path):
         return
     with attempt("make namespace", str(path)):
-        if not path.parent.is_dir():
-            for directory in reversed(path.parents):
-                directory.mkdir(mode=0o700, exist_ok=True)
         _call("unshare", _CLONE_NEWNET)
         _leave_host_alone(host)
         _bring_lo_up()
         _turn_dad_off()
-        path.touch(mode=0o600)
-        try:
-            _call("mount", os.fsencode(_CURRENT), os.fsencode(path), None, ctypes.c_ulong(_MS_BIND), None)
-        except OSError:
-            path.unlink()
-            raise
+        _mount(_CURRENT, path)
+
+
+def pin_namespace(fd: int, path: Path) -> None:
+    """Mount an open namespace at `path` as well, so that it lives on when its other mounts and processes are gone.
+
+    Nothing happens if that namespace is mounted there already. After a failure nothing is at `path`.
+
+    Raises:
+        FileExistsError: Another namespace is mounted there.
+    """
+    mounted = _find_namespace(path)
+    if mounted is None:
+        with attempt("pin namespace", str(path)):
+            _mount(f"/proc/self/fd/{fd}", path)
+        return
+    try:
+        if namespace_id(mounted) != namespace_id(fd):
+            raise FileExistsError(EEXIST, "another namespace is mounted there", str(path))
+    finally:
+        os.close(mounted)
 
 
 def remove_namespace(path: Path) -> None:
@@ -145,6 +158,19 @@ def remove_namespace(path: Path) -> None:
             if exc.errno not in {EINVAL, ENOENT}:  # EINVAL: not, or no longer, a mount point
                 raise
         path.unlink(missing_ok=True)
+
+
+def _mount(source: str, path: Path) -> None:
+    """Mount the namespace that `source` leads to on a new file; missing parent directories are made for root only."""
+    if not path.parent.is_dir():
+        for directory in reversed(path.parents):
+            directory.mkdir(mode=0o700, exist_ok=True)
+    path.touch(mode=0o600)
+    try:
+        _call("mount", os.fsencode(source), os.fsencode(path), None, ctypes.c_ulong(_MS_BIND), None)
+    except OSError:
+        path.unlink()
+        raise
 
 
 def _find_namespace(path: Path) -> int | None:

@@ -36,6 +36,7 @@ __all__ = [
     "parse_link",
     "remove_altname",
     "rename_link",
+    "set_mac",
 ]
 
 _EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: half of a link's message, and unused
@@ -104,6 +105,11 @@ def rename_link(netlink: Netlink, link: Link, name: str) -> None:
     """Take a link down and rename it: before Linux 6.2 a link that is up cannot be renamed."""
     netlink.request(RTM_NEWLINK, {"index": link.index, "flags": 0, "change": _IFF_UP})
     netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_IFNAME", name),))
+
+
+def set_mac(netlink: Netlink, link: Link, mac: str) -> None:
+    """Set the Ethernet address of a link, e.g. `ee:77:5c:0d:4a:3b`."""
+    netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_ADDRESS", bytes.fromhex(mac.replace(":", ""))),))
 
 
 def move_link(netlink: Netlink, link: Link, namespace_fd: int, name: str | None = None) -> None:

@@ -164,7 +164,7 @@ def test_an_export_of_version_2_is_imported(tmp_path: Path) -> None:
     assert store.export_document()["schema"] == SCHEMA_VERSION
     store.close()
     assert (network.configuration, network.name, len(network.pools)) == ("blue", "docker-blue", 1)
-    assert endpoints.keys() == set(Phase)
+    assert endpoints.keys() == set(Phase) - {Phase.JOINING}  # of modes that version 2 did not have
     joined = endpoints[Phase.JOINED]
     assert joined.addresses == ("10.1.2.3",)
     assert joined.attachment.capability_args["portMappings"] == [

@@ -172,6 +172,7 @@ async def _advance_to(store: Store, endpoint: EndpointRecord, phase: Phase | Non
         None: (),
         Phase.PENDING: (Phase.PENDING,),
         Phase.READY: (Phase.PENDING, Phase.READY),
+        Phase.JOINING: (Phase.PENDING, Phase.READY, Phase.JOINING),
         Phase.JOINED: (Phase.PENDING, Phase.READY, Phase.JOINED),
         Phase.DELETING: (Phase.PENDING, Phase.DELETING),
     }

@@ -5,10 +5,13 @@
 from ipaddress import IPv4Interface
 from pathlib import Path
 
+import pytest
+
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord, RequestedInterface
+from cni_bridge_state import AttachMode, EndpointId, NetworkId, NetworkRecord, Phase, ProcessRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.attach.new_records import NewRecords
+from cnm_bridge.planning.attach_choice import AttachChoice
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.wire import CreateEndpoint
 
@@ -32,6 +35,27 @@ def test_a_planned_endpoint_is_pending_in_its_staging_namespace() -> None:
     assert record.attachment.netns == f"/run/cni-bridge/netns/{ENDPOINT}"
     assert record.attachment.configuration == LIST
     assert (record.attachment.args, record.attachment.capability_args) == (plan.args, plan.capability_args)
+
+
+@pytest.mark.parametrize(
+    ("mode", "deleted", "ifname"),
+    [
+        (AttachMode.MOVE, (), "eth0"),
+        (AttachMode.HYBRID, (1, 2), "lan0"),
+        (AttachMode.DIRECT, (0, 1), "lan0"),
+    ],
+)
+def test_no_delete_is_pending_for_plugins_that_run_at_join(
+    mode: AttachMode, deleted: tuple[int, ...], ifname: str
+) -> None:
+    """In mode *hybrid* the IPAM plugin counts as the first one. In the sandbox the link has its final name at once."""
+    request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=RequestedInterface(), options={})
+    network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
+    choice = AttachChoice(mode=mode, reason="")
+    plan = Plan(configuration=CONFIGURATION, attach=choice, ifname_prefix="lan")
+    record = RECORDS.planned(request, network, plan, None)
+    assert (record.attachment.mode, record.deleted, record.attachment.ifname) == (mode, deleted, ifname)
+    assert record.attachment.configuration == LIST
 
 
 def test_a_rebuilt_endpoint_has_a_result_with_its_addresses() -> None:

@@ -5,7 +5,7 @@
 import pytest
 
 from cni_bridge_spec import JsonError, JsonObject
-from cnm_bridge.engine.container import has_name, has_other_network
+from cnm_bridge.engine.container import container_of_cgroup, has_further_network, has_name, has_other_network
 from cnm_bridge.engine.network import EngineNetwork
 
 BLUE = EngineNetwork.from_json({"Id": "6f" * 32, "Name": "blue", "Scope": "swarm"})
@@ -49,3 +49,35 @@ def test_the_name_of_a_container() -> None:
     """Docker writes it with a leading slash; names by which links refer to it have two slashes."""
     assert has_name(container(), "web")
     assert not has_name(container(), "alias")
+
+
+@pytest.mark.parametrize(
+    ("networks", "further"),
+    [
+        ({}, False),  # connected while it runs
+        ({"blue": ""}, False),  # its first start
+        ({"blue": BLUE.id}, False),
+        ({"red": ""}, False),  # the network that is being joined, by another name
+        ({"red": "71" * 32}, True),  # it runs on another one
+        ({"blue": "", "red": ""}, True),
+        ({"blue": BLUE.id, "red": "71" * 32}, True),
+    ],
+)
+def test_a_container_that_is_joined_has_a_further_network(networks: dict[str, str], *, further: bool) -> None:
+    """The network that is being joined may be listed by its ID, without an ID, or not at all."""
+    assert has_further_network(container(**networks), BLUE.id) is further
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "found"),
+    [
+        (f"0::/system.slice/docker-{'ab' * 32}.scope\n", "ab" * 32),
+        (f"12:pids:/docker/{'ab' * 32}\n0::/docker/{'ab' * 32}\n", "ab" * 32),
+        (f"0::/docker/{'cd' * 32}/docker/{'ab' * 32}\n", "ab" * 32),  # Docker in Docker
+        ("0::/user.slice/session-1.scope\n", None),
+        (f"0::/x/{'ab' * 33}\n", None),
+    ],
+)
+def test_the_container_of_a_cgroup(cgroup: str, found: str | None) -> None:
+    """Its ID is the last one in the path, with both cgroup drivers."""
+    assert container_of_cgroup(cgroup) == found

@@ -44,7 +44,7 @@ def test_names_come_from_the_attachment() -> None:
     endpoint = Endpoint(RECORD)
     assert endpoint.attachment.container_id == "0123456789abcdef"
     assert (endpoint.host_link, endpoint.altname) == ("cnib0123456789a", "cni-bridge-0123456789abcdef")
-    assert endpoint.staging == Path("/run/cni-bridge/netns/0123456789abcdef")
+    assert endpoint.netns == Path("/run/cni-bridge/netns/0123456789abcdef")
     assert endpoint.sandbox is None
     assert Endpoint(replace(RECORD, sandbox_key="/run/docker/netns/1")).sandbox == Path("/run/docker/netns/1")
 

@@ -7,6 +7,7 @@ import pytest
 from cnm_bridge.errors import BadOption
 from cnm_bridge.planning.docker_options import (
     LinkSetting,
+    parse_ifname,
     parse_sysctls,
     refuse_docker_option,
     refuse_unread,
@@ -52,7 +53,6 @@ def test_address_family_options_without_a_difference_are_accepted(options: dict[
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("com.docker.network.endpoint.ifname", "give cni.ifname-prefix"),
         ("com.docker.network.container_iface_prefix", "give cni.ifname-prefix"),
         ("com.docker.network.driver.mtu", 'write "mtu" into the CNI configuration'),
         ("com.docker.network.internal", "give --internal"),
@@ -102,3 +102,16 @@ def test_invalid_sysctls_are_rejected(text: str) -> None:
     """Each becomes a path, so no other syntax is accepted."""
     with pytest.raises(BadOption, match=r"net\.ipv4\.conf\.IFNAME\.NAME=VALUE"):
         parse_sysctls(text)
+
+
+@pytest.mark.parametrize("name", ["wan0", "e", "enp0s31f6.100", "A_b-c"])
+def test_the_name_of_a_link(name: str) -> None:
+    """A name that the kernel allows is unchanged."""
+    assert parse_ifname(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "sixteen-letters-", "a/b", "a b", ".", "..", "lo", "eth0:1", "ä"])
+def test_an_impossible_name_of_a_link(name: str) -> None:
+    """The error shows the value and what is possible."""
+    with pytest.raises(BadOption, match="1 to 15 letters"):
+        parse_ifname(name)

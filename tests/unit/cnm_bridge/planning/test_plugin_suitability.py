@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Unsuitable plugins are rejected when the network is created, and others determine what is captured."""
+"""Some plugins make what cannot be moved; the others determine what is captured."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,13 +9,12 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
-from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import NotCarriable
 from cnm_bridge.planning.plugin_suitability import (
     choose_observation,
     describe_uncarriable,
+    find_unsuitable,
     has_device,
-    refuse_unsuitable,
 )
 from tests.kernel.records import endpoint
 from tests.unit.cnm_bridge.planning.snapshots import LINK, snapshot
@@ -26,11 +25,15 @@ def network(*plugins: JsonObject) -> NetworkConfigurationList:
     return NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": list(plugins)})
 
 
-@pytest.mark.parametrize("plugin", [{"type": "macvlan", "ipam": {"type": "dhcp"}}, {"type": "vrf"}])
-def test_unsuitable_plugins_are_rejected(plugin: JsonObject) -> None:
-    """The error names the plugin, also if it is the IPAM plugin of another one."""
-    with pytest.raises(Refused, match=r"blue cannot be used: plugin (dhcp|vrf): "):
-        refuse_unsuitable(network({"type": "bridge"}, plugin))
+@pytest.mark.parametrize(
+    ("plugin", "name"), [({"type": "macvlan", "ipam": {"type": "dhcp"}}, "dhcp"), ({"type": "vrf"}, "vrf")]
+)
+def test_unsuitable_plugins_are_found(plugin: JsonObject, name: str) -> None:
+    """The text names the plugin, also if it is the IPAM plugin of another one."""
+    found = find_unsuitable(network({"type": "bridge"}, plugin))
+    assert found is not None
+    assert found.startswith(f"plugin {name}: ")
+    assert find_unsuitable(network({"type": "bridge"})) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The attacher of the modes *hybrid* and *direct*: plugins run in the sandbox itself, at Join.
+
+No namespace move is needed, neither by us nor by libnetwork, and whatever plugins make in the sandbox stays as it is.
+
+```
+hybrid    CreateEndpoint: the IPAM plugin; Docker learns the addresses     Join: all others, in the sandbox
+direct    CreateEndpoint: nothing; Docker does not learn the addresses     Join: all plugins, in the sandbox
+```
+
+If the link cannot be made in the sandbox, an endpoint of mode *hybrid* changes to mode *move*: its plugins run in a
+staging namespace at Join, with the reserved addresses, and libnetwork moves the link. See `placement.py`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from ipaddress import IPv4Interface, IPv6Interface
+from pathlib import Path
+
+import structlog
+
+from cni_bridge_state import AttachMode, EndpointRecord, Phase, WrongPhase
+from cni_invoker import Result, Runtime
+from cnm_bridge.attach.attacher import DeleteProgress, SaveRecord
+from cnm_bridge.attach.in_sandbox.dead_endpoints import find_abandoned, find_dead, find_without_link
+from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.attach.in_sandbox.placement import Placing
+from cnm_bridge.attach.move.attacher import MoveAttacher, warn_of_dns
+from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import Finish, Kernel, KernelError, LinkMissing, Snapshot, Sysctl
+from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.model.naming import pin_path, staging_path
+from cnm_bridge.planning.addressing import receives_mac
+from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join, with_addresses
+from cnm_bridge.planning.expected_link import (
+    ANY_PLUGIN,
+    DELEGATES,
+    describe_expected,
+    for_join,
+    refuse_changed,
+    refuse_unexpected,
+)
+from cnm_bridge.planning.plan import Plan, refuse_ignored
+from cnm_bridge.wire import ChosenInterface, Joined
+
+__all__ = ["SandboxAttacher"]
+
+log = structlog.get_logger()
+
+
+class SandboxAttacher:
+    """Attaches in the sandbox (`state.AttachMode.HYBRID` and `DIRECT`).
+
+    Args:
+        runtime: Runs the plugins.
+        kernel: Prepares the sandbox, and finishes the link.
+        placing: Decides whether the link is made in the sandbox.
+        move: Attaches endpoints of mode *hybrid* whose link cannot be made in the sandbox.
+        detacher: Undoes the attachment.
+        run_dir: The parent directory of pins and staging namespaces.
+    """
+
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        kernel: Kernel,
+        placing: Placing,
+        move: MoveAttacher,
+        detacher: SandboxDetacher,
+        run_dir: Path,
+    ) -> None:
+        self._runtime = runtime
+        self._kernel = kernel
+        self._placing = placing
+        self._move = move
+        self._detacher = detacher
+        self._run_dir = run_dir
+
+    async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
+        """Run the IPAM plugin, if it is known, and describe the link that will be made."""
+        endpoint = Endpoint(record)
+        ifname, reservation = record.attachment.ifname, endpoint.reservation
+
+        delegate = DELEGATES.get(plan.configuration.plugins[0].type, ANY_PLUGIN)
+        if reservation is None:
+            addresses = tuple(
+                address for address in plan.addresses if isinstance(address, IPv4Interface | IPv6Interface)
+            )
+        else:
+            reserved = await self._runtime.add(reservation, endpoint.attachment)
+            attachment = replace(record.attachment, reservation=reserved.document)
+            record = replace(record, added_plugins=1, result=reserved.document, attachment=attachment)
+            addresses = tuple(ip.address for ip in reserved.ips)
+        mac = (plan.requested.mac or plan.own_mac) if delegate.has_own_mac else None
+        sysctls = [Sysctl(name=setting.path(ifname), value=setting.value) for setting in plan.sysctls]
+        snapshot = describe_expected(delegate, ifname, addresses, mac, sysctls)
+        if reservation is not None:
+            refuse_ignored(plan, snapshot)
+        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
+        await save(record)
+        return record
+
+    def create_reply(self, record: EndpointRecord) -> ChosenInterface:
+        """Return the reserved addresses and the MAC that the link will have; nothing in mode *direct*."""
+        return choose_interface(_snapshot(record), record.requested)
+
+    async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+        """Run the plugins in the sandbox, or in a staging namespace if that is not possible."""
+        if record.phase is Phase.JOINED:
+            return record
+        if Path(record.attachment.netns) == staging_path(self._run_dir, record.attachment_id) and _has_left(record):
+            return await self._join_again(record, save)
+        place = await self._placing.find(record)
+        if place.obstacle is not None:
+            return await self._move_instead(record, place.obstacle, save)
+        pin, ifname = pin_path(self._run_dir, record.attachment_id), record.attachment.ifname
+        settings = await self._kernel.pin_sandbox(Path(record.sandbox_key or ""), pin, ifname)
+        if settings is None:
+            await self._kernel.remove_staging(pin)
+            return await self._move_instead(record, f"the sandbox is gone, or has a link {ifname} already", save)
+        expected = _snapshot(record)
+        # Without a snapshot, because the link has no alternative name yet: so DEL finds it by its name.
+        joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process, snapshot=None)
+        try:
+            await save(joining)
+            return await self._run_in_sandbox(joining, pin, settings, expected, save)
+        except BaseException:
+            await self._restore(pin, settings)
+            raise
+
+    def join_reply(self, record: EndpointRecord) -> Joined:
+        """Return the gateways: libnetwork adds the default routes for the container's gateway endpoint."""
+        joined = describe_join(_snapshot(record), "", prefix=record.ifname_prefix, internal=record.internal)
+        return replace(joined, link=None, routes=())
+
+    def as_joined(self, record: EndpointRecord) -> EndpointRecord:
+        """Return the record of an endpoint whose plugins have all run, in the pinned sandbox or in staging."""
+        pin = pin_path(self._run_dir, record.attachment_id)
+        is_pinned = self._kernel.is_namespace(pin)
+        joined = _with_chain(record, pin if is_pinned else staging_path(self._run_dir, record.attachment_id))
+        mode = record.attach_mode if is_pinned else AttachMode.MOVE
+        plugins = len(Endpoint(joined).network.plugins)
+        return replace(
+            joined, phase=Phase.JOINED, added_plugins=plugins, attachment=replace(joined.attachment, mode=mode)
+        )
+
+    async def leave(self, record: EndpointRecord) -> EndpointRecord:
+        """Take the link out of a sandbox in which processes are running; in an empty one it stays until DEL."""
+        left = replace(record, phase=Phase.READY)
+        try:
+            if not await self._placing.is_inhabited(record):
+                return left
+            endpoint = Endpoint(record)
+            pin, staging = Path(record.attachment.netns), staging_path(self._run_dir, record.attachment_id)
+            await self._kernel.bring_back(
+                staging,
+                record.attachment.ifname,
+                host_name=endpoint.host_link,
+                altname=endpoint.altname,
+                sandbox=pin,
+                addresses=endpoint.result.addresses_of(record.attachment.ifname) if endpoint.result else None,
+            )
+            await self._kernel.remove_staging(pin)
+        except KernelError as exc:
+            log.warning("endpoint.not_withdrawn", endpoint_id=record.id, error=str(exc))
+            return left
+        return replace(left, attachment=replace(record.attachment, netns=str(staging)))
+
+    async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
+        """Run DEL through the pin, and remove the pin."""
+        return await self._detacher.detach(record, progress)
+
+    async def find_dead(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the joined endpoints whose sandbox Docker has removed."""
+        return await find_dead(self._kernel, records)
+
+    async def find_abandoned(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the endpoints without a process in their sandbox."""
+        return await find_abandoned(self._kernel, records)
+
+    async def find_without_link(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
+        """Return the joined endpoints whose link is not in their sandbox."""
+        return await find_without_link(self._kernel, records)
+
+    async def _run_in_sandbox(
+        self, record: EndpointRecord, pin: Path, settings: Mapping[str, str], expected: Snapshot, save: SaveRecord
+    ) -> EndpointRecord:
+        endpoint = Endpoint(record)
+
+        async def save_result(result: Result) -> None:
+            nonlocal record
+            record = with_addresses(replace(record, added_plugins=record.added_plugins + 1, result=result.document))
+            if record.added_plugins < len(endpoint.network.plugins):  # the last one is stored with the phase
+                await save(record)
+
+        result = await self._runtime.add(endpoint.chain, endpoint.attachment, on_result=save_result)
+        warn_of_dns(record)
+        snapshot = await self._finish(endpoint, pin, settings, expected)
+        if endpoint.reserved is None:
+            refuse_unexpected(endpoint.network, expected, snapshot)
+        else:
+            refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
+        left_to_docker = for_join(snapshot)
+        record = with_addresses(replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json()))
+        await save(record)
+        return record
+
+    async def _finish(self, endpoint: Endpoint, pin: Path, settings: Mapping[str, str], expected: Snapshot) -> Snapshot:
+        mac = expected.link.mac
+        by_plugin = receives_mac(endpoint.chain, endpoint.attachment.args, endpoint.attachment.capability_args)
+        finish = Finish(
+            mac=None if by_plugin else mac,
+            sysctls=expected.sysctls,
+            without_defaults=endpoint.record.internal,
+        )
+        try:
+            snapshot = await self._kernel.finish_in_sandbox(
+                pin,
+                endpoint.record.attachment.ifname,
+                altname=endpoint.altname,
+                settings=settings,
+                finish=finish,
+            )
+        except LinkMissing as exc:
+            raise Refused(
+                f"CNI configuration {endpoint.network.name} made no link {endpoint.record.attachment.ifname} in the "
+                f"container, there is only {', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge"
+            ) from exc
+        if mac is not None and snapshot.link.mac != mac:
+            raise Refused(
+                f"CNI configuration {endpoint.network.name} ignored the requested MAC: the link has MAC "
+                f"{snapshot.link.mac}, not {mac}"
+            )
+        return snapshot
+
+    async def _move_instead(self, record: EndpointRecord, reason: str, save: SaveRecord) -> EndpointRecord:
+        """Run the plugins in a staging namespace; libnetwork moves the link from there."""
+        if record.attach_mode is AttachMode.DIRECT:
+            raise Refused(
+                f"CNI configuration {record.cni_network} cannot be attached in the sandbox, as cni.attach=direct "
+                f"demands: {reason}"
+            )
+        if record.attachment.ifname != f"{record.ifname_prefix}0":
+            raise Refused(f"a link called {record.attachment.ifname} cannot be made in the sandbox: {reason}")
+        log.info("endpoint.moved_instead", endpoint_id=record.id, reason=reason)
+        expected = _snapshot(record)
+        record = _with_chain(record, staging_path(self._run_dir, record.attachment_id))
+        prefix = self._placing.find_prefix(record)
+        record = replace(
+            record,
+            phase=Phase.JOINING,
+            snapshot=None,
+            ifname_prefix=prefix,
+            attachment=replace(record.attachment, mode=AttachMode.MOVE),
+        )
+        await save(record)
+        record, snapshot = await self._move.run_plugins(record, save)
+        endpoint = Endpoint(record)
+        if endpoint.reserved is not None and endpoint.result is not None:
+            refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
+        snapshot = replace(snapshot, sysctls=_overridden(snapshot.sysctls, expected.sysctls))
+        record = with_addresses(replace(record, snapshot=snapshot.to_json()))
+        return await self._move.attach(record, save)
+
+    async def _join_again(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
+        """Join an endpoint that has left a running container (moby, `Sandbox.Refresh`): libnetwork moves the link."""
+        endpoint = Endpoint(record)
+        await self._kernel.take_out(
+            endpoint.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
+        )
+        moved = replace(record, attachment=replace(record.attachment, mode=AttachMode.MOVE))
+        return await self._move.attach(moved, save)
+
+    async def _restore(self, pin: Path, settings: Mapping[str, str]) -> None:
+        try:
+            await self._kernel.restore_sandbox(pin, settings)
+        except KernelError as exc:  # the first error is what the user must see
+            log.warning("sandbox.not_restored", error=str(exc))
+
+
+def _has_left(record: EndpointRecord) -> bool:
+    """Return whether all plugins of an endpoint have run, and it is not joined any more."""
+    return record.added_plugins > int(record.attachment.has_reservation)
+
+
+def _with_chain(record: EndpointRecord, netns: Path) -> EndpointRecord:
+    """Return a record whose plugins run next, in a namespace; from now on, DEL of all of them is pending."""
+    return replace(record, attachment=replace(record.attachment, netns=str(netns)), deleted=())
+
+
+def _overridden(sysctls: Iterable[Sysctl], requested: Iterable[Sysctl]) -> tuple[Sysctl, ...]:
+    return tuple({sysctl.name: sysctl for sysctl in (*sysctls, *requested)}.values())
+
+
+def _snapshot(record: EndpointRecord) -> Snapshot:
+    snapshot = Endpoint(record).snapshot
+    if snapshot is None:
+        raise WrongPhase(record.id, record.phase, Phase.JOINED)
+    return snapshot

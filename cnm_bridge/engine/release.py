@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The release of an engine; pure."""
+
+import re
+from dataclasses import dataclass
+from typing import Final, Self
+
+__all__ = ["SANDBOX_AT_JOIN", "EngineRelease"]
+
+_NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
+
+SANDBOX_AT_JOIN: Final = 28
+"""The first major version that makes the sandbox before it calls the driver (moby `daemon/start_linux.go`)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EngineRelease:
+    """The release of an engine, e.g. 28.5.
+
+    Attributes:
+        major: The first number.
+        minor: The second number.
+    """
+
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the release in `ServerVersion` of `GET /info`, e.g. `28.5.2+dfsg3`; None if there is none in it."""
+        found = _NUMBER.match(text)
+        return None if found is None else cls(int(found[1]), int(found[2]))
+
+    @property
+    def makes_sandbox_first(self) -> bool:
+        """Whether the sandbox of a starting container exists when Join is called."""
+        return self.major >= SANDBOX_AT_JOIN
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Finds the first process of a container by its network namespace."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.kernel.namespaces.netns import NamespaceId, namespace_id, open_namespace
+from cnm_bridge.kernel.procfs.start_time import find_start
+
+__all__ = ["SandboxProcess", "find_first_process"]
+
+_RECENT: Final = 512
+"""How many of the latest process IDs are tried first: the process of a starting container has just been made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxProcess:
+    """A process in a sandbox.
+
+    Attributes:
+        pid: Its process ID.
+        started: When it started, in clock ticks since boot.
+        cgroup: The text of `/proc/<pid>/cgroup`, which contains the ID of the container.
+    """
+
+    pid: int
+    started: int
+    cgroup: str
+
+
+def find_first_process(sandbox: Path, processes: Path) -> SandboxProcess | None:
+    """Return the process in a sandbox that has PID 1 in its own PID namespace, or else any; None if there is none.
+
+    Args:
+        sandbox: The path of the sandbox.
+        processes: A directory like `/proc`.
+
+    Raises:
+        NamespaceMissing: There is no such sandbox.
+        OSError: Processes cannot be read.
+    """
+    with open_namespace(sandbox) as fd:
+        wanted = namespace_id(fd)
+    for pid in _process_ids(processes):
+        if _is_in(pid, wanted, processes):
+            found = _describe(_first(pid, wanted, processes), processes)
+            if found is not None:
+                return found
+    return None
+
+
+def _process_ids(processes: Path) -> Iterator[int]:
+    """Yield the latest process IDs, whether they exist or not, then all that exist."""
+    last = int((processes / "sys/kernel/ns_last_pid").read_text("ascii"))
+    yield from range(last, max(0, last - _RECENT), -1)
+    yield from sorted((int(name) for name in os.listdir(processes) if name.isdigit()), reverse=True)  # noqa: PTH208
+
+
+def _is_in(pid: int, namespace: NamespaceId, processes: Path) -> bool:
+    try:
+        found = os.stat(f"{processes}/{pid}/ns/net")  # noqa: PTH116 - there are thousands
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    return NamespaceId(device=found.st_dev, inode=found.st_ino) == namespace
+
+
+def _first(pid: int, namespace: NamespaceId, processes: Path) -> int:
+    """Return the oldest ancestor of a process in a namespace."""
+    while True:
+        try:
+            stat = (processes / str(pid) / "stat").read_text("utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return pid
+        parent = int(stat.rpartition(")")[2].split()[1])
+        if not parent or not _is_in(parent, namespace, processes):
+            return pid
+        pid = parent
+
+
+def _describe(pid: int, processes: Path) -> SandboxProcess | None:
+    started = find_start(pid, processes)
+    if started is None:
+        return None
+    try:
+        cgroup = (processes / str(pid) / "cgroup").read_text("utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return SandboxProcess(pid=pid, started=started, cgroup=cgroup)

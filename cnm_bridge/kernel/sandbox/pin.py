@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Prepares a container's sandbox for plugins that run in it, and finishes the link that they made.
+
+Each call runs completely in one short-lived thread, which starts in the host namespace. The *pin* is a bind mount of
+the sandbox. The plugins find the sandbox by it, and it keeps link and addresses until DEL when Docker has removed its
+own mount.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv6Interface, IPv6Network
+from pathlib import Path
+from typing import Final
+
+from cnm_bridge.kernel.errors import LinkMissing, NamespaceMissing, attempt
+from cnm_bridge.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace, pin_namespace
+from cnm_bridge.kernel.netlink.addresses import find_addresses
+from cnm_bridge.kernel.netlink.links import (
+    Link,
+    add_altname,
+    find_link,
+    find_link_by_altname,
+    list_links,
+    set_mac,
+)
+from cnm_bridge.kernel.netlink.routes import find_plain_routes, remove_route
+from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.procfs.sysctl import has_ipv6, read_setting, write_ipv6, write_setting
+from cnm_bridge.kernel.records.extras import Sysctl
+from cnm_bridge.kernel.records.snapshot import MAIN_TABLE, SCOPE_LINK, UNICAST, Address, Route, Snapshot
+
+__all__ = ["Finish", "Pin"]
+
+_FOR_PLUGINS: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/default/disable_ipv6": "0"}
+"""Settings that new links start with. `ptp` and `macvlan` wait up to 2 s for duplicate address detection, and with IPv6
+disabled (`--sysctl net.ipv6.conf.all.disable_ipv6=1`) no plugin can add an IPv6 address."""
+
+_LINK_LOCAL: Final = IPv6Network("fe80::/64")
+_LIBNETWORK_METRICS: Final = {4: 0, 6: 1024}
+"""The metrics of the default routes that libnetwork adds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """What the link must be like, beyond what the plugins made.
+
+    Attributes:
+        mac: Its MAC, None to leave it unchanged.
+        sysctls: Its settings, which override those of the plugins.
+        without_defaults: Whether to remove all its default routes, instead of only those that libnetwork adds again.
+    """
+
+    mac: str | None = None
+    sysctls: tuple[Sysctl, ...] = ()
+    without_defaults: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """The pin of one sandbox, and the link in it. `Kernel` describes the methods.
+
+    Attributes:
+        host: The host namespace.
+        path: The path of the pin.
+        ifname: The name that the plugins give the link.
+        altname: The alternative name of the finished link.
+        reply_limit_s: Time limit of one netlink reply, in seconds.
+    """
+
+    host: NamespaceId
+    path: Path
+    ifname: str
+    altname: str
+    reply_limit_s: float
+
+    def make(self, sandbox: Path) -> Mapping[str, str] | None:
+        """Pin a sandbox and prepare it; return the settings to restore, None if no link can be made in it."""
+        try:
+            with attempt("pin", str(sandbox)), open_namespace(sandbox) as fd:
+                if namespace_id(fd) == self.host:
+                    return None
+                pin_namespace(fd, self.path)
+                enter(fd, host=self.host)
+                with self._netlink() as netlink:
+                    if find_link(netlink, self.ifname) is not None:
+                        return None
+                return _prepare()
+        except NamespaceMissing:
+            return None
+
+    def finish(self, settings: Mapping[str, str], wanted: Finish) -> Snapshot:
+        """Restore the sandbox's settings, set up the link, and mark it with its alternative name."""
+        with attempt("finish", str(self)), self._inside() as netlink:
+            _write(settings)
+            link = find_link(netlink, self.ifname)
+            if link is None:
+                raise LinkMissing("finish", str(self), tuple(other.state.name for other in list_links(netlink)))
+            link = _with_mac(netlink, link, wanted.mac, self.ifname)
+            addresses, routes = find_addresses(netlink, link), find_plain_routes(netlink, link)
+            for route in routes:
+                if _is_default(route) and (wanted.without_defaults or _is_of_libnetwork(route)):
+                    remove_route(netlink, link, route)
+            if has_ipv6():
+                accept_dad = settings.get("net/ipv6/conf/default/accept_dad")
+                if accept_dad is not None:
+                    write_setting(f"net/ipv6/conf/{self.ifname}/accept_dad", accept_dad)
+                if not _uses_ipv6(addresses, routes):  # as libnetwork does, from 26.0.2 on, to the links that it moves
+                    write_ipv6(self.ifname, "disable_ipv6", 1)
+            for sysctl in wanted.sysctls:
+                write_setting(sysctl.name, sysctl.value)
+            if self.altname not in link.altnames:
+                add_altname(netlink, link, self.altname)
+        return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=wanted.sysctls)
+
+    def restore(self, settings: Mapping[str, str]) -> None:
+        """Restore the sandbox's settings, if it still exists."""
+        try:
+            with attempt("restore", str(self.path)), self._inside():
+                _write(settings)
+        except NamespaceMissing:
+            return
+
+    def has_link(self) -> bool:
+        """Return whether the link is in the pinned sandbox; by its name only if that is not empty."""
+        try:
+            with attempt("look into", str(self.path)), self._inside() as netlink:
+                if find_link_by_altname(netlink, self.altname) is not None:
+                    return True
+                return bool(self.ifname) and find_link(netlink, self.ifname) is not None
+        except NamespaceMissing:
+            return False
+
+    def __str__(self) -> str:
+        return f"link {self.ifname} in {self.path}"
+
+    @contextmanager
+    def _inside(self) -> Iterator[Netlink]:
+        with open_namespace(self.path) as fd:
+            enter(fd, host=self.host)
+            with self._netlink() as netlink:
+                yield netlink
+
+    def _netlink(self) -> Netlink:
+        return Netlink(reply_limit_s=self.reply_limit_s)
+
+
+def _prepare() -> Mapping[str, str]:
+    """Change settings of the calling thread's namespace for the plugins; return their previous values."""
+    previous: dict[str, str] = {}
+    if has_ipv6():
+        for name, value in _FOR_PLUGINS.items():
+            found = read_setting(name)
+            if found is not None and found != value:
+                write_setting(name, value)
+                previous[name] = found
+    return previous
+
+
+def _write(settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        write_setting(name, value)
+
+
+def _with_mac(netlink: Netlink, link: Link, mac: str | None, ifname: str) -> Link:
+    if mac is None or link.state.mac == mac:
+        return link
+    set_mac(netlink, link, mac)
+    found = find_link(netlink, ifname)
+    return link if found is None else found
+
+
+def _is_default(route: Route) -> bool:
+    return route.destination.prefixlen == 0
+
+
+def _is_of_libnetwork(route: Route) -> bool:
+    """Return whether libnetwork would add a route in the same place, which fails if there is one."""
+    metric = _LIBNETWORK_METRICS[route.destination.version]
+    return (route.table, route.type, route.metric) == (MAIN_TABLE, UNICAST, metric)
+
+
+def _uses_ipv6(addresses: tuple[Address, ...], routes: tuple[Route, ...]) -> bool:
+    """Return whether plugins configured IPv6 beyond what the kernel does by itself."""
+    return any(
+        isinstance(address.address, IPv6Interface) and address.scope != SCOPE_LINK for address in addresses
+    ) or any(route.destination.version == _LINK_LOCAL.version and route.destination != _LINK_LOCAL for route in routes)

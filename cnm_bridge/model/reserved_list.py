@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The list of mode *hybrid*: its IPAM plugin runs at CreateEndpoint, all others at Join; pure.
+
+The first plugin of most lists delegates IPAM: it executes its IPAM plugin and configures the link with the result (CNI
+SPEC §4). In mode *hybrid* we execute the IPAM plugin ourselves, with the input that the first plugin would give it, so
+that Docker learns the addresses. At Join the first plugin receives the same addresses from the IPAM plugin `static`:
+
+```
+list on disk:      bridge (ipam: host-local) ─ firewall
+CreateEndpoint:    host-local                               the reservation
+Join:              bridge (ipam: static) ─ firewall         the chain
+DEL:               firewall ─ bridge (ipam: static) ─ host-local
+```
+
+A record has the list on disk and the result of the IPAM plugin; all that DEL needs is derived from them here. So these
+functions are a part of the stored format: for the same arguments, every version must return the same.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from cni_bridge_spec import JsonObject, JsonValue, find_object
+from cni_invoker import NetworkConfigurationList, Result
+from cni_invoker.advanced import PluginConfiguration
+
+__all__ = ["with_reservation", "without_addresses"]
+
+_ADDRESSES: Final = "ips"
+_MAC: Final = "mac"
+_TAKE_MAC: Final = frozenset({"bridge", "macvlan", "tap"})
+"""Plugins with the capability `mac`, also if the list does not declare it (read in plugins 1.1.1 and 1.9.1)."""
+_ADDRESS_ARGS: Final = frozenset({"IP", "GATEWAY"})
+"""CNI_ARGS that `static` reads; it would add them to the reserved addresses."""
+_WITH_ROUTES: Final = "1.0.0"
+"""A version of results in which routes do not belong to an address family, as in the configuration of `static`."""
+
+
+def with_reservation(network: NetworkConfigurationList, reserved: Result | None) -> NetworkConfigurationList:
+    """Return a list with the IPAM plugin of its first plugin as a plugin of its own, in front of all others.
+
+    The IPAM plugin receives the configuration of the first plugin, as CNI SPEC §4 says, except for `type` and the
+    capabilities that are not about addresses. After the reservation, the first plugin has `static` as IPAM plugin, and
+    nothing in its configuration requests addresses: `static` would add these to the reserved ones. It receives the MAC
+    that Docker knows.
+
+    Args:
+        network: A list whose first plugin has an IPAM plugin.
+        reserved: The result of the IPAM plugin, None before it has completed.
+    """
+    main, *others = network.plugins
+    first = main.document if reserved is None else _with_static(main, reserved)
+    documents = [_reservation(main), first, *(other.document for other in others)]
+    document = {**network.document, "plugins": list(documents)}
+    return NetworkConfigurationList.from_document(document, source=network.source)
+
+
+def without_addresses(args: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return CNI_ARGS without those that request addresses."""
+    return tuple((key, value) for key, value in args if key not in _ADDRESS_ARGS)
+
+
+def _reservation(main: PluginConfiguration) -> JsonObject:
+    """Return the configuration of the IPAM plugin."""
+    document: dict[str, JsonValue] = {**main.document, "type": main.ipam_type}
+    document.pop("capabilities", None)
+    if _ADDRESSES in main.capabilities:
+        document["capabilities"] = {_ADDRESSES: True}
+    return document
+
+
+def _with_static(main: PluginConfiguration, reserved: Result) -> JsonObject:
+    """Return the configuration of the first plugin with `static` as IPAM plugin."""
+    document: dict[str, JsonValue] = {**main.document, "ipam": _static(reserved)}
+    capabilities = (main.capabilities - {_ADDRESSES}) | ({_MAC} if main.type in _TAKE_MAC else set())
+    document["capabilities"] = dict.fromkeys(sorted(capabilities), True)
+    arguments = find_object(main.document, "args") or {}
+    for_plugins = find_object(arguments, "cni") or {}
+    if _ADDRESSES in for_plugins:
+        others = {key: value for key, value in for_plugins.items() if key != _ADDRESSES}
+        document["args"] = {**arguments, "cni": others}
+    return document
+
+
+def _static(reserved: Result) -> JsonObject:
+    """Return the configuration with which `static` gives a result again."""
+    addresses: list[JsonValue] = [
+        {"address": str(ip.address), **({"gateway": str(ip.gateway)} if ip.gateway else {})} for ip in reserved.ips
+    ]
+    told = reserved.converted(_WITH_ROUTES).document
+    return {"type": "static", "addresses": addresses, **{key: told[key] for key in ("routes", "dns") if told.get(key)}}

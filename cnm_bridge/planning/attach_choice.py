@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Chooses the attach mode of an endpoint; pure.
+
+| `cni.attach` | mode |
+| --- | --- |
+| `move` | *move* |
+| `hybrid` | *hybrid*; refused if the list or the engine cannot do it |
+| `direct` | *direct*; refused if the engine cannot do it |
+| `auto` | *hybrid* if Docker learns all that it learns in mode *move*; *direct* for what *move* refuses; else *move* |
+
+The sandbox is known at Join only. So an endpoint of mode *hybrid* that cannot be attached in its sandbox is moved there
+after all (`attach/in_sandbox/attacher.py`).
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from cni_bridge_state import AttachMode
+from cni_invoker import NetworkConfigurationList
+from cnm_bridge.engine.release import SANDBOX_AT_JOIN, EngineRelease
+from cnm_bridge.errors import BadOption, Refused
+from cnm_bridge.planning.docker_options import IFNAME
+from cnm_bridge.planning.expected_link import DELEGATES
+from cnm_bridge.planning.plugin_suitability import find_unsuitable
+from cnm_bridge.settings import AttachOption
+
+__all__ = ["STATIC", "AttachChoice", "can_choose_mac", "choose_mode"]
+
+STATIC: Final = "static"
+"""The IPAM plugin that gives reserved addresses to the first plugin of a list."""
+
+_INDEPENDENT: Final = frozenset({"host-local", "static", "whereabouts"})
+"""IPAM plugins that need no link and no namespace (read in plugins 1.1.1 and 1.9.1, whereabouts 0.8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachChoice:
+    """A chosen mode.
+
+    Attributes:
+        mode: The mode.
+        reason: Why, in words that follow "because"; for `cni-bridge explain`.
+    """
+
+    mode: AttachMode
+    reason: str
+
+
+def choose_mode(
+    option: AttachOption,
+    network: NetworkConfigurationList,
+    release: EngineRelease | None,
+    *,
+    static_versions: Collection[str] | None,
+    has_ifname: bool = False,
+) -> AttachChoice:
+    """Return the mode of an endpoint.
+
+    Args:
+        option: The option `cni.attach`.
+        network: The negotiated list.
+        release: The engine's release, None if it is not known. The sandbox is then looked for at Join.
+        static_versions: The CNI versions that the plugin `static` supports, None if there is no such plugin.
+        has_ifname: Whether the link's whole name is given.
+
+    Raises:
+        BadOption: The name is given and the mode is *move*.
+        Refused: The list or the engine cannot do what the option says, or no mode is possible for the list; the text
+            names the plugin, the reason, and the mode that is possible.
+    """
+    choice = _choose_by_option(option, network, release, static_versions=static_versions)
+    if has_ifname and choice.mode is AttachMode.MOVE:
+        raise BadOption(
+            IFNAME,
+            "Docker lets no driver but its own choose the whole name of a link that it moves into the container, as "
+            f"mode move does ({choice.reason}); give cni.ifname-prefix, to which Docker appends a number",
+        )
+    return choice
+
+
+def _choose_by_option(
+    option: AttachOption,
+    network: NetworkConfigurationList,
+    release: EngineRelease | None,
+    *,
+    static_versions: Collection[str] | None,
+) -> AttachChoice:
+    obstacle = _find_engine_obstacle(release) or _find_obstacle(network, static_versions)
+    unsuitable = find_unsuitable(network)
+    match option:
+        case AttachOption.HYBRID:
+            if obstacle is not None:
+                raise Refused(
+                    f"cni.attach=hybrid is not possible for CNI configuration {network.name}: {obstacle}; "
+                    f"{'direct' if unsuitable else 'move'} is possible"
+                )
+            return AttachChoice(mode=AttachMode.HYBRID, reason="cni.attach=hybrid")
+        case AttachOption.DIRECT:
+            old = _find_engine_obstacle(release)
+            if old is not None:
+                raise Refused(f"cni.attach=direct is not possible: {old}; move is possible")
+            return AttachChoice(mode=AttachMode.DIRECT, reason="cni.attach=direct")
+        case AttachOption.MOVE:
+            if unsuitable is not None:
+                raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
+            return AttachChoice(mode=AttachMode.MOVE, reason="cni.attach=move")
+    return _choose(network, release, obstacle, unsuitable)
+
+
+def can_choose_mac(network: NetworkConfigurationList) -> bool:
+    """Return whether the link that a list makes may have a MAC that is chosen before it runs."""
+    delegate = DELEGATES.get(network.plugins[0].type)
+    return delegate is not None and delegate.has_own_mac
+
+
+def _choose(
+    network: NetworkConfigurationList, release: EngineRelease | None, obstacle: str | None, unsuitable: str | None
+) -> AttachChoice:
+    if unsuitable is not None:
+        if release is None or not release.makes_sandbox_first:
+            raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
+        return AttachChoice(mode=AttachMode.DIRECT, reason=f"of {unsuitable}")
+    if obstacle is None:
+        lost = DELEGATES[network.plugins[0].type].lost
+        if lost is None:
+            return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
+        obstacle = f"Docker would not learn {lost}"
+    return AttachChoice(mode=AttachMode.MOVE, reason=obstacle)
+
+
+def _find_engine_obstacle(release: EngineRelease | None) -> str | None:
+    """Return why an engine cannot attach in the sandbox, None if it can or is unknown."""
+    if release is None or release.makes_sandbox_first:
+        return None
+    return f"Docker Engine {release} makes the sandbox after Join (from {SANDBOX_AT_JOIN} on it does so before)"
+
+
+def _find_obstacle(network: NetworkConfigurationList, static_versions: Collection[str] | None) -> str | None:
+    """Return why the addresses of a list cannot be reserved before its first plugin runs, None if they can."""
+    main, *others = network.plugins
+    second = next((plugin for plugin in others if plugin.ipam_type is not None), None)
+    obstacles = (
+        (main.type not in DELEGATES, f"plugin {main.type} is not known to leave its addresses to an IPAM plugin"),
+        (main.ipam_type is None, f"plugin {main.type} has no IPAM plugin"),
+        (main.ipam_type not in _INDEPENDENT, f"IPAM plugin {main.ipam_type} is not known to work without a link"),
+        (second is not None, f"plugin {second.type if second else ''} has an IPAM plugin as well"),
+        (static_versions is None, f"plugin {STATIC} is not installed"),
+        (
+            network.cni_version not in (static_versions or ()),
+            f"plugin {STATIC} does not support CNI version {network.cni_version}",
+        ),
+    )
+    return next((text for applies, text in obstacles if applies), None)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Foresees the link that plugins will make with reserved addresses, and compares it with what they made; pure.
+
+`cnm_bridge.model.reserved_list` has the list that the plugins receive.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cni_bridge_spec import find_object
+from cni_invoker import NetworkConfigurationList, Result
+from cni_invoker.advanced import PluginConfiguration
+from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import (
+    BY_KERNEL,
+    MAIN_TABLE,
+    SCOPE_GLOBAL,
+    SCOPE_LINK,
+    UNICAST,
+    Address,
+    IpInterface,
+    LinkState,
+    Route,
+    Snapshot,
+    Sysctl,
+)
+from cnm_bridge.planning.endpoint_replies import DEFAULT_ROUTES, given_addresses
+
+__all__ = [
+    "ANY_PLUGIN",
+    "DELEGATES",
+    "Delegate",
+    "describe_expected",
+    "for_join",
+    "refuse_changed",
+    "refuse_unexpected",
+]
+
+_IPV4: Final = 4
+_PERMANENT: Final = 0x80  # IFA_F_PERMANENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delegate:
+    """A plugin that delegates IPAM, and what is known about its link before it runs.
+
+    Attributes:
+        kind: The kernel's name of the link's kind.
+        has_own_mac: Whether the link may have any MAC. If not, Docker does not learn it before Join.
+        has_prefix_route: Whether the network of the address is reached directly. If not, Docker must receive a
+            single address (/32, /128).
+        lost: What Docker would not learn in mode *hybrid* and learns in mode *move*, in words; None if nothing.
+    """
+
+    kind: str
+    has_own_mac: bool = True
+    has_prefix_route: bool = True
+    lost: str | None = None
+
+
+DELEGATES: Final[Mapping[str, Delegate]] = {
+    "bridge": Delegate(kind="veth"),
+    "dummy": Delegate(kind="dummy"),
+    "host-device": Delegate(kind="", has_own_mac=False, lost="the MAC of the device"),
+    "ipvlan": Delegate(kind="ipvlan", has_own_mac=False),  # shares its parent's MAC, which Docker never learns
+    "macvlan": Delegate(kind="macvlan"),
+    "ptp": Delegate(kind="veth", has_prefix_route=False),
+    "tap": Delegate(kind="tun"),
+    "vlan": Delegate(kind="vlan", has_own_mac=False, lost="the MAC of the link, which is that of its parent"),
+}
+"""Plugins that call `ipam.ExecAdd` with their own input and use all of its result (read in plugins 1.1.1 and 1.9.1)."""
+
+
+ANY_PLUGIN: Final = Delegate(kind="")
+"""Stands for a plugin of which nothing is known."""
+
+
+def describe_expected(
+    delegate: Delegate, ifname: str, given: Sequence[IpInterface], mac: str | None, sysctls: Sequence[Sysctl]
+) -> Snapshot:
+    """Return the snapshot of a link that will be made, as far as it is known: what Docker learns at CreateEndpoint.
+
+    Args:
+        delegate: The plugin that will make it.
+        ifname: Its name.
+        given: Its addresses.
+        mac: The MAC that it will have, None if that is not known.
+        sysctls: The settings that it must have.
+    """
+    addresses = tuple(Address(address=one, peer=None, scope=SCOPE_GLOBAL, flags=_PERMANENT) for one in given)
+    routes = (
+        Route(
+            destination=address.address.network,
+            gateway=None,
+            table=MAIN_TABLE,
+            metric=0,
+            type=UNICAST,
+            scope=SCOPE_LINK if address.address.version == _IPV4 else SCOPE_GLOBAL,
+            protocol=BY_KERNEL,
+            source=None,
+            onlink=False,
+            mtu=None,
+            advmss=None,
+        )
+        for address in addresses
+    )
+    return Snapshot(
+        link=LinkState(name=ifname, kind=delegate.kind or None, mac=mac, mtu=0, noarp=False),
+        addresses=addresses,
+        routes=tuple(routes) if delegate.has_prefix_route else (),
+        sysctls=tuple(sysctls),
+    )
+
+
+def for_join(snapshot: Snapshot) -> Snapshot:
+    """Return the part of a finished link's snapshot that determines the reply to Join: what libnetwork adds.
+
+    These are the default routes. The rest is in the sandbox already, and must not be synced.
+    """
+    given = {address.address.version: address for address in reversed(snapshot.addresses) if address.is_permanent}
+    shown = {address.version for address in given_addresses(snapshot)}
+    return replace(
+        snapshot,
+        addresses=tuple(address for version, address in sorted(given.items()) if version in shown),
+        routes=tuple(route for route in snapshot.routes if route.destination in DEFAULT_ROUTES),
+    )
+
+
+def refuse_unexpected(configuration: NetworkConfigurationList, expected: Snapshot, snapshot: Snapshot) -> None:
+    """Refuse an attachment without an address that Docker knows already.
+
+    Args:
+        configuration: The list.
+        expected: What Docker learnt at CreateEndpoint.
+        snapshot: What the plugins made.
+
+    Raises:
+        Refused: An address is missing.
+    """
+    given = {address.ip for address in given_addresses(snapshot)}
+    missing = sorted(str(address.ip) for address in given_addresses(expected) if address.ip not in given)
+    if missing:
+        raise Refused(
+            f"the plugins of CNI configuration {configuration.name} did not assign {', '.join(missing)} but "
+            f"{', '.join(sorted(map(str, given))) or 'none'}"
+        )
+
+
+def refuse_changed(
+    configuration: NetworkConfigurationList, reserved: Result, result: Result, snapshot: Snapshot
+) -> None:
+    """Refuse an attachment that differs from what was reserved for it, and so from what Docker knows.
+
+    Args:
+        configuration: The list.
+        reserved: The result of the IPAM plugin at CreateEndpoint.
+        result: The result of the chain.
+        snapshot: What the chain made.
+
+    Raises:
+        Refused: Addresses, a gateway, a route or the name servers differ; the text names the difference.
+    """
+    difference = next(_differences(configuration.plugins[1], reserved, result, snapshot), None)
+    if difference is not None:
+        raise Refused(
+            f"the plugins of CNI configuration {configuration.name} changed what their IPAM plugin "
+            f"{configuration.plugins[0].type} had reserved: {difference}; make the network with -o cni.attach=move"
+        )
+
+
+def _differences(main: PluginConfiguration, reserved: Result, result: Result, snapshot: Snapshot) -> Iterator[str]:
+    wanted = {ip.address for ip in reserved.ips}
+    given = set(given_addresses(snapshot))
+    if given != wanted:
+        yield f"the link has {_listed(given)}, not {_listed(wanted)}"
+    gateways = {ip.address: ip.gateway for ip in result.ips}
+    for ip in reserved.ips:
+        gateway = gateways.get(ip.address, ip.gateway)  # a plugin at the end of the list may print no addresses
+        if ip.gateway is not None and gateway != ip.gateway:
+            yield f"the gateway of {ip.address} is {gateway}, not {ip.gateway}"
+    routes = {(route.dst, route.gw) for route in result.routes}
+    missing = [str(route.dst) for route in reserved.routes if result.routes and (route.dst, route.gw) not in routes]
+    if missing:
+        yield f"there is no route to {', '.join(missing)}"
+    if any(reserved.dns.nameservers) and reserved.dns != result.dns and not find_object(main.document, "dns"):
+        yield f"the name servers are {_listed(result.dns.nameservers)}, not {_listed(reserved.dns.nameservers)}"
+
+
+def _listed(values: object) -> str:
+    found = sorted(map(str, values)) if isinstance(values, set | tuple) else ()
+    return ", ".join(found) or "none"

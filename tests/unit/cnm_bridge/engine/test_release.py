@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The release of an engine is read from its version, and is known while the engine boots."""
+
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_state import Store
+from cnm_bridge.engine import EngineRelease, KnownRelease
+
+
+@pytest.mark.parametrize(
+    ("text", "release", "first"),
+    [
+        ("20.10.24+dfsg1", EngineRelease(20, 10), False),
+        ("27.5.1", EngineRelease(27, 5), False),
+        ("28.0.0", EngineRelease(28, 0), True),
+        ("v29.7.2-rc.1", EngineRelease(29, 7), True),
+        ("100.1", EngineRelease(100, 1), True),
+    ],
+)
+def test_a_release(text: str, release: EngineRelease, *, first: bool) -> None:
+    """From 28 on an engine makes the sandbox before it calls Join."""
+    found = EngineRelease.parse(text)
+    assert found == release
+    assert release.makes_sandbox_first is first
+
+
+@pytest.mark.parametrize("text", ["", "dev", "library-import", "28"])
+def test_a_version_without_a_release(text: str) -> None:
+    """A build without a version number is unknown."""
+    assert EngineRelease.parse(text) is None
+
+
+async def test_a_release_is_known_after_a_restart(tmp_path: Path) -> None:
+    """A booting engine starts containers before it answers."""
+    with_engine = Store.open(tmp_path)
+    known = KnownRelease(with_engine)
+    assert known.current is None
+    known.note(EngineRelease(28, 5))
+    assert known.is_up
+    await known.keep()
+    known.lose()
+    with_engine.close()
+    after_restart = Store.open(tmp_path)
+    again = KnownRelease(after_restart)
+    assert again.current == EngineRelease(28, 5)
+    assert not again.is_up
+    after_restart.close()
