@@ -16,7 +16,13 @@ from cnm_bridge.kernel.errors import attempt
 from cnm_bridge.kernel.movement.link_departures import LinkDepartures
 from cnm_bridge.kernel.movement.link_mover import LinkLocation, LinkMover
 from cnm_bridge.kernel.namespaces.links_in_namespaces import delete_host_link
-from cnm_bridge.kernel.namespaces.netns import ensure_namespace, enter, open_namespace, remove_namespace
+from cnm_bridge.kernel.namespaces.netns import (
+    ensure_namespace,
+    enter,
+    make_mount_point,
+    open_namespace,
+    remove_namespace,
+)
 from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.kernel.netlink.links import Link
@@ -226,6 +232,14 @@ class Kernel(KernelView):
             KernelError: The namespace has no such link, or the kernel refused.
         """
         return await self._run(self._mover(path, ifname, altname="").look)
+
+    async def prepare_pin(self, pin: Path) -> None:
+        """Ensure that there is a file for a pin; missing parent directories are created with access for root only.
+
+        Raises:
+            KernelError: The file cannot be created.
+        """
+        await self._run(partial(make_mount_point, pin))
 
     async def pin_sandbox(self, sandbox: Path, pin: Path, ifname: str) -> Mapping[str, str] | None:
         """Mount a sandbox at `pin` as well, and prepare it for plugins that make a link in it.

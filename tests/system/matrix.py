@@ -19,17 +19,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cnm_bridge.settings import AttachOption
 from tests.lab import Engine, Plugins, known_engines, known_plugins
 from tests.lab.debian import FetchError
 from tests.lab.fetch_compose import fetch_compose, find_fetched_compose
 from tests.lab.fetch_engines import fetch_engine, find_fetched_engine, known_sources
 from tests.lab.fetch_plugins import DEFAULT_SUITE, fetch_plugins, find_fetched_plugins
 
-__all__ = ["choose_pairs", "main", "parse_counts"]
+__all__ = ["choose_modes", "choose_pairs", "main", "parse_counts"]
 
 TESTS: Final = str(Path(__file__).parent.relative_to(Path(__file__).parents[2]))
 REPOSITORY: Final = Path(__file__).parents[2]
 PYTEST: Final = (sys.executable, "-m", "pytest", TESTS)
+_WITH_SANDBOX_AT_JOIN: Final = (28,)
 NO_TESTS: Final = 5
 """pytest's exit status when it has selected none, e.g. by `-k`."""
 
@@ -41,6 +43,7 @@ class Run:
     Attributes:
         engine: The engine.
         plugins: The plugins.
+        attach: How the daemon attaches containers.
         counts: How many tests had which outcome, in pytest's words: passed, failed, skipped, error.
         status: pytest's exit status.
         duration_s: How long the run took.
@@ -48,6 +51,7 @@ class Run:
 
     engine: Engine
     plugins: Plugins
+    attach: AttachOption
     counts: Counter[str] = field(default_factory=Counter)
     status: int = 0
     duration_s: float = 0.0
@@ -55,7 +59,8 @@ class Run:
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {word}" for word, count in self.counts.items()) or "no test"
         status = "" if self.status in (0, NO_TESTS) else f"; pytest's exit status is {self.status}"
-        return f"engine {self.engine.name}, plugins {self.plugins.name}: {counts} in {self.duration_s:.0f} s{status}"
+        what = f"engine {self.engine.name}, plugins {self.plugins.name}, attach {self.attach}"
+        return f"{what}: {counts} in {self.duration_s:.0f} s{status}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -69,10 +74,12 @@ def main(arguments: Sequence[str]) -> int:
         for_pytest = ["-m", "smoke", *for_pytest]
     missing = tuple(_fetch())
     runs = [
-        Run(engine, plugins) for engine, plugins in choose_pairs(known_engines(), known_plugins(), smoke=options.smoke)
+        Run(engine, plugins, attach)
+        for engine, plugins in choose_pairs(known_engines(), known_plugins(), smoke=options.smoke)
+        for attach in choose_modes(engine, known_engines(), smoke=options.smoke)
     ]
     for run in runs:
-        print(f"\n== engine {run.engine.name}, plugins {run.plugins.name}", flush=True)
+        print(f"\n== engine {run.engine.name}, plugins {run.plugins.name}, attach {run.attach}", flush=True)
         _execute(run, for_pytest)
     print("\n== all", *runs, sep="\n")
     if missing:
@@ -112,9 +119,21 @@ def choose_pairs(
             yield engine, these
 
 
+def choose_modes(engine: Engine, engines: Sequence[Engine], *, smoke: bool) -> tuple[AttachOption, ...]:
+    """Return how the daemon attaches containers, in one run for each.
+
+    Before Engine 28 all modes are *move*. Of the smoke tests only those on the newest engine run in other modes.
+    """
+    if engine.version < _WITH_SANDBOX_AT_JOIN:
+        return (AttachOption.MOVE,)
+    if smoke:
+        return (AttachOption.AUTO if engine is engines[-1] else AttachOption.MOVE,)
+    return AttachOption.MOVE, AttachOption.AUTO
+
+
 def _execute(run: Run, for_pytest: Sequence[str]) -> None:
     """Run pytest, print its output, and parse its last line, e.g. `1 failed, 73 passed in 63.11s`."""
-    command = (*PYTEST, "--engine", run.engine.name, "--plugins", run.plugins.name, *for_pytest)
+    command = (*PYTEST, "--engine", run.engine.name, "--plugins", run.plugins.name, "--attach", run.attach, *for_pytest)
     started = time.monotonic()
     last = ""
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as pytest:

@@ -28,6 +28,7 @@ __all__ = [
     "ensure_namespace",
     "enter",
     "is_namespace",
+    "make_mount_point",
     "namespace_id",
     "open_namespace",
     "pin_namespace",
@@ -125,6 +126,12 @@ def ensure_namespace(path: Path, *, host: NamespaceId) -> None:
         _mount(_CURRENT, path)
 
 
+def make_mount_point(path: Path) -> None:
+    """Ensure that there is a file to mount a namespace on; missing parent directories are made for root only."""
+    with attempt("make", str(path)):
+        _make_mount_point(path)
+
+
 def pin_namespace(fd: int, path: Path) -> None:
     """Mount an open namespace at `path` as well, so that it lives on when its other mounts and processes are gone.
 
@@ -160,12 +167,16 @@ def remove_namespace(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _mount(source: str, path: Path) -> None:
-    """Mount the namespace that `source` leads to on a new file; missing parent directories are made for root only."""
+def _make_mount_point(path: Path) -> None:
     if not path.parent.is_dir():
         for directory in reversed(path.parents):
             directory.mkdir(mode=0o700, exist_ok=True)
     path.touch(mode=0o600)
+
+
+def _mount(source: str, path: Path) -> None:
+    """Mount the namespace that `source` leads to on a file."""
+    _make_mount_point(path)
     try:
         _call("mount", os.fsencode(source), os.fsencode(path), None, ctypes.c_ulong(_MS_BIND), None)
     except OSError:

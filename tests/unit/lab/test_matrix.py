@@ -4,8 +4,9 @@
 
 from pathlib import Path
 
+from cnm_bridge.settings import AttachOption
 from tests.lab import Engine, Plugins
-from tests.system.matrix import choose_pairs, parse_counts
+from tests.system.matrix import choose_modes, choose_pairs, parse_counts
 
 ENGINES = [Engine(version=version) for version in ((20, 10, 24), (26, 1, 5), (28, 5, 2))]
 PLUGINS = [Plugins(version=version, directory=Path("/plugins")) for version in ((1, 1, 1), (1, 9, 1))]
@@ -27,6 +28,18 @@ def test_smoke_tests_run_on_other_engines_or_plugins() -> None:
     assert names(smoke=True) == ["20.10.24 1.9.1", "26.1.5 1.1.1", "28.5.2 1.1.1"]
     assert names(smoke=True, engines=1) == ["20.10.24 1.9.1"]
     assert names(smoke=True, engines=1, plugins=1) == []
+
+
+def test_newer_engines_run_in_both_modes() -> None:
+    """The smoke tests run in one of them: in `auto` only on the newest engine."""
+    newest = Engine(version=(29, 7, 2))
+    engines = [*ENGINES, newest]
+    modes = {engine.name: choose_modes(engine, engines, smoke=False) for engine in engines}
+    both = (AttachOption.MOVE, AttachOption.AUTO)
+    only = (AttachOption.MOVE,)
+    assert modes == {"20.10.24": only, "26.1.5": only, "28.5.2": both, "29.7.2": both}
+    assert choose_modes(ENGINES[-1], engines, smoke=True) == only
+    assert choose_modes(newest, engines, smoke=True) == (AttachOption.AUTO,)
 
 
 def test_the_counts_of_pytest_are_parsed() -> None:
