@@ -5,7 +5,7 @@
 ```
 {"engine": {"isUp": true, "identity": "UFZ2:2YL4:…", "rounds": 12},
  "networks": [{"id": "6f9c…", "name": "blue", "configuration": "lan", "internal": false}],
- "endpoints": [{"id": "77ad…", "networkId": "6f9c…", "phase": "joined", "configuration": "lan",
+ "endpoints": [{"id": "77ad…", "networkId": "6f9c…", "phase": "joined", "mode": "move", "configuration": "lan",
                 "addresses": ["10.1.2.3/24"], "sandboxKey": "/var/run/docker/netns/0a1b…", "notPublished": null}],
  "pendingTeardowns": [{"endpointId": "88be…", "attempts": 3, "error": "plugin firewall failed …"}],
  "orphans": [{"network": "lan", "containerId": "99cf…", "what": "/var/lib/cni/networks/lan/10.1.2.9"}]}
@@ -98,6 +98,7 @@ class Status:
             "id": record.id,
             "networkId": record.network_id,
             "phase": record.phase.value,
+            "mode": record.attach_mode.value,
             "configuration": record.cni_network or None,
             "addresses": [str(address) for address in known_addresses(Endpoint(record))],
             "sandboxKey": record.sandbox_key,

@@ -28,12 +28,13 @@ def render_status(status: JsonObject) -> str:
             ],
         ),
         table(
-            ("ENDPOINT", "NETWORK", "PHASE", "ADDRESSES"),
+            ("ENDPOINT", "NETWORK", "PHASE", "MODE", "ADDRESSES"),
             [
                 (
                     get_str(endpoint, "id")[:SHORT],
                     names.get(get_str(endpoint, "networkId"), "-"),
                     get_str(endpoint, "phase"),
+                    get_str(endpoint, "mode"),
                     " ".join(str(address) for address in get_list(endpoint, "addresses")) or "-",
                 )
                 for endpoint in get_objects(status, "endpoints")

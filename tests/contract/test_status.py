@@ -14,6 +14,7 @@ from tests.kernel.records import NETWORK, endpoint, put
 SHOWN: JsonObject = {
     "networkId": NETWORK,
     "phase": "joined",
+    "mode": "move",
     "configuration": "lan",
     "addresses": [],
     "sandboxKey": None,

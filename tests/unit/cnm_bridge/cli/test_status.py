@@ -18,6 +18,7 @@ STATUS: JsonObject = {
             "id": "77" * 32,
             "networkId": "6f" * 32,
             "phase": "joined",
+            "mode": "hybrid",
             "configuration": "lan",
             "addresses": ["10.1.2.3/24", "fd00::3/64"],
             "sandboxKey": None,
@@ -26,6 +27,7 @@ STATUS: JsonObject = {
             "id": "88" * 32,
             "networkId": "00" * 32,
             "phase": "deleting",
+            "mode": "move",
             "configuration": "lan",
             "addresses": [],
             "sandboxKey": None,
@@ -44,9 +46,9 @@ def test_networks_and_endpoints_have_tables() -> None:
         "NETWORK       NAME  CONFIGURATION",
         "6f6f6f6f6f6f  blue  lan",
         "",
-        "ENDPOINT      NETWORK  PHASE     ADDRESSES",
-        "777777777777  blue     joined    10.1.2.3/24 fd00::3/64",
-        "888888888888  -        deleting  -",
+        "ENDPOINT      NETWORK  PHASE     MODE    ADDRESSES",
+        "777777777777  blue     joined    hybrid  10.1.2.3/24 fd00::3/64",
+        "888888888888  -        deleting  move    -",
     ]
 
 

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plugins that run in the sandbox itself (Engine 28 and newer), and what happens where that is not possible."""
+
+import json
+
+import pytest
+
+from cni_bridge_spec import get_objects, get_str
+from tests.lab import Container, Engine
+from tests.system.scene import Scene, bridge, reaches
+
+HYBRID = ("-o", "cni.attach=hybrid")
+DIRECT = ("-o", "cni.attach=direct")
+
+
+@pytest.fixture(name="engine_28")
+def require_engine_28(engine: Engine) -> None:
+    """Skip on engines that make the sandbox after Join."""
+    if engine.version < (28,):
+        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
+
+
+def modes(scene: Scene) -> list[str]:
+    """Return the mode of each endpoint, as it is stored."""
+    status = scene.lab.run("cni-bridge", "status", "--json").stdout
+    return sorted(get_str(endpoint, "mode") for endpoint in get_objects(json.loads(status), "endpoints"))
+
+
+def names(container: Container) -> set[str]:
+    """Return the names of a container's links."""
+    return {link.name for link in container.links()}
+
+
+@pytest.mark.smoke
+@pytest.mark.usefixtures("engine_28")
+def test_a_container_on_a_single_network(scene: Scene) -> None:
+    """Its link is made in the sandbox: `eth0`, with the addresses and the MAC that Docker shows; peers reach it."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), *HYBRID)
+    container, peer = scene.run(network), scene.run(network)
+    assert modes(scene) == ["hybrid", "hybrid"]
+    shown, link = container.endpoint(network), container.link()
+    assert (shown.addresses, shown.mac) == (link.addresses, link.mac)
+    for name in (subnet.gateway, subnet.gateway_ipv6, container.name, *(str(one.ip) for one in link.addresses)):
+        assert reaches(peer, name)
+
+
+@pytest.mark.smoke
+@pytest.mark.usefixtures("engine_28")
+def test_a_container_on_several_networks(scene: Scene) -> None:
+    """All links are moved, because Docker numbers only links that it knows."""
+    first = scene.network(scene.configure(bridge(scene.subnet())), *HYBRID)
+    second = scene.network(scene.configure(bridge(scene.subnet())), *HYBRID)
+    container = scene.run(first, "--network", second, "--network", scene.builtin_network())
+    assert modes(scene) == ["move", "move"]
+    assert names(container) == {"eth0", "eth1", "eth2"}
+
+
+@pytest.mark.usefixtures("engine_28")
+def test_a_network_that_is_connected_later(scene: Scene) -> None:
+    """A second link is moved, under a name that is free, and leaves the container again at once."""
+    one, two = scene.subnet(), scene.subnet()
+    first = scene.network(scene.configure(bridge(one)), *HYBRID)
+    second = scene.network(scene.configure(bridge(two)), *HYBRID)
+    container = scene.run(first)
+    scene.lab.docker("network", "connect", second, container.name)
+    assert names(container) == {"eth0", "cni0"}
+    assert reaches(container, two.gateway)
+    scene.lab.docker("network", "disconnect", first, container.name)
+    assert names(container) == {"cni0"}
+    scene.lab.docker("network", "connect", first, container.name)
+    assert reaches(container, one.gateway)
+
+
+@pytest.mark.usefixtures("engine_28")
+def test_a_builtin_network_that_is_connected_later(scene: Scene) -> None:
+    """Docker needs a name for its link; without it nothing changes."""
+    subnet = scene.subnet()
+    network, builtin = scene.network(scene.configure(bridge(subnet)), *HYBRID), scene.builtin_network()
+    container = scene.run(network)
+    assert "file exists" in scene.refusal("network", "connect", builtin, container.name)
+    assert names(container) == {"eth0"}
+    assert reaches(container, subnet.gateway)
+    named = ("--driver-opt", "com.docker.network.endpoint.ifname=eth1")
+    scene.lab.docker("network", "connect", *named, builtin, container.name)
+    assert names(container) == {"eth0", "eth1"}
+
+
+@pytest.mark.smoke
+@pytest.mark.usefixtures("engine_28")
+def test_without_an_address_known_to_docker(scene: Scene) -> None:
+    """In mode *direct* all plugins run at Join; Docker shows no address, and the network works."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet)), *DIRECT)
+    container = scene.run(network)
+    assert modes(scene) == ["direct"]
+    assert container.endpoint(network).addresses == ()
+    assert reaches(container, subnet.gateway)
+    assert reaches(scene.run(network), str(container.link().addresses[0].ip))
+
+
+@pytest.mark.usefixtures("engine_28")
+def test_a_plugin_that_fails_in_the_sandbox(scene: Scene) -> None:
+    """The container does not start, Docker shows the plugin's error, and nothing is left of the endpoint."""
+    scene.plugin("broken", '[ $CNI_COMMAND = DEL ] || { echo \'{"code": 100, "msg": "out of order"}\'; exit 1; }')
+    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "broken"}]), *HYBRID)
+    scene.lab.docker("rm", "-f", scene.run(scene.bridge_network()[0]).name)  # chains that plugins never remove
+    before = scene.lab.state()
+    assert "out of order" in scene.run_refusal(network)
+    assert scene.lab.wait_clean(before) == ""
+    running = scene.run(scene.builtin_network())
+    assert "out of order" in scene.refusal("network", "connect", network, running.name)
+    assert names(running) == {"eth0"}
+
+
+@pytest.mark.usefixtures("engine_28")
+def test_dockerd_is_restarted_with_live_restore(private_scene: Scene) -> None:
+    """Dockerd survives the removal of a container with two networks of ours, of which it does not know one link."""
+    scene, lab = private_scene, private_scene.lab
+    one, two = scene.subnet(), scene.subnet()
+    first = scene.network(scene.configure(bridge(one)), *HYBRID)
+    second = scene.network(scene.configure(bridge(two)), *HYBRID)
+    before = lab.state()
+    lab.stop_dockerd()
+    lab.start_dockerd("--live-restore")
+    container = scene.run(first)
+    lab.docker("network", "connect", second, container.name)
+    lab.stop_dockerd()
+    dockerd = lab.start_dockerd("--live-restore")
+    for subnet in (one, two):
+        assert reaches(container, subnet.gateway)
+    lab.docker("rm", "-f", container.name)
+    assert lab.docker("version", "--format", "{{.Server.Version}}")
+    assert dockerd.returncode is None
+    assert lab.wait_clean(before) == ""
+
+
+def test_modes_that_are_not_possible(scene: Scene, engine: Engine) -> None:
+    """An unknown mode is refused, and a mode that the list cannot do, with the plugin and a mode that is possible."""
+    unknown = scene.configure([{"type": "bridge", "isGateway": True}])
+    given = ("--ipam-driver=null", "-o", f"cni.network={unknown}", "-o")
+    assert "auto, hybrid, direct, move" in scene.creation_refusal(*given, "cni.attach=fast")
+    if engine.version >= (28,):
+        assert "plugin bridge has no IPAM plugin; move is possible" in scene.creation_refusal(
+            *given, "cni.attach=hybrid"
+        )
