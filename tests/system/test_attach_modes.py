@@ -75,16 +75,16 @@ def test_a_network_that_is_connected_later(scene: Scene) -> None:
 
 @pytest.mark.usefixtures("engine_28")
 def test_a_builtin_network_that_is_connected_later(scene: Scene) -> None:
-    """Docker needs a name for its link; without it nothing changes."""
+    """Docker needs a name for its link; without it Docker fails, and the container keeps its network."""
     subnet = scene.subnet()
     network, builtin = scene.network(scene.configure(bridge(subnet)), *HYBRID), scene.builtin_network()
     container = scene.run(network)
     assert "file exists" in scene.refusal("network", "connect", builtin, container.name)
-    assert names(container) == {"eth0"}
+    assert "eth0" in names(container)  # beside it Docker leaves its own link, unnamed and without an address
     assert reaches(container, subnet.gateway)
     named = ("--driver-opt", "com.docker.network.endpoint.ifname=eth1")
     scene.lab.docker("network", "connect", *named, builtin, container.name)
-    assert names(container) == {"eth0", "eth1"}
+    assert {"eth0", "eth1"} <= names(container)
 
 
 @pytest.mark.smoke
@@ -141,7 +141,7 @@ def test_modes_that_are_not_possible(scene: Scene, engine: Engine) -> None:
     unknown = scene.configure([{"type": "bridge", "isGateway": True}])
     given = ("--ipam-driver=null", "-o", f"cni.network={unknown}", "-o")
     assert "auto, hybrid, direct, move" in scene.creation_refusal(*given, "cni.attach=fast")
-    if engine.version >= (28,):
-        assert "plugin bridge has no IPAM plugin; move is possible" in scene.creation_refusal(
-            *given, "cni.attach=hybrid"
-        )
+    error = scene.creation_refusal(*given, "cni.attach=hybrid")
+    reason = "plugin bridge has no IPAM plugin" if engine.version >= (28,) else "makes the sandbox after Join"
+    assert reason in error
+    assert "move is possible" in error

@@ -3,6 +3,7 @@
 """Finds the first process of a container by its network namespace."""
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ __all__ = ["SandboxProcess", "find_first_process"]
 
 _RECENT: Final = 512
 """How many of the latest process IDs are tried first: the process of a starting container has just been made."""
+
+_TGID: Final = re.compile(r"^Tgid:\s+(\d+)$", re.MULTILINE)
+_PPID: Final = re.compile(r"^PPid:\s+(\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,15 +73,15 @@ def _is_in(pid: int, namespace: NamespaceId, processes: Path) -> bool:
 
 
 def _first(pid: int, namespace: NamespaceId, processes: Path) -> int:
-    """Return the oldest ancestor of a process in a namespace."""
+    """Return the oldest ancestor, in a namespace, of a process or a thread: `/proc/<ID>` has threads, too."""
     while True:
         try:
-            stat = (processes / str(pid) / "stat").read_text("utf-8", errors="replace")
+            status = (processes / str(pid) / "status").read_text("utf-8", errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             return pid
-        parent = int(stat.rpartition(")")[2].split()[1])
+        leader, parent = int(_TGID.findall(status)[0]), int(_PPID.findall(status)[0])
         if not parent or not _is_in(parent, namespace, processes):
-            return pid
+            return leader
         pid = parent
 
 

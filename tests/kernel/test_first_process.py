@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The first process of a container is found by its network namespace."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cnm_bridge.kernel import Kernel, NamespaceMissing
+from tests.kernel.namespace import Namespace
+
+# A process with a second thread and a child, as `runc init` is before it executes the user's program.
+PROGRAM = """
+import subprocess, sys, threading
+child = subprocess.Popen(["sleep", "60"])
+threading.Thread(target=sys.stdin.read).start()
+print("ready", flush=True)
+sys.stdin.read()
+child.kill()
+child.wait()
+"""
+
+
+@contextmanager
+def first_process(sandbox: Namespace) -> Iterator[int]:
+    """Run the program in a sandbox for the length of the block."""
+    command = ("nsenter", f"--net={sandbox.path}", sys.executable, "-c", PROGRAM)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            yield process.pid
+        finally:
+            process.communicate()
+
+
+async def test_the_oldest_process_is_found_not_a_thread(sandbox: Namespace) -> None:
+    """The latest IDs belong to a child and to a thread, which may end before the container does."""
+    kernel = Kernel(reply_limit_s=5.0)
+    with first_process(sandbox) as pid:
+        found = await kernel.find_first_process(sandbox.path)
+    assert found is not None
+    assert found.pid == pid
+    assert kernel.find_start(found.pid) is None  # it has ended
+    assert "/" in found.cgroup
+
+
+async def test_a_sandbox_without_a_process(sandbox: Namespace) -> None:
+    """Its container has ended, or is being created by an engine that starts no process first."""
+    assert await Kernel(reply_limit_s=5.0).find_first_process(sandbox.path) is None
+
+
+async def test_a_missing_sandbox(tmp_path: Path) -> None:
+    """It is an error, because it is unknown whether the container has processes."""
+    with pytest.raises(NamespaceMissing):
+        await Kernel(reply_limit_s=5.0).find_first_process(tmp_path / "none")
