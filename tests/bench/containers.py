@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cni_bridge_spec import JsonObject, JsonValue
+from cnm_bridge.settings import AttachOption
 from tests.bench.statistics import Series, render_table
 from tests.lab import Engine, Lab, find_engine, find_plugins, known_engines, wait_until
 
@@ -67,11 +68,12 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=_rounds, default=20)
     parser.add_argument("--engine", action="append", metavar="VERSION", help="may be repeated; default: all known ones")
     parser.add_argument("--plugins", metavar="VERSION", help="CNI plugins other than the machine's")
+    parser.add_argument("--attach", type=AttachOption, default=AttachOption.MOVE, help="default: move")
     options = parser.parse_args(arguments)
     plugins = find_plugins(options.plugins) if options.plugins else None
     for engine in [find_engine(wanted) for wanted in options.engine or ()] or known_engines():
         with Lab(engine=engine, plugins=plugins) as lab:
-            _make_networks(lab)
+            _make_networks(lab, options.attach)
             _measure_one(lab, engine, options.rounds)
             rounds = max(options.rounds // 4, 1)
             title = f"{SEVERAL} times docker run --rm at once, engine {engine.name}"
@@ -87,9 +89,9 @@ def _rounds(text: str) -> int:
     return rounds
 
 
-def _make_networks(lab: Lab) -> None:
+def _make_networks(lab: Lab, attach: AttachOption) -> None:
     """Make the networks, and run a container on each, which makes the bridge and the shared chains."""
-    lab.start_daemon("--log-level", "debug", "--log-format", "json")
+    lab.start_daemon("--log-level", "debug", "--log-format", "json", "--attach", attach)
     lab.docker("network", "create", "user")
     for number, (name, chained) in enumerate({"ours": [], "ours-firewall": [{"type": "firewall"}]}.items()):
         bridge: JsonObject = {
