@@ -9,7 +9,7 @@ from typing import Final
 CHECK_WITHOUT_DESCRIPTORS: Final = """
 import os, resource
 from cni_bridge_spec import SchemaError, load_validator
-validate = load_validator("cni/list")
+validate = load_validator("cnm/NetworkReference")
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, 4096))
 try:
     validate({})
@@ -29,4 +29,4 @@ def test_a_document_that_cannot_be_checked() -> None:
     first, second = done.stdout.splitlines()
     assert first.startswith("it cannot be checked: ")
     assert "Too many open files" in first
-    assert second == "'name' is a required property"
+    assert second == "'NetworkID' is a required property"
