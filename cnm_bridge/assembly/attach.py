@@ -35,13 +35,14 @@ def make_attach(resources: Resources) -> AttachRoom:
     runtime, kernel, run_dir = resources.runtime, resources.kernel, resources.settings.run_dir
     sandbox_sync = SandboxSync(resources.store, kernel, locks)
     move_detacher = MoveDetacher(runtime, kernel)
-    move = MoveAttacher(runtime, kernel, sandbox_sync, move_detacher)
+    placing = Placing(resources.store, kernel, resources.engine_at_join, resources.release)
+    move = MoveAttacher(runtime, kernel, sandbox_sync, move_detacher, placing.find_prefix)
     in_sandbox = SandboxAttacher(
         runtime=runtime,
         kernel=kernel,
-        placing=Placing(resources.store, kernel, resources.engine_at_join, resources.release),
+        placing=placing,
         move=move,
-        detacher=SandboxDetacher(runtime, kernel, move_detacher, run_dir),
+        detacher=SandboxDetacher(runtime, kernel, placing, move_detacher, run_dir),
         run_dir=run_dir,
     )
     return AttachRoom(

@@ -41,7 +41,7 @@ from cnm_bridge.kernel.records.snapshot import (
     Route,
     Snapshot,
 )
-from cnm_bridge.kernel.sandbox.pin import Finish
+from cnm_bridge.kernel.sandbox.pin import Finish, is_left_to_libnetwork
 
 __all__ = [
     "BY_KERNEL",
@@ -80,4 +80,5 @@ __all__ = [
     "SandboxProcess",
     "Snapshot",
     "Sysctl",
+    "is_left_to_libnetwork",
 ]

@@ -291,13 +291,16 @@ class Kernel(KernelView):
         """
         await self._run(partial(self._pin(pin, "", "").restore, settings))
 
-    async def has_pinned_link(self, pin: Path, ifname: str | None, altname: str) -> bool:
-        """Return whether a pinned sandbox has a link with an alternative name, or with the name `ifname`.
+    async def find_pinned_link(self, pin: Path, ifname: str, altname: str, mac: str | None) -> str | None:
+        """Return the present name of a link in a pinned sandbox, None if it is not there.
+
+        It is found by its alternative name. Plugins that were interrupted leave it without one; it is then found by its
+        name and `mac`, if that is known, and receives the alternative name. A name alone may be another network's.
 
         Raises:
             KernelError: The sandbox cannot be read.
         """
-        return await self._run(self._pin(pin, ifname or "", altname).has_link)
+        return await self._run(partial(self._pin(pin, ifname, altname).find, mac))
 
     async def delete_host_link(self, link: Link, altname: str) -> None:
         """Delete a virtual link that `host_links` returned, if it still exists.

@@ -83,37 +83,37 @@ class KernelView:
         """
         self._sees_processes = False
 
-    async def altnames_in_use(self, staging: Path) -> frozenset[str]:
+    async def altnames_in_use(self, besides: Path) -> frozenset[str]:
         """Return the alternative names of all links in namespaces with processes, except the host namespace.
 
         If not all processes are visible, those that `altnames_mounted` returns are included.
 
         Args:
-            staging: The directory of the staging namespaces.
+            besides: The directory of our own mounts, staging namespaces and pins.
 
         Raises:
             KernelError: The kernel refused.
         """
         look = partial(
             altnames_in_use,
-            staging,
+            besides,
             host=self._host,
             reply_limit_s=self._reply_limit_s,
             processes=self._processes,
         )
         found = await self._run(look)
-        return found if self._sees_processes else found | await self.altnames_mounted(staging)
+        return found if self._sees_processes else found | await self.altnames_mounted(besides)
 
-    async def altnames_mounted(self, staging: Path) -> frozenset[str]:
-        """Return the alternative names of all links in mounted namespaces, except host and staging namespaces.
+    async def altnames_mounted(self, besides: Path) -> frozenset[str]:
+        """Return the alternative names of all links in mounted namespaces, except the host's and our own.
 
         Args:
-            staging: The directory of the staging namespaces.
+            besides: The directory of our own mounts, staging namespaces and pins.
 
         Raises:
             KernelError: The kernel refused.
         """
-        look = partial(altnames_mounted, staging, host=self._host, reply_limit_s=self._reply_limit_s)
+        look = partial(altnames_mounted, besides, host=self._host, reply_limit_s=self._reply_limit_s)
         return await self._run(look)
 
     async def find_process_namespaces(self) -> ProcessNamespaces:

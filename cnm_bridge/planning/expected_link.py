@@ -5,7 +5,7 @@
 `cnm_bridge.model.reserved_list` has the list that the plugins receive.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,8 +25,9 @@ from cnm_bridge.kernel import (
     Route,
     Snapshot,
     Sysctl,
+    is_left_to_libnetwork,
 )
-from cnm_bridge.planning.endpoint_replies import DEFAULT_ROUTES, given_addresses
+from cnm_bridge.planning.endpoint_replies import given_addresses
 
 __all__ = [
     "ANY_PLUGIN",
@@ -34,6 +35,7 @@ __all__ = [
     "Delegate",
     "describe_expected",
     "for_join",
+    "known_families",
     "refuse_changed",
     "refuse_unexpected",
 ]
@@ -114,17 +116,25 @@ def describe_expected(
     )
 
 
-def for_join(snapshot: Snapshot) -> Snapshot:
+def known_families(expected: Snapshot) -> frozenset[int]:
+    """Return the address families (4, 6) whose gateway libnetwork accepts from an endpoint.
+
+    It drops the IPv6 gateway of an endpoint whose IPv6 address it does not know (moby, `Endpoint.sbJoin`).
+    """
+    return frozenset({_IPV4}).union(address.version for address in given_addresses(expected))
+
+
+def for_join(snapshot: Snapshot, families: Collection[int]) -> Snapshot:
     """Return the part of a finished link's snapshot that determines the reply to Join: what libnetwork adds.
 
-    These are the default routes. The rest is in the sandbox already, and must not be synced.
+    These are the default routes of some families. The rest is in the sandbox already, and must not be synced.
     """
     given = {address.address.version: address for address in reversed(snapshot.addresses) if address.is_permanent}
     shown = {address.version for address in given_addresses(snapshot)}
     return replace(
         snapshot,
         addresses=tuple(address for version, address in sorted(given.items()) if version in shown),
-        routes=tuple(route for route in snapshot.routes if route.destination in DEFAULT_ROUTES),
+        routes=tuple(route for route in snapshot.routes if is_left_to_libnetwork(route, families)),
     )
 
 

@@ -11,7 +11,7 @@ from cni_bridge_state import Store
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.naming import attachment_of, staging_directory
+from cnm_bridge.model.naming import attachment_of
 
 __all__ = ["InventoryCheck"]
 
@@ -32,7 +32,7 @@ class InventoryCheck:
         self._engine = engine
         self._kernel = kernel
         self._driver = driver
-        self._staging = staging_directory(run_dir)
+        self._run_dir = run_dir
 
     async def find_gap(self) -> str | None:
         """Return None if every endpoint in use has a record, else the reason why that is not certain.
@@ -59,7 +59,7 @@ class InventoryCheck:
                 return f"network {network_id} is of driver {network.driver}, and this one is {self._driver}"
             in_engine.update(network.endpoints)
         # Not by processes: they may belong to an engine in a container, which has its own cni-bridge.
-        mounted = await self._kernel.altnames_mounted(self._staging)
+        mounted = await self._kernel.altnames_mounted(self._run_dir)
         attached = {attachment_id for name in mounted if (attachment_id := attachment_of(name)) is not None}
         # Read last, so that an endpoint created meanwhile has its record here.
         records = self._store.endpoints()

@@ -11,7 +11,7 @@ from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateEr
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.naming import alternative_name, pin_path, staging_directory, staging_path
+from cnm_bridge.model.naming import alternative_name, pin_path, staging_path
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.orphan_audit import Leftovers
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -99,9 +99,9 @@ class RemoveLeftovers:
 
     async def _is_in_use(self, attachment_id: AttachmentId) -> bool:
         """Return whether the link is in a sandbox, in whichever directory Docker keeps its sandboxes."""
-        name, staging = alternative_name(attachment_id), staging_directory(self._run_dir)
-        return name in await self._kernel.altnames_in_use(staging) or name in await self._kernel.altnames_mounted(
-            staging
+        name = alternative_name(attachment_id)
+        return name in await self._kernel.altnames_in_use(self._run_dir) or name in await self._kernel.altnames_mounted(
+            self._run_dir
         )
 
     async def _find_configuration(self, leftovers: Leftovers) -> NetworkConfigurationList | None:

@@ -15,7 +15,7 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.naming import alternative_name, staging_directory
+from cnm_bridge.model.naming import alternative_name
 
 __all__ = ["InUseCheck"]
 
@@ -32,12 +32,12 @@ class InUseCheck:
 
     Args:
         kernel: Lists the links of all namespaces.
-        run_dir: The parent directory of the staging namespaces, which do not count as use.
+        run_dir: The parent directory of staging namespaces and pins, which do not count as use.
     """
 
     def __init__(self, kernel: Kernel, run_dir: Path) -> None:
         self._kernel = kernel
-        self._staging = staging_directory(run_dir)
+        self._run_dir = run_dir  # staging namespaces and pins are no use
         self._logged: set[EndpointId] = set()
 
     def forget(self, endpoint_id: EndpointId) -> None:
@@ -53,7 +53,7 @@ class InUseCheck:
         wanted = {alternative_name(record.attachment_id): record.id for record in records}
         if not wanted:
             return frozenset()
-        found = await self._kernel.altnames_in_use(self._staging)
+        found = await self._kernel.altnames_in_use(self._run_dir)
         return frozenset(endpoint_id for name, endpoint_id in wanted.items() if name in found)
 
     async def without_in_use(self, records: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:

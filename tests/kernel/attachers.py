@@ -21,13 +21,15 @@ from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 def make_attachers(store: Store, runtime: Runtime, kernel: Kernel, run_dir: Path) -> Attachers:
     """Make an attacher for each mode."""
     detacher = MoveDetacher(runtime, kernel)
-    move = MoveAttacher(runtime, kernel, SandboxSync(store, kernel, KeyedLocks()), detacher)
+    placing = Placing(store, kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownRelease(store))
+    sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
+    move = MoveAttacher(runtime, kernel, sandbox_sync, detacher, placing.find_prefix)
     in_sandbox = SandboxAttacher(
         runtime=runtime,
         kernel=kernel,
-        placing=Placing(store, kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownRelease(store)),
+        placing=placing,
         move=move,
-        detacher=SandboxDetacher(runtime, kernel, detacher, run_dir),
+        detacher=SandboxDetacher(runtime, kernel, placing, detacher, run_dir),
         run_dir=run_dir,
     )
     return {AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox}

@@ -28,12 +28,12 @@ child.wait()
 @contextmanager
 def first_process(sandbox: Namespace) -> Iterator[int]:
     """Run the program in a sandbox for the length of the block."""
-    command = ("nsenter", f"--net={sandbox.path}", sys.executable, "-c", PROGRAM)
+    command = ("nsenter", f"--net={sandbox.path}", "unshare", "--pid", "--fork", sys.executable, "-c", PROGRAM)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         try:
-            yield process.pid
+            yield int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
         finally:
             process.communicate()
 
@@ -47,6 +47,12 @@ async def test_the_oldest_process_is_found_not_a_thread(sandbox: Namespace) -> N
     assert found.pid == pid
     assert kernel.find_start(found.pid) is None  # it has ended
     assert "/" in found.cgroup
+
+
+async def test_a_process_that_is_not_the_first(sandbox: Namespace) -> None:
+    """A process of the host's PID namespace may be a health check, and ends before the container."""
+    with sandbox.living():
+        assert await Kernel(reply_limit_s=5.0).find_first_process(sandbox.path) is None
 
 
 async def test_a_sandbox_without_a_process(sandbox: Namespace) -> None:

@@ -27,10 +27,10 @@ def network(number: int, size: int = 100) -> NetworkRecord:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 256 KiB."""
+    """Mount a file system of 1 MiB: LevelDB keeps removed records of 40 kB for a while, uncompressed."""
     mount = tmp_path / "disk"
     mount.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={64 * PAGE_BYTES}", "tmpfs", mount], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={256 * PAGE_BYTES}", "tmpfs", mount], check=True)
     yield mount
     subprocess.run(["umount", mount], check=True)
 

@@ -38,6 +38,7 @@ from cnm_bridge.planning.expected_link import (
     DELEGATES,
     describe_expected,
     for_join,
+    known_families,
     refuse_changed,
     refuse_unexpected,
 )
@@ -120,11 +121,9 @@ class SandboxAttacher:
         pin, ifname = pin_path(self._run_dir, record.attachment_id), record.attachment.ifname
         settings = await self._kernel.pin_sandbox(Path(record.sandbox_key or ""), pin, ifname)
         if settings is None:
-            await self._kernel.remove_staging(pin)
             return await self._move_instead(record, f"the sandbox is gone, or has a link {ifname} already", save)
         expected = _snapshot(record)
-        # Without a snapshot, because the link has no alternative name yet: so DEL finds it by its name.
-        joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process, snapshot=None)
+        joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
         try:
             await save(joining)
             return await self._run_in_sandbox(joining, pin, settings, expected, save)
@@ -204,7 +203,7 @@ class SandboxAttacher:
             refuse_unexpected(endpoint.network, expected, snapshot)
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
-        left_to_docker = for_join(snapshot)
+        left_to_docker = for_join(snapshot, known_families(expected))
         record = with_addresses(replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json()))
         await save(record)
         return record
@@ -216,6 +215,7 @@ class SandboxAttacher:
             mac=None if by_plugin else mac,
             sysctls=expected.sysctls,
             without_defaults=endpoint.record.internal,
+            families=known_families(expected),
         )
         try:
             snapshot = await self._kernel.finish_in_sandbox(
@@ -247,14 +247,13 @@ class SandboxAttacher:
         if record.attachment.ifname != f"{record.ifname_prefix}0":
             raise Refused(f"a link called {record.attachment.ifname} cannot be made in the sandbox: {reason}")
         log.info("endpoint.moved_instead", endpoint_id=record.id, reason=reason)
+        await self._kernel.remove_staging(pin_path(self._run_dir, record.attachment_id))
         expected = _snapshot(record)
         record = _with_chain(record, staging_path(self._run_dir, record.attachment_id))
-        prefix = self._placing.find_prefix(record)
         record = replace(
             record,
             phase=Phase.JOINING,
             snapshot=None,
-            ifname_prefix=prefix,
             attachment=replace(record.attachment, mode=AttachMode.MOVE),
         )
         await save(record)

@@ -3,8 +3,8 @@
 """Undoes an attachment of mode *hybrid* or *direct*: runs DEL through the pin of the sandbox.
 
 The pin keeps the sandbox, with the link and its addresses, until then; usually the container has ended and Docker has
-removed its own mount. If the link is not there, because the host was rebooted, an operator removed it, or it left a
-running container, DEL runs in a staging namespace as in mode *move*.
+removed its own mount. If the container is running (`docker network disconnect`), the link is moved to a staging
+namespace first. DEL also runs there if the link is gone, because the host was rebooted or an operator removed it.
 """
 
 from pathlib import Path
@@ -14,8 +14,9 @@ from cni_bridge_state import EndpointRecord
 from cni_invoker import Runtime
 from cni_invoker.advanced import DeleteHooks
 from cnm_bridge.attach.attacher import DeleteProgress
+from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.detacher import DeletePlace, MoveDetacher
-from cnm_bridge.kernel import Kernel
+from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.model.naming import pin_path, staging_path
 
@@ -31,13 +32,15 @@ class SandboxDetacher:
     Args:
         runtime: Runs the plugins' DEL.
         kernel: Finds links, and removes pins.
+        placing: Knows whether a container still runs.
         move: Runs DEL for a link in a namespace, or for a veth that replaces it.
         run_dir: The parent directory of pins and staging namespaces.
     """
 
-    def __init__(self, runtime: Runtime, kernel: Kernel, move: MoveDetacher, run_dir: Path) -> None:
+    def __init__(self, runtime: Runtime, kernel: Kernel, placing: Placing, move: MoveDetacher, run_dir: Path) -> None:
         self._runtime = runtime
         self._kernel = kernel
+        self._placing = placing
         self._move = move
         self._run_dir = run_dir
 
@@ -45,26 +48,29 @@ class SandboxDetacher:
         """Undo an attachment; see `Attacher.detach`."""
         endpoint = Endpoint(record)
         pin, staging = pin_path(self._run_dir, record.attachment_id), staging_path(self._run_dir, record.attachment_id)
+        mac = endpoint.snapshot.link.mac if endpoint.snapshot else None
+        name = await self._kernel.find_pinned_link(pin, record.attachment.ifname, endpoint.altname, mac)
         pending = frozenset(range(len(endpoint.network.plugins))) - progress.deleted
-        has_link = await self._kernel.has_pinned_link(pin, None, endpoint.altname)
-        if record.attachment.has_reservation and pending == {_RESERVATION} and not has_link:
+        if record.attachment.has_reservation and pending == {_RESERVATION} and name is None:
             await self._release(endpoint, progress)
             link = "none"
         else:
-            if has_link and record.added_plugins <= 1:  # the record dates from before Join
+            if name is not None and record.added_plugins <= 1:  # the record dates from before Join
                 progress.deleted = frozenset()
-            link = await self._move.run_plugins(endpoint, progress, await self._find_place(endpoint, pin, staging))
+            # In a running container a veth must not replace the link, and a link with another name cannot be renamed if
+            # the name is taken.
+            is_in_place = name == record.attachment.ifname and not await self._may_be_inhabited(record)
+            place = DeletePlace(netns=pin, sandbox=None) if is_in_place else DeletePlace(netns=staging, sandbox=pin)
+            link = await self._move.run_plugins(endpoint, progress, place)
         await self._kernel.remove_staging(staging)
         await self._kernel.remove_staging(pin)
         return link
 
-    async def _find_place(self, endpoint: Endpoint, pin: Path, staging: Path) -> DeletePlace:
-        # Without a snapshot the link was not finished: it has no alternative name. If it was finished, a link of that
-        # name belongs to another network.
-        ifname = endpoint.record.attachment.ifname if endpoint.record.snapshot is None else None
-        if await self._kernel.has_pinned_link(pin, ifname, endpoint.altname):
-            return DeletePlace(netns=pin, sandbox=None)
-        return DeletePlace(netns=staging, sandbox=endpoint.sandbox)
+    async def _may_be_inhabited(self, record: EndpointRecord) -> bool:
+        try:
+            return await self._placing.is_inhabited(record)
+        except KernelError:  # not all processes are visible
+            return True
 
     async def _release(self, endpoint: Endpoint, progress: DeleteProgress) -> None:
         """Run DEL of the IPAM plugin, which needs no link."""

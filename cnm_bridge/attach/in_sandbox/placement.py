@@ -28,8 +28,8 @@ __all__ = ["Place", "Placing"]
 
 log = structlog.get_logger()
 
-_OTHER_PREFIX: Final = "cni"
-"""The prefix of links that libnetwork moves into a sandbox with a link that it does not know."""
+_OTHER_PREFIXES: Final = ("cni", "net")
+"""Prefixes of links that libnetwork moves into a sandbox with a link that it does not know; the first that is free."""
 _IN_SANDBOX: Final = frozenset({Phase.JOINING, Phase.JOINED})
 
 
@@ -89,7 +89,7 @@ class Placing:
     def find_prefix(self, record: EndpointRecord) -> str:
         """Return the prefix of the name of a link that libnetwork moves into the sandbox."""
         taken = {other.attachment.ifname.rstrip(digits) for other in self._others(record)}
-        return _OTHER_PREFIX if record.ifname_prefix in taken else record.ifname_prefix
+        return next(prefix for prefix in (record.ifname_prefix, *_OTHER_PREFIXES) if prefix not in taken)
 
     async def is_inhabited(self, record: EndpointRecord) -> bool:
         """Return whether processes run in the sandbox of an endpoint.

@@ -6,7 +6,7 @@ Works on every engine, also if the sandbox does not exist at Join (before Engine
 second link or packet filter rules in the namespace, is refused. See docs/decisions/0002-staging-namespace.md.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import structlog
@@ -39,9 +39,18 @@ class MoveAttacher:
         kernel: Moves the links.
         sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
         detacher: Undoes the attachment.
+        find_prefix: Returns the prefix of the link's name in a sandbox that may have a link unknown to libnetwork.
     """
 
-    def __init__(self, runtime: Runtime, kernel: Kernel, sandbox_sync: SandboxSync, detacher: MoveDetacher) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        kernel: Kernel,
+        sandbox_sync: SandboxSync,
+        detacher: MoveDetacher,
+        find_prefix: Callable[[EndpointRecord], str],
+    ) -> None:
+        self._find_prefix = find_prefix
         self._runtime = runtime
         self._kernel = kernel
         self._sandbox_sync = sandbox_sync
@@ -100,7 +109,7 @@ class MoveAttacher:
 
     async def attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
         """Store that the endpoint is joined. libnetwork then moves the link, and the sandbox is synced afterwards."""
-        record = replace(record, phase=Phase.JOINED)
+        record = replace(record, phase=Phase.JOINED, ifname_prefix=self._find_prefix(record))
         endpoint = Endpoint(record)
         _snapshot(endpoint)
         await save(record)

@@ -18,6 +18,8 @@ _RECENT: Final = 512
 """How many of the latest process IDs are tried first: the process of a starting container has just been made."""
 
 _TGID: Final = re.compile(r"^Tgid:\s+(\d+)$", re.MULTILINE)
+_IDS: Final = re.compile(r"^NStgid:\s+(.+)$", re.MULTILINE)
+"""The process ID in each PID namespace, the innermost last."""
 _PPID: Final = re.compile(r"^PPid:\s+(\d+)$", re.MULTILINE)
 
 
@@ -37,7 +39,9 @@ class SandboxProcess:
 
 
 def find_first_process(sandbox: Path, processes: Path) -> SandboxProcess | None:
-    """Return the process in a sandbox that has PID 1 in its own PID namespace, or else any; None if there is none.
+    """Return the process in a sandbox that has PID 1 in its own PID namespace; None if there is none.
+
+    When it ends, all processes of its container end. A container on the host's PID namespace has none.
 
     Args:
         sandbox: The path of the sandbox.
@@ -51,7 +55,7 @@ def find_first_process(sandbox: Path, processes: Path) -> SandboxProcess | None:
         wanted = namespace_id(fd)
     for pid in _process_ids(processes):
         if _is_in(pid, wanted, processes):
-            found = _describe(_first(pid, wanted, processes), processes)
+            found = _find_container_init(pid, wanted, processes)
             if found is not None:
                 return found
     return None
@@ -72,16 +76,21 @@ def _is_in(pid: int, namespace: NamespaceId, processes: Path) -> bool:
     return NamespaceId(device=found.st_dev, inode=found.st_ino) == namespace
 
 
-def _first(pid: int, namespace: NamespaceId, processes: Path) -> int:
-    """Return the oldest ancestor, in a namespace, of a process or a thread: `/proc/<ID>` has threads, too."""
+def _find_container_init(pid: int, namespace: NamespaceId, processes: Path) -> SandboxProcess | None:
+    """Return a process, or its oldest ancestor in a network namespace, if it has PID 1 in its own PID namespace.
+
+    `/proc/<ID>` has threads, too: these are not listed, may end before their process, and lead to it.
+    """
     while True:
         try:
             status = (processes / str(pid) / "status").read_text("utf-8", errors="replace")
         except (FileNotFoundError, ProcessLookupError):
-            return pid
-        leader, parent = int(_TGID.findall(status)[0]), int(_PPID.findall(status)[0])
+            return None
+        if _IDS.findall(status)[0].split()[-1] == "1":
+            return _describe(int(_TGID.findall(status)[0]), processes)
+        parent = int(_PPID.findall(status)[0])
         if not parent or not _is_in(parent, namespace, processes):
-            return leader
+            return None
         pid = parent
 
 

@@ -7,7 +7,7 @@ the sandbox. The plugins find the sandbox by it, and it keeps link and addresses
 own mount.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Interface, IPv6Network
@@ -31,7 +31,7 @@ from cnm_bridge.kernel.procfs.sysctl import has_ipv6, read_setting, write_ipv6, 
 from cnm_bridge.kernel.records.extras import Sysctl
 from cnm_bridge.kernel.records.snapshot import MAIN_TABLE, SCOPE_LINK, UNICAST, Address, Route, Snapshot
 
-__all__ = ["Finish", "Pin"]
+__all__ = ["Finish", "Pin", "is_left_to_libnetwork"]
 
 _FOR_PLUGINS: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/default/disable_ipv6": "0"}
 """Settings that new links start with. `ptp` and `macvlan` wait up to 2 s for duplicate address detection, and with IPv6
@@ -49,12 +49,14 @@ class Finish:
     Attributes:
         mac: Its MAC, None to leave it unchanged.
         sysctls: Its settings, which override those of the plugins.
-        without_defaults: Whether to remove all its default routes, instead of only those that libnetwork adds again.
+        without_defaults: Whether to remove all its default routes, because the network is internal.
+        families: The address families (4, 6) whose default route libnetwork adds again.
     """
 
     mac: str | None = None
     sysctls: tuple[Sysctl, ...] = ()
     without_defaults: bool = False
+    families: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,9 @@ class Pin:
             link = _with_mac(netlink, link, wanted.mac, self.ifname)
             addresses, routes = find_addresses(netlink, link), find_plain_routes(netlink, link)
             for route in routes:
-                if _is_default(route) and (wanted.without_defaults or _is_of_libnetwork(route)):
+                if (wanted.without_defaults and not route.destination.prefixlen) or is_left_to_libnetwork(
+                    route, wanted.families
+                ):
                     remove_route(netlink, link, route)
             if has_ipv6():
                 accept_dad = settings.get("net/ipv6/conf/default/accept_dad")
@@ -122,15 +126,19 @@ class Pin:
         except NamespaceMissing:
             return
 
-    def has_link(self) -> bool:
-        """Return whether the link is in the pinned sandbox; by its name only if that is not empty."""
+    def find(self, mac: str | None) -> str | None:
+        """Return the present name of the link in the pinned sandbox, None if it is not there; mark it if it is not."""
         try:
             with attempt("look into", str(self.path)), self._inside() as netlink:
-                if find_link_by_altname(netlink, self.altname) is not None:
-                    return True
-                return bool(self.ifname) and find_link(netlink, self.ifname) is not None
+                link = find_link_by_altname(netlink, self.altname)
+                if link is None and mac is not None:
+                    link = find_link(netlink, self.ifname)
+                    if link is None or link.state.mac != mac:
+                        return None
+                    add_altname(netlink, link, self.altname)
+                return None if link is None else link.state.name
         except NamespaceMissing:
-            return False
+            return None
 
     def __str__(self) -> str:
         return f"link {self.ifname} in {self.path}"
@@ -171,14 +179,24 @@ def _with_mac(netlink: Netlink, link: Link, mac: str | None, ifname: str) -> Lin
     return link if found is None else found
 
 
-def _is_default(route: Route) -> bool:
-    return route.destination.prefixlen == 0
+def is_left_to_libnetwork(route: Route, families: Collection[int]) -> bool:
+    """Return whether libnetwork adds a route for the gateway endpoint, exclusively: it must not exist then.
 
+    Other default routes stay: without a next hop, with one that is not on the link's networks, or with another metric.
 
-def _is_of_libnetwork(route: Route) -> bool:
-    """Return whether libnetwork would add a route in the same place, which fails if there is one."""
-    metric = _LIBNETWORK_METRICS[route.destination.version]
-    return (route.table, route.type, route.metric) == (MAIN_TABLE, UNICAST, metric)
+    Args:
+        route: A route through the link.
+        families: The address families (4, 6) whose gateway the reply to Join has.
+    """
+    version = route.destination.version
+    return (
+        route.destination.prefixlen == 0
+        and version in families
+        and route.gateway is not None
+        and route.gateway.version == version
+        and not route.onlink
+        and (route.table, route.type, route.metric) == (MAIN_TABLE, UNICAST, _LIBNETWORK_METRICS[version])
+    )
 
 
 def _uses_ipv6(addresses: tuple[Address, ...], routes: tuple[Route, ...]) -> bool:
