@@ -8,6 +8,7 @@ import pytest
 
 from cni_bridge_spec import get_objects, get_str
 from tests.lab import Container, Engine
+from tests.system.calls import wait_torn_down
 from tests.system.scene import Scene, bridge, reaches
 
 HYBRID = ("-o", "cni.attach=hybrid")
@@ -58,11 +59,12 @@ def test_a_container_on_several_networks(scene: Scene) -> None:
 
 
 @pytest.mark.usefixtures("engine_28")
-def test_a_network_that_is_connected_later(scene: Scene) -> None:
-    """A second link is moved, under a name that is free, and leaves the container again at once."""
+@pytest.mark.parametrize("mode", ["hybrid", "move"])
+def test_a_network_that_is_connected_later(scene: Scene, mode: str) -> None:
+    """A second link is moved, under a name that is free; the first one leaves the container at once."""
     one, two = scene.subnet(), scene.subnet()
     first = scene.network(scene.configure(bridge(one)), *HYBRID)
-    second = scene.network(scene.configure(bridge(two)), *HYBRID)
+    second = scene.network(scene.configure(bridge(two)), "-o", f"cni.attach={mode}")
     container = scene.run(first)
     scene.lab.docker("network", "connect", second, container.name)
     assert names(container) == {"eth0", "cni0"}
@@ -109,9 +111,20 @@ def test_a_plugin_that_fails_in_the_sandbox(scene: Scene) -> None:
     before = scene.lab.state()
     assert "out of order" in scene.run_refusal(network)
     assert scene.lab.wait_clean(before) == ""
-    running = scene.run(scene.builtin_network())
-    assert "out of order" in scene.refusal("network", "connect", network, running.name)
-    assert names(running) == {"eth0"}
+
+
+@pytest.mark.usefixtures("engine_28")
+def test_a_plugin_that_fails_in_a_running_container(scene: Scene) -> None:
+    """Nothing is left in the container, and a network that is connected next keeps its link."""
+    scene.plugin("broken", '[ $CNI_COMMAND = DEL ] || { echo \'{"code": 100, "msg": "out of order"}\'; exit 1; }')
+    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "broken"}]), *HYBRID)
+    builtin = scene.builtin_network()
+    container = scene.run(builtin)
+    scene.lab.docker("network", "disconnect", builtin, container.name)
+    assert "out of order" in scene.refusal("network", "connect", network, container.name)
+    scene.lab.docker("network", "connect", builtin, container.name)
+    wait_torn_down(scene.lab)
+    assert names(container) == {"eth0"}
 
 
 @pytest.mark.usefixtures("engine_28")
@@ -126,6 +139,7 @@ def test_dockerd_is_restarted_with_live_restore(private_scene: Scene) -> None:
     lab.start_dockerd("--live-restore")
     container = scene.run(first)
     lab.docker("network", "connect", second, container.name)
+    assert modes(scene) == ["hybrid", "move"]
     lab.stop_dockerd()
     dockerd = lab.start_dockerd("--live-restore")
     for subnet in (one, two):
