@@ -83,7 +83,7 @@ def test_unknown_configuration(scene: Scene) -> None:
     """The error lists the existing configurations, the most similar first, and the searched directories."""
     name = scene.configure(bridge(scene.subnet()), name="lan-blue")
     error = scene.creation_refusal("--ipam-driver", "null", "-o", "cni.network=lan-blu")
-    assert "'lan-blu'" in error
+    assert '"lan-blu"' in error
     assert name in error
     assert "/etc/cni/net.d" in error
 

@@ -182,7 +182,7 @@ def test_another_configuration(scene: Scene) -> None:
     assert str(container.link().addresses[0]).endswith("/32")
     scene.lab.docker("rm", "-f", container.name)
     assert scene.lab.wait_clean(before) == ""
-    assert "'nowhere'" in scene.run_refusal(f"name={network},driver-opt=cni.network=nowhere")
+    assert '"nowhere"' in scene.run_refusal(f"name={network},driver-opt=cni.network=nowhere")
 
 
 @pytest.mark.parametrize(
