@@ -127,7 +127,7 @@ def choose_modes(engine: Engine, engines: Sequence[Engine], *, smoke: bool) -> t
     if engine.version < _WITH_SANDBOX_AT_JOIN:
         return (AttachOption.MOVE,)
     if smoke:
-        return (AttachOption.AUTO if engine is engines[-1] else AttachOption.MOVE,)
+        return (AttachOption.AUTO if engine == engines[-1] else AttachOption.MOVE,)
     return AttachOption.MOVE, AttachOption.AUTO
 
 
