@@ -96,7 +96,8 @@ class SandboxAttacher:
             attachment = replace(record.attachment, reservation=reserved.document)
             record = replace(record, added_plugins=1, result=reserved.document, attachment=attachment)
             addresses = tuple(ip.address for ip in reserved.ips)
-        mac = (plan.requested.mac or plan.own_mac) if delegate.has_own_mac else None
+        chosen = plan.requested.mac or plan.own_mac
+        mac = chosen.lower() if chosen and delegate.has_own_mac else None  # as the kernel shows it
         sysctls = [Sysctl(name=setting.path(ifname), value=setting.value) for setting in plan.sysctls]
         snapshot = describe_expected(delegate, ifname, addresses, mac, sysctls)
         if reservation is not None:

@@ -55,7 +55,9 @@ class SandboxDetacher:
             await self._release(endpoint, progress)
             link = "none"
         else:
-            if name is not None and record.added_plugins <= 1:  # the record dates from before Join
+            # A record from before Join says that no plugin has run in the sandbox; the link disproves it. In a record
+            # with the pin, `deleted` has only plugins whose DEL has completed.
+            if name is not None and endpoint.netns != pin and pending <= {_RESERVATION}:
                 progress.deleted = frozenset()
             # In a running container a veth must not replace the link, and a link with another name cannot be renamed if
             # the name is taken.

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""DEL of endpoints whose plugins run in the sandbox itself: what has completed, and what belongs to another network."""
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import AttachMode, EndpointId, Phase, ProcessRecord, Store
+from cni_invoker import Limits, PluginFailed, Runtime
+from cnm_bridge.kernel import Kernel, LinkState, Snapshot
+from cnm_bridge.kernel.namespaces.netns import is_namespace, pin_namespace, remove_namespace
+from cnm_bridge.teardown.address_owners import AddressOwners
+from cnm_bridge.teardown.slots import TeardownSlots
+from cnm_bridge.teardown.teardown import Teardown
+from tests.kernel.attachers import make_attachers
+from tests.kernel.namespace import Namespace
+from tests.kernel.records import endpoint
+from tests.plugins import FakePlugins
+
+ID = "1" * 64
+FAILS: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}
+OWN_MAC, OTHER_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
+LIMITS = Limits(delete_s=20.0)
+TearDown = Callable[[], Awaitable[None]]
+PLUGINS = ("bridge", "firewall", "third")
+ENDED = ProcessRecord(pid=1, started=0)
+"""The container's first process: process 1 is another one by now."""
+
+
+@pytest.fixture
+def fakes(tmp_path: Path) -> FakePlugins:
+    """The plugins of a list, and its IPAM plugin."""
+    fakes = FakePlugins(tmp_path / "bin")
+    for name in ("host-local", *PLUGINS):
+        fakes.install(name)
+    return fakes
+
+
+@pytest.fixture
+def pin(tmp_path: Path, sandbox: Namespace) -> Iterator[Path]:
+    """The pin of the sandbox; a test that tears its endpoint down removes it."""
+    path = tmp_path / "run/sandboxes" / ID
+    fd = os.open(sandbox.path, os.O_RDONLY)
+    try:
+        pin_namespace(fd, path)
+    finally:
+        os.close(fd)
+    yield path
+    remove_namespace(path)
+
+
+@pytest.fixture
+def tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) -> TearDown:
+    """Tear the endpoint down, each time as after a start of the daemon."""
+
+    async def run() -> None:
+        attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, tmp_path / "run")
+        teardown = Teardown(store, attachers, AddressOwners(store), TeardownSlots(LIMITS.executions))
+        await teardown(store.get_endpoint(EndpointId(ID)))
+
+    return run
+
+
+async def put_joining(store: Store, netns: Path) -> None:
+    """Store an endpoint of mode *direct* whose first plugin was interrupted in the sandbox."""
+    made = endpoint(ID, Phase.PENDING, plugins=[{"type": name} for name in PLUGINS])
+    attachment = replace(made.attachment, mode=AttachMode.DIRECT, netns=str(netns))
+    link = LinkState(name="eth0", kind="veth", mac=OWN_MAC, mtu=0, noarp=False)
+    expected = Snapshot(link=link, addresses=(), routes=()).to_json()
+    made = replace(made, attachment=attachment, snapshot=expected, first_process=ENDED)
+    for phase in (Phase.PENDING, Phase.READY, Phase.JOINING):
+        await store.put_endpoint(replace(made, phase=phase))
+
+
+def deleted_by(fakes: FakePlugins) -> list[str]:
+    """Return the plugins whose DEL has run, in order."""
+    return [name for name, verb in fakes.calls if verb == "DEL"]
+
+
+async def test_a_repeated_teardown_resumes(
+    store: Store, fakes: FakePlugins, tear_down: TearDown, pin: Path, sandbox: Namespace
+) -> None:
+    """The link is still in the sandbox, but plugins whose DEL has completed do not run again."""
+    sandbox.ip(f"link add eth0 address {OWN_MAC} type veth peer name other")
+    fakes.install("bridge", DEL=[FAILS, FAILS, {}])
+    await put_joining(store, pin)
+    with pytest.raises(PluginFailed, match="xtables lock"):
+        await tear_down()
+    await tear_down()
+    assert deleted_by(fakes) == ["third", "firewall", "bridge", "bridge", "bridge"]
+    assert store.endpoints() == ()
+    assert not is_namespace(pin)
+
+
+async def test_a_link_of_another_network(
+    store: Store, fakes: FakePlugins, tear_down: TearDown, pin: Path, sandbox: Namespace
+) -> None:
+    """No plugin made a link; one of the same name, which a container has on another network, keeps all it has."""
+    sandbox.ip(
+        f"link add eth0 address {OTHER_MAC} type veth peer name other",
+        "address add 10.9.0.2/24 dev eth0",
+        "link set eth0 up",
+    )
+    await put_joining(store, pin)
+    with sandbox.living():
+        await tear_down()
+        assert sandbox.addresses("eth0") == ["10.9.0.2/24"]
+        assert sandbox.altnames("eth0") == ()
+    assert deleted_by(fakes) == ["third", "firewall", "bridge"]
+    received = {command.environment["CNI_NETNS"] for command in fakes.commands if command.verb == "DEL"}
+    assert received == {str(pin.parents[1] / "netns" / ID)}
+
+
+async def test_a_record_from_before_join(
+    store: Store, fakes: FakePlugins, tear_down: TearDown, pin: Path, sandbox: Namespace
+) -> None:
+    """Its latest version was lost: the complete link shows that all plugins have run, so DEL of all is needed."""
+    sandbox.ip(
+        f"link add eth0 address {OWN_MAC} type veth peer name other",
+        f"link property add dev eth0 altname cni-bridge-{ID}",
+    )
+    made = endpoint(ID, Phase.PENDING, plugins=[{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "third"}])
+    result: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.9/24"}]}
+    attachment = replace(made.attachment, mode=AttachMode.HYBRID, reservation=result)
+    ready = replace(made, attachment=attachment, result=result, added_plugins=1, deleted=(1, 2))
+    for phase in (Phase.PENDING, Phase.READY):
+        await store.put_endpoint(replace(ready, phase=phase))
+    await tear_down()
+    assert deleted_by(fakes) == ["third", "bridge", "host-local"]
+    assert not is_namespace(pin)
+
+
+async def test_a_reservation_alone(store: Store, fakes: FakePlugins, tear_down: TearDown, tmp_path: Path) -> None:
+    """An endpoint that was never joined: only its IPAM plugin runs, and no namespace is made."""
+    made = endpoint(ID, Phase.PENDING, plugins=[{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "third"}])
+    record = replace(made, attachment=replace(made.attachment, mode=AttachMode.HYBRID), deleted=(1, 2))
+    await store.put_endpoint(record)
+    await tear_down()
+    assert deleted_by(fakes) == ["host-local"]
+    assert not is_namespace(tmp_path / "run/netns" / ID)
