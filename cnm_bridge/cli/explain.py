@@ -119,14 +119,14 @@ async def _explain(
     from dataclasses import replace  # noqa: PLC0415
 
     from cni_bridge_state import AttachmentId, AttachMode  # noqa: PLC0415
-    from cni_invoker import Attachment, CniError, Limits, Runtime, run_preflight  # noqa: PLC0415
+    from cni_invoker import Attachment, Limits, Runtime, run_preflight  # noqa: PLC0415
     from cni_invoker.advanced import requests_for_add  # noqa: PLC0415
     from cnm_bridge.cli.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.engine import Engine  # noqa: PLC0415
     from cnm_bridge.errors import EngineUnavailable  # noqa: PLC0415
     from cnm_bridge.model.naming import STAGING_IFNAME, pin_path, staging_path  # noqa: PLC0415
     from cnm_bridge.model.reserved_list import with_reservation  # noqa: PLC0415
-    from cnm_bridge.planning.attach_choice import STATIC, choose_mode  # noqa: PLC0415
+    from cnm_bridge.networks.attach_mode import choose_attach_mode  # noqa: PLC0415
     from cnm_bridge.planning.explanation import explain as explain_plan  # noqa: PLC0415
     from cnm_bridge.planning.plan import plan_attachment  # noqa: PLC0415
 
@@ -145,17 +145,7 @@ async def _explain(
         release = await engine.release()
     except EngineUnavailable:
         release = None
-    try:
-        static_versions = (await runtime.version(STATIC)).supported
-    except CniError:
-        static_versions = None
-    choice = choose_mode(
-        network.options.attach or settings.attach,
-        negotiated,
-        release,
-        static_versions=static_versions,
-        has_ifname=plan.ifname is not None,
-    )
+    choice = await choose_attach_mode(runtime, negotiated, network.options, default=settings.attach, release=release)
     has_reservation = choice.mode is AttachMode.HYBRID
     negotiated = with_reservation(negotiated, None) if has_reservation else negotiated
     plan = replace(plan, configuration=negotiated, attach=choice)

@@ -16,10 +16,11 @@ from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.engine import KnownRelease
 from cnm_bridge.errors import Refused
+from cnm_bridge.networks.attach_mode import choose_attach_mode
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.network_names import NetworkNameResolver
 from cnm_bridge.planning.addressing import MAC_BYTES, random_mac
-from cnm_bridge.planning.attach_choice import STATIC, AttachChoice, can_choose_mac, choose_mode
+from cnm_bridge.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.planning.docker_options import refuse_unread, split_unknown
 from cnm_bridge.planning.options import Options, merge_options, parse_options
 from cnm_bridge.planning.plan import Plan, plan_attachment, with_mac
@@ -145,17 +146,8 @@ class NetworkService:
         return network, replace(plan, configuration=negotiated, attach=await self._choose_mode(negotiated, options))
 
     async def _choose_mode(self, network: NetworkConfigurationList, options: Options) -> AttachChoice:
-        try:
-            static_versions = (await self._runtime.version(STATIC)).supported
-        except CniError:
-            static_versions = None
-        option = options.attach or self._attach
-        return choose_mode(
-            option,
-            network,
-            self._release.current,
-            static_versions=static_versions,
-            has_ifname=options.ifname is not None,
+        return await choose_attach_mode(
+            self._runtime, network, options, default=self._attach, release=self._release.current
         )
 
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:

@@ -26,13 +26,34 @@ from cnm_bridge.planning.expected_link import DELEGATES
 from cnm_bridge.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.settings import AttachOption
 
-__all__ = ["STATIC", "AttachChoice", "can_choose_mac", "choose_mode"]
+__all__ = ["STATIC", "AttachChoice", "AttachRequest", "can_choose_mac", "choose_mode"]
 
 STATIC: Final = "static"
 """The IPAM plugin that gives reserved addresses to the first plugin of a list."""
 
 _INDEPENDENT: Final = frozenset({"host-local", "static", "whereabouts"})
 """IPAM plugins that need no link and no namespace (read in plugins 1.1.1 and 1.9.1, whereabouts 0.8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachRequest:
+    """What is requested for an endpoint, and where.
+
+    Attributes:
+        option: The requested mode.
+        is_default: Whether neither the network nor the endpoint has the option `cni.attach`.
+    """
+
+    option: AttachOption
+    is_default: bool = False
+
+    @property
+    def may_reserve(self) -> bool:
+        """Whether it can lead to mode *hybrid*."""
+        return self.option in {AttachOption.AUTO, AttachOption.HYBRID}
+
+    def __str__(self) -> str:
+        return f"the daemon's --attach={self.option}" if self.is_default else f"cni.attach={self.option}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +70,7 @@ class AttachChoice:
 
 
 def choose_mode(
-    option: AttachOption,
+    request: AttachRequest,
     network: NetworkConfigurationList,
     release: EngineRelease | None,
     *,
@@ -59,18 +80,19 @@ def choose_mode(
     """Return the mode of an endpoint.
 
     Args:
-        option: The option `cni.attach`.
+        request: What is requested.
         network: The negotiated list.
         release: The engine's release, None if it is not known. The sandbox is then looked for at Join.
-        static_versions: The CNI versions that the plugin `static` supports, None if there is no such plugin.
+        static_versions: The CNI versions that the plugin `static` supports, None if there is no such plugin, or if the
+            request does not need it (`AttachRequest.may_reserve`).
         has_ifname: Whether the link's whole name is given.
 
     Raises:
         BadOption: The name is given and the mode is *move*.
-        Refused: The list or the engine cannot do what the option says, or no mode is possible for the list; the text
+        Refused: The list or the engine cannot do what is requested, or no mode is possible for the list; the text
             names the plugin, the reason, and the mode that is possible.
     """
-    choice = _choose_by_option(option, network, release, static_versions=static_versions)
+    choice = _choose_by_request(request, network, release, static_versions=static_versions)
     if has_ifname and choice.mode is AttachMode.MOVE:
         raise BadOption(
             IFNAME,
@@ -80,8 +102,8 @@ def choose_mode(
     return choice
 
 
-def _choose_by_option(
-    option: AttachOption,
+def _choose_by_request(
+    request: AttachRequest,
     network: NetworkConfigurationList,
     release: EngineRelease | None,
     *,
@@ -89,23 +111,23 @@ def _choose_by_option(
 ) -> AttachChoice:
     obstacle = _find_engine_obstacle(release) or _find_obstacle(network, static_versions)
     unsuitable = find_unsuitable(network)
-    match option:
+    match request.option:
         case AttachOption.HYBRID:
             if obstacle is not None:
                 raise Refused(
-                    f"cni.attach=hybrid is not possible for CNI configuration {network.name}: {obstacle}; "
+                    f"{request} is not possible for CNI configuration {network.name}: {obstacle}; "
                     f"{'direct' if unsuitable else 'move'} is possible"
                 )
-            return AttachChoice(mode=AttachMode.HYBRID, reason="cni.attach=hybrid")
+            return AttachChoice(mode=AttachMode.HYBRID, reason=str(request))
         case AttachOption.DIRECT:
             old = _find_engine_obstacle(release)
             if old is not None:
-                raise Refused(f"cni.attach=direct is not possible: {old}; move is possible")
-            return AttachChoice(mode=AttachMode.DIRECT, reason="cni.attach=direct")
+                raise Refused(f"{request} is not possible: {old}; move is possible")
+            return AttachChoice(mode=AttachMode.DIRECT, reason=str(request))
         case AttachOption.MOVE:
             if unsuitable is not None:
                 raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
-            return AttachChoice(mode=AttachMode.MOVE, reason="cni.attach=move")
+            return AttachChoice(mode=AttachMode.MOVE, reason=str(request))
     return _choose(network, release, obstacle, unsuitable)
 
 

@@ -242,7 +242,7 @@ class SandboxAttacher:
         """Run the plugins in a staging namespace; libnetwork moves the link from there."""
         if record.attach_mode is AttachMode.DIRECT:
             raise Refused(
-                f"CNI configuration {record.cni_network} cannot be attached in the sandbox, as cni.attach=direct "
+                f"CNI configuration {record.cni_network} cannot be attached in the sandbox, as mode direct "
                 f"demands: {reason}"
             )
         if record.attachment.ifname != f"{record.ifname_prefix}0":

@@ -11,7 +11,7 @@ from cni_bridge_state import AttachMode
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.engine import EngineRelease
 from cnm_bridge.errors import BadOption, Refused
-from cnm_bridge.planning.attach_choice import AttachChoice, can_choose_mac, choose_mode
+from cnm_bridge.planning.attach_choice import AttachChoice, AttachRequest, can_choose_mac, choose_mode
 from cnm_bridge.settings import AttachOption
 
 OLD, NEW = EngineRelease(27, 5), EngineRelease(28, 0)
@@ -32,7 +32,7 @@ def choose(
     static_versions: Collection[str] | None = VERSIONS,
 ) -> AttachChoice:
     """Choose the mode for a list of these plugins."""
-    return choose_mode(option, network(*plugins), release, static_versions=static_versions)
+    return choose_mode(AttachRequest(option=option), network(*plugins), release, static_versions=static_versions)
 
 
 @pytest.mark.parametrize("plugin", ["bridge", "dummy", "ipvlan", "macvlan", "ptp", "tap"])
@@ -111,13 +111,27 @@ def test_a_mode_can_be_demanded(option: AttachOption) -> None:
     assert (choice.mode, choice.reason) == (AttachMode(option), f"cni.attach={option}")
 
 
+@pytest.mark.parametrize("option", [AttachOption.HYBRID, AttachOption.DIRECT, AttachOption.MOVE])
+def test_a_mode_can_be_the_default_of_the_daemon(option: AttachOption) -> None:
+    """The reason and an error name the daemon's setting, not the option of the network."""
+    request = AttachRequest(option=option, is_default=True)
+    plugin: JsonObject = {"type": "vlan", "ipam": HOST_LOCAL}
+    reason = choose_mode(request, network(plugin), NEW, static_versions=VERSIONS).reason
+    assert reason == f"the daemon's --attach={option}"
+    if option is not AttachOption.MOVE:
+        with pytest.raises(Refused, match=f"the daemon's --attach={option} is not possible"):
+            choose_mode(request, network(plugin), OLD, static_versions=VERSIONS)
+
+
 def test_the_whole_name_of_a_link_needs_the_sandbox() -> None:
     """Libnetwork chooses the number of a link that it moves."""
     wanted = network(BRIDGE)
-    choice = choose_mode(AttachOption.AUTO, wanted, NEW, static_versions=VERSIONS, has_ifname=True)
+    choice = choose_mode(
+        AttachRequest(option=AttachOption.AUTO), wanted, NEW, static_versions=VERSIONS, has_ifname=True
+    )
     assert choice.mode is AttachMode.HYBRID
     with pytest.raises(BadOption, match=r"ifname.*Docker Engine 27.5.*cni.ifname-prefix"):
-        choose_mode(AttachOption.AUTO, wanted, OLD, static_versions=VERSIONS, has_ifname=True)
+        choose_mode(AttachRequest(option=AttachOption.AUTO), wanted, OLD, static_versions=VERSIONS, has_ifname=True)
 
 
 @pytest.mark.parametrize(("plugin", "possible"), [("bridge", True), ("ipvlan", False), ("vlan", False), ("x", False)])

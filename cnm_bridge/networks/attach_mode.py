@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Chooses the attach mode of an endpoint, for the daemon and for `cni-bridge explain`."""
+
+from cni_invoker import CniError, NetworkConfigurationList, Runtime
+from cnm_bridge.engine import EngineRelease
+from cnm_bridge.planning.attach_choice import STATIC, AttachChoice, AttachRequest, choose_mode
+from cnm_bridge.planning.options import Options
+from cnm_bridge.settings import AttachOption
+
+__all__ = ["choose_attach_mode"]
+
+
+async def choose_attach_mode(
+    runtime: Runtime,
+    network: NetworkConfigurationList,
+    options: Options,
+    *,
+    default: AttachOption,
+    release: EngineRelease | None,
+) -> AttachChoice:
+    """Return the attach mode of an endpoint; `static` is executed for its versions only if the mode may need it.
+
+    Args:
+        runtime: Executes VERSION.
+        network: The negotiated list.
+        options: The options of the network and the endpoint.
+        default: The daemon's mode for endpoints without the option `cni.attach`.
+        release: The engine's release, None if it is not known.
+
+    Raises:
+        BadOption, Refused: As `choose_mode`.
+    """
+    request = AttachRequest(option=options.attach or default, is_default=options.attach is None)
+    static_versions = None
+    if request.may_reserve:
+        try:
+            static_versions = (await runtime.version(STATIC)).supported
+        except CniError:
+            static_versions = None
+    return choose_mode(
+        request, network, release, static_versions=static_versions, has_ifname=options.ifname is not None
+    )
