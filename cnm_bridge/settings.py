@@ -46,6 +46,7 @@ class Settings:
 
     Attributes:
         socket: The plugin socket. Docker looks for drivers in `/run/docker/plugins`, by file name.
+        admin_socket: The socket of the operator's commands; None for `admin.sock` in `run_dir`.
         cni_conf_dirs: Directories of network configuration lists; the first that has a name wins.
         cni_bin_dirs: Directories of CNI plugins; the first that has a plugin wins.
         state_dir: Directory of the database; must survive a reboot.
@@ -72,6 +73,7 @@ class Settings:
     """
 
     socket: Path = Path("/run/docker/plugins/cni-bridge.sock")
+    admin_socket: Path | None = None
     cni_conf_dirs: tuple[Path, ...] = (Path("/etc/cni/net.d"),)
     cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
     state_dir: Path = Path("/var/lib/cni-bridge")
@@ -95,3 +97,8 @@ class Settings:
     cni_gc_every_s: float = 600.0
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.AUTO
+
+    @property
+    def admin_path(self) -> Path:
+        """The path of the admin socket."""
+        return self.run_dir / "admin.sock" if self.admin_socket is None else self.admin_socket

@@ -8,8 +8,9 @@ Sources: sd_listen_fds(3), sd_notify(3).
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import chain, repeat
 from typing import Final
 
 __all__ = ["take_notify", "take_sockets"]
@@ -17,17 +18,22 @@ __all__ = ["take_notify", "take_sockets"]
 _FIRST_FD: Final = 3
 
 
-def take_sockets() -> tuple[socket.socket, ...]:
-    """Return the listening sockets that systemd passed to this process, and unset the environment variables."""
+def take_sockets() -> Mapping[str, socket.socket]:
+    """Return the listening sockets that systemd passed to this process, and unset the environment variables.
+
+    The key is the name of the descriptor (`FileDescriptorName=` in systemd.socket(5)), "" if it has none. Of several
+    sockets with one name, it is the first.
+    """
     mine = os.environ.pop("LISTEN_PID", "") == str(os.getpid())
     count = os.environ.pop("LISTEN_FDS", "")
-    os.environ.pop("LISTEN_FDNAMES", None)
+    names = os.environ.pop("LISTEN_FDNAMES", "").split(":")
     if not mine or not count.isdigit():
-        return ()
-    fds = range(_FIRST_FD, _FIRST_FD + int(count))
-    for fd in fds:
+        return {}
+    found: dict[str, socket.socket] = {}
+    for fd, name in zip(range(_FIRST_FD, _FIRST_FD + int(count)), chain(names, repeat("")), strict=False):
         os.set_inheritable(fd, False)
-    return tuple(socket.socket(fileno=fd) for fd in fds)
+        found.setdefault(name, socket.socket(fileno=fd))
+    return found
 
 
 def take_notify() -> Callable[[str], None]:

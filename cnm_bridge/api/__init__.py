@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""HTTP on the plugin socket: Docker's calls and `cni-bridge status`. Only `assembly` and `server.py` import it."""
+"""HTTP on the plugin socket: Docker's calls. Only `assembly` and `server.py` import it."""
 
 from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.api.caller import CallerLookup
 from cnm_bridge.api.network_driver import network_driver
 from cnm_bridge.api.pending_connections import PendingConnections
 from cnm_bridge.api.rpc import MAX_BODY_BYTES, Method, make_app
-from cnm_bridge.api.status import status_method
 
 __all__ = [
     "MAX_BODY_BYTES",
@@ -17,5 +16,4 @@ __all__ = [
     "PendingConnections",
     "make_app",
     "network_driver",
-    "status_method",
 ]

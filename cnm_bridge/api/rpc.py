@@ -65,14 +65,11 @@ class Method:
         answer: The function that executes it; its synchronous part may run in another thread. For a call that does
             nothing, the body of the reply: such a call never fails, because an error would keep a container from
             starting. So its body is neither read nor validated; its schema only states what dockerd sends.
-        from_docker: Whether Docker makes the call. Only Docker's calls are counted (teardowns yield to them, a stop of
-            the daemon waits for them), and only for them the caller is looked up.
     """
 
     name: str
     schema: str | None
     answer: Answer | JsonObject
-    from_docker: bool = True
 
 
 def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: PendingConnections) -> web.Application:
@@ -118,8 +115,6 @@ async def _answer(
         data = b"" if validate is None else await _read(method, request)
         connections.arrived(request.transport)
         body: JsonObject = {} if validate is None else await _understand(method, validate, data, calls)
-        if not method.from_docker:
-            return await method.answer(body, 0)
         caller_pid = connections.find_caller(request.transport)
         ids = {"network_id": find_str(body, "NetworkID"), "endpoint_id": find_str(body, "EndpointID")}
         known = {name: value for name, value in ids.items() if value}

@@ -4,13 +4,10 @@
 
 from dataclasses import dataclass
 
-from cnm_bridge.api import CallerLookup, CallsUnderWay, Method, PendingConnections, network_driver, status_method
+from cnm_bridge.api import CallerLookup, CallsUnderWay, Method, PendingConnections, network_driver
 from cnm_bridge.assembly.endpoints import EndpointRoom
 from cnm_bridge.assembly.networks import NetworkRoom
-from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
-from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.status_report import Status
 
 __all__ = ["ApiRoom", "make_api"]
 
@@ -35,17 +32,11 @@ def make_api(
     *,
     calls: CallsUnderWay,
     networks: NetworkRoom,
-    teardown: TeardownRoom,
-    recovery: RecoveryRoom,
     endpoints: EndpointRoom,
 ) -> ApiRoom:
     """Return the objects of the room."""
-    status = Status(resources.store, teardown.queue, recovery.reconciler, recovery.audit, endpoints.unpublished)
-    driver_methods = network_driver(
-        networks.service, endpoints.service, endpoints.joined, CallerLookup(resources.kernel)
-    )
     return ApiRoom(
-        methods=(*driver_methods, status_method(status)),
+        methods=network_driver(networks.service, endpoints.service, endpoints.joined, CallerLookup(resources.kernel)),
         calls=calls,
         connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),
     )

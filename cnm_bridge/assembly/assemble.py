@@ -10,7 +10,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from cni_bridge_state import Store
+from cnm_bridge.admin.http import answering_admin
 from cnm_bridge.api import CallsUnderWay
+from cnm_bridge.assembly.admin import AdminRoom, make_admin
 from cnm_bridge.assembly.api import ApiRoom, make_api
 from cnm_bridge.assembly.attach import AttachRoom, make_attach
 from cnm_bridge.assembly.endpoints import EndpointRoom, make_endpoints
@@ -36,6 +38,7 @@ class Daemon:
     recovery: RecoveryRoom
     endpoints: EndpointRoom
     api: ApiRoom
+    admin: AdminRoom
 
     def answering(self, listeners: Sequence[Listener], drain_timeout_s: float) -> AbstractAsyncContextManager[None]:
         """Answer the calls on listening sockets while the block runs; see `cnm_bridge.server`."""
@@ -47,6 +50,10 @@ class Daemon:
             teardowns=self.teardown.queue,
             drain_timeout_s=drain_timeout_s,
         )
+
+    def answering_admin(self, listener: Listener | None) -> AbstractAsyncContextManager[None]:
+        """Answer the operator's requests on the admin socket while the block runs; nothing without one."""
+        return answering_admin(listener, self.admin.requests)
 
 
 def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None = None) -> Daemon:
@@ -64,7 +71,8 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     teardown = make_teardown(resources, attach=attach, quiet_s=calls.quiet_s)
     recovery = make_recovery(resources, networks=networks, attach=attach, teardown=teardown)
     endpoints = make_endpoints(resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
-    api = make_api(resources, calls=calls, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints)
+    api = make_api(resources, calls=calls, networks=networks, endpoints=endpoints)
+    admin = make_admin(resources, teardown=teardown, recovery=recovery, endpoints=endpoints)
     for forget in (teardown.in_use.forget, attach.sandbox_sync.forget, endpoints.unpublished.forget):
         store.when_removed(forget)
     return Daemon(
@@ -75,4 +83,5 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
         recovery=recovery,
         endpoints=endpoints,
         api=api,
+        admin=admin,
     )

@@ -20,7 +20,7 @@ from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports
 from cnm_bridge.network_sockets import Listener, network_listeners
 from cnm_bridge.settings import Settings
-from cnm_bridge.sockets import plugin_socket
+from cnm_bridge.sockets import open_sockets
 
 __all__ = ["main"]
 
@@ -47,7 +47,7 @@ def serve(context: click.Context, /, **given: object) -> None:
     """
     settings = _settings(given)
     try:
-        with plugin_socket(settings.socket) as plugins, network_listeners(settings) as further:
+        with open_sockets(settings) as sockets, network_listeners(settings) as further:
             gc.disable()  # until `settle_memory`: everything that is imported and read before is permanent
             # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.
             with lean_imports(certificates=not settings.docker_host.startswith("unix:")):
@@ -60,7 +60,7 @@ def serve(context: click.Context, /, **given: object) -> None:
                 read=lambda: _settings(read_again(context)),
                 options={setting.parameter: setting.name for setting in SETTINGS},
             )
-            run(settings, [Listener(plugins), *further], source)
+            run(settings, [Listener(sockets.plugin), *further], source, admin=Listener(sockets.admin))
     except (BridgeError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         sys.exit(1)
@@ -72,6 +72,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
     return replace(
         given,
         socket=given.socket.absolute(),
+        admin_socket=given.admin_path.absolute(),
         state_dir=given.state_dir.absolute(),
         run_dir=given.run_dir.absolute(),
         tls_cert=given.tls_cert.absolute(),

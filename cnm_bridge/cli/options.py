@@ -21,9 +21,11 @@ from cnm_bridge.errors import BridgeError, Refused
 from cnm_bridge.settings import AttachOption, LogFormat, LogLevel, Settings
 
 __all__ = [
+    "ADMIN_SOCKET",
     "ATTACH",
     "DIRECTORIES",
     "DOCKER_HOST",
+    "RUN_DIR",
     "SETTINGS",
     "SOCKET",
     "STATE_DIR",
@@ -116,8 +118,25 @@ ATTACH: Final = Setting(
     help="How to attach endpoints for which cni.attach is not set; auto is the fastest way that is possible.",
 )
 
+ADMIN_SOCKET: Final = Setting(
+    name="admin-socket",
+    parameter="admin_socket",
+    type=_FILE,
+    default=_DEFAULTS.admin_socket,
+    help="The socket of the operator's commands.  [default: admin.sock in --run-dir]",
+)
+
+RUN_DIR: Final = Setting(
+    name="run-dir",
+    parameter="run_dir",
+    type=_DIRECTORY,
+    default=_DEFAULTS.run_dir,
+    help="Directory of the staging namespaces; may be lost at a reboot.",
+)
+
 SETTINGS: Final = (
     SOCKET,
+    ADMIN_SOCKET,
     Setting(
         name="listen",
         parameter="listen",
@@ -164,13 +183,7 @@ SETTINGS: Final = (
         help="Directory of CNI plugins. Repeatable; the first that has a plugin wins.",
     ),
     STATE_DIR,
-    Setting(
-        name="run-dir",
-        parameter="run_dir",
-        type=_DIRECTORY,
-        default=_DEFAULTS.run_dir,
-        help="Directory of the staging namespaces; may be lost at a reboot.",
-    ),
+    RUN_DIR,
     DOCKER_HOST,
     Setting(
         name="engine-timeout",

@@ -3,36 +3,28 @@
 """`cni-bridge status`: shows networks, endpoints, pending teardowns and orphans of a running daemon."""
 
 import json
-import sys
 from pathlib import Path
 
 import click
 
-from cnm_bridge.cli.options import SOCKET, with_settings
+from cnm_bridge.cli.admin_command import asks_daemon
+from cnm_bridge.cli.exit_status import ExitStatus
 
 __all__ = ["status"]
 
 
 @click.command()
-@with_settings(SOCKET)
 @click.option("--json", "as_json", is_flag=True, help="Print the complete status as JSON, with full IDs.")
-def status(*, socket: Path, as_json: bool) -> None:
+@asks_daemon
+def status(socket: Path, *, as_json: bool) -> ExitStatus:
     """Show networks, endpoints, pending teardowns and orphans of the running daemon.
 
-    The exit status is 0 if there are no pending teardowns and no orphans, else 2; 1 if the daemon does not answer.
+    The exit status is 0 if there are no pending teardowns and no orphans, else 1; 3 if the daemon does not answer.
     """
     # These imports are slow and would delay `serve`.
-    from cnm_bridge.cli.status_call import NO_ANSWER, ask_status  # noqa: PLC0415
+    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415
     from cnm_bridge.cli.status_text import render_status  # noqa: PLC0415
 
-    try:
-        document = ask_status(socket)
-    except NO_ANSWER as exc:
-        click.echo(
-            f"cni-bridge: no answer on {socket}: {exc}; is the daemon running? Without it, `cni-bridge state show` "
-            "reads the state",
-            err=True,
-        )
-        sys.exit(1)
+    document = AdminClient(socket).get("status")
     click.echo(json.dumps(document, indent=2) if as_json else render_status(document))
-    sys.exit(2 if document["pendingTeardowns"] or document["orphans"] else 0)
+    return ExitStatus.FINDINGS if document["pendingTeardowns"] or document["orphans"] else ExitStatus.FINE

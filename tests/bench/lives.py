@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_spec import JsonObject, render_json
+from cni_bridge_spec import JsonObject, as_object, render_json
 from tests.lab.unix_http import request
 
 __all__ = ["main"]
@@ -50,6 +50,7 @@ class Daemon:
 
     def __init__(self, directory: Path, process: "subprocess.Popen[bytes]") -> None:
         self._socket = directory / "cni-bridge.sock"
+        self._admin = directory / "run" / "admin.sock"
         self._process = process
 
     async def call(self, method: str, body: JsonObject | None = None) -> JsonObject:
@@ -82,8 +83,12 @@ class Daemon:
 
     async def wait_torn_down(self) -> None:
         """Wait until no endpoint is left."""
-        while (await self.call("CniBridge.Status"))["endpoints"]:  # noqa: ASYNC110 - there is no event
+        while (await self._status())["endpoints"]:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.2)
+
+    async def _status(self) -> JsonObject:
+        _, answer = await asyncio.to_thread(request, self._admin, "GET", "/v1/status", timeout_s=120)
+        return as_object(answer, "status")
 
     def memory(self) -> str:
         """Return resident memory, its anonymous part, threads and descriptors, as columns."""

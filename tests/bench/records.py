@@ -164,7 +164,7 @@ async def measure(count: int, directory: Path, states: Path) -> tuple[str, ...]:
         with host.daemon(states / "before") as watch:
             await host.wait_listening()
             async with watched(watch):
-                await host.call("CniBridge.Status")
+                await asyncio.to_thread(request, directory / "run" / "admin.sock", "GET", "/v1/status", timeout_s=120)
                 await watch.wait_quiet(AFTER_REBOOT_S)
                 reboot = watch.take_stall()
     return (

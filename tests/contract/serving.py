@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's plugin socket as in production, in the test's own process, and a client that sends raw bytes.
+"""The daemon's sockets as in production, in the test's own process, and a client that sends raw bytes.
 
 Store and runtime are real. No network has a usable configuration, so that nothing reaches the kernel.
 """
@@ -27,14 +27,16 @@ _LIMIT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A plugin socket that is served.
+    """The sockets of a daemon.
 
     Attributes:
-        socket: Its path.
+        socket: The path of the plugin socket.
+        admin: The path of the admin socket.
         store: The records behind it.
     """
 
     socket: Path
+    admin: Path
     store: Store
 
     async def send(self, data: bytes, *, end: bool = False) -> bytes:
@@ -80,8 +82,8 @@ async def serving(directory: Path) -> AsyncIterator[Served]:
     store = Store.open(settings.state_dir)
     try:
         daemon = assemble(settings, store)
-        with listening(directory / "s") as sock:
-            async with daemon.answering([Listener(sock)], 5.0):
-                yield Served(socket=directory / "s", store=store)
+        with listening(directory / "s") as sock, listening(directory / "a") as admin:
+            async with daemon.answering_admin(Listener(admin)), daemon.answering([Listener(sock)], 5.0):
+                yield Served(socket=directory / "s", admin=directory / "a", store=store)
     finally:
         store.close()

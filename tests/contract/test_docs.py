@@ -11,6 +11,7 @@ import pytest
 
 from cnm_bridge.cli.main import serve
 from cnm_bridge.planning import options
+from cnm_bridge.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text("utf-8")
@@ -29,7 +30,8 @@ def test_daemon_option_is_documented(option: click.Option) -> None:
     variables = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
     assert variables
     assert variables[0] == f"CNI_BRIDGE_{option.opts[0].removeprefix('--').replace('-', '_').upper()}"
-    defaults = option.default if isinstance(option.default, tuple) else (option.default,)
+    default = str(Settings().admin_path) if option.name == "admin_socket" else option.default
+    defaults = default if isinstance(default, tuple) else (default,)
     for text in (*variables, *(f"{d:g}" if isinstance(d, float) else str(d) for d in defaults)):
         assert f"`{text}`" in row
 

@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 import cni_invoker
 import cnm_bridge
 from cnm_bridge.cli.main import serve
+from cnm_bridge.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / "packaging/config.toml").read_text("utf-8")
@@ -32,6 +33,7 @@ def test_the_example_has_each_setting_with_its_default() -> None:
     shown = tomllib.loads(re.sub(r"^#(?=[a-z-]+ =)", "", EXAMPLE, flags=re.MULTILINE))
     options = [option for option in serve.params if isinstance(option, click.Option) and option.opts[0] != "--config"]
     expected = {option.opts[0].removeprefix("--"): option.default for option in options}
+    expected["admin-socket"] = Settings().admin_path
     assert shown.keys() == expected.keys()
     for key, default in expected.items():
         assert shown[key] == ([str(one) for one in default] if isinstance(default, tuple) else _plain(default))

@@ -33,13 +33,14 @@ from tests.lab.editions import (
     machine_engine,
 )
 from tests.lab.errors import CommandFailed, LabError, MissingPrograms
-from tests.lab.lab import DAEMON_COMMAND, PLUGIN_SOCKET, Lab
+from tests.lab.lab import ADMIN_SOCKET, DAEMON_COMMAND, PLUGIN_SOCKET, Lab
 from tests.lab.leftovers import leftovers
 from tests.lab.process import Process
 from tests.lab.state import LabState
 from tests.lab.waiting import wait_until
 
 __all__ = [
+    "ADMIN_SOCKET",
     "DAEMON_COMMAND",
     "PLUGIN_SOCKET",
     "CommandFailed",

@@ -26,10 +26,11 @@ from tests.lab.process import Process
 from tests.lab.programs import SEARCH_PATH, require
 from tests.lab.state import DOCKER_SOCKET, LabState, observe
 
-__all__ = ["DAEMON_COMMAND", "PLUGIN_SOCKET", "Lab"]
+__all__ = ["ADMIN_SOCKET", "DAEMON_COMMAND", "PLUGIN_SOCKET", "Lab"]
 
 DAEMON_COMMAND: Final = (sys.executable, "-m", "cnm_bridge", "serve")
 PLUGIN_SOCKET: Final = "/run/docker/plugins/cni-bridge.sock"
+ADMIN_SOCKET: Final = "/run/cni-bridge/admin.sock"
 IMAGE: Final = "busybox"
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The plugin socket, called as dockerd calls it."""
+"""The plugin socket, called as dockerd calls it, and the daemon's status."""
 
 from typing import Final
 
 from cni_bridge_spec import JsonObject, as_object, get_int, get_object, get_objects
-from tests.lab import PLUGIN_SOCKET, Lab, wait_until
+from tests.lab import ADMIN_SOCKET, PLUGIN_SOCKET, Lab, wait_until
 from tests.lab.unix_http import request
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "ENDPOINT",
     "NETWORK",
     "SANDBOX",
+    "ask_status",
     "call",
     "create_endpoint",
     "create_network",
@@ -52,12 +53,17 @@ def delete_endpoint(lab: Lab, endpoint: JsonObject = BOTH) -> None:
     wait_torn_down(lab)
 
 
+def ask_status(lab: Lab) -> JsonObject:
+    """Return the daemon's status, as at the admin socket."""
+    _, answer = request(lab.path(ADMIN_SOCKET), "GET", "/v1/status")
+    return as_object(answer, "status")
+
+
 def wait_reconciled(lab: Lab) -> None:
     """Wait until a whole round of reconcile, begun after this call, has compared all records with the engine."""
 
     def rounds() -> int:
-        _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
-        return get_int(get_object(as_object(answer, "status"), "engine"), "rounds")
+        return get_int(get_object(ask_status(lab), "engine"), "rounds")
 
     wanted = rounds() + 2  # one may have begun before
     wait_until(lambda: rounds() >= wanted, "two rounds of reconcile", 60, poll_s=0.1)
@@ -67,8 +73,7 @@ def wait_torn_down(lab: Lab) -> None:
     """Wait until no deleted endpoint is in its first teardown attempt; teardowns that have failed may be pending."""
 
     def is_under_way() -> bool:
-        _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
-        status = as_object(answer, "status")
+        status = ask_status(lab)
         teardowns = {one["endpointId"] for one in get_objects(status, "pendingTeardowns")}
         return any(
             one["phase"] == "deleting" and one["id"] not in teardowns for one in get_objects(status, "endpoints")

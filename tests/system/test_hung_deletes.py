@@ -12,11 +12,10 @@ from typing import Final
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_object, get_objects
+from cni_bridge_spec import JsonObject, get_object, get_objects
 from cni_invoker import Limits
-from tests.lab import PLUGIN_SOCKET, Lab, wait_until
-from tests.lab.unix_http import request
-from tests.system.calls import NETWORK, call, create_network, wait_torn_down
+from tests.lab import Lab, wait_until
+from tests.system.calls import NETWORK, ask_status, call, create_network, wait_torn_down
 from tests.system.scene import PREV_RESULT, Scene, bridge, reaches
 
 GATE: Final = "/run/gate"
@@ -188,6 +187,5 @@ def _endpoint_of(lab: Lab, network: str, container: str) -> str:
 
 def _is_deleting(lab: Lab, endpoint: str) -> bool:
     """Return whether an endpoint is being deleted and still has a record."""
-    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
-    found = get_objects(as_object(answer, "status"), "endpoints")
+    found = get_objects(ask_status(lab), "endpoints")
     return any((one["id"], one["phase"]) == (endpoint, "deleting") for one in found)

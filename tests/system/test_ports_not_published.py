@@ -4,9 +4,9 @@
 
 from typing import Final
 
-from cni_bridge_spec import JsonObject, as_object, find_str, get_objects, get_str
-from tests.lab import PLUGIN_SOCKET, Lab
-from tests.lab.unix_http import request
+from cni_bridge_spec import JsonObject, find_str, get_objects, get_str
+from tests.lab import Lab
+from tests.system.calls import ask_status
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.scene import Scene, bridge
 
@@ -17,8 +17,7 @@ STARTS: Final = 8
 
 def not_published(lab: Lab) -> list[str]:
     """Return the reasons why ports are not published, as `cni-bridge status` shows them."""
-    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
-    endpoints = get_objects(as_object(answer, "status"), "endpoints")
+    endpoints = get_objects(ask_status(lab), "endpoints")
     return [get_str(endpoint, "notPublished") for endpoint in endpoints if find_str(endpoint, "notPublished")]
 
 

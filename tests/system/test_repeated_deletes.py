@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_objects, get_str
-from tests.lab import PLUGIN_SOCKET, Lab, wait_until
-from tests.lab.unix_http import request
+from tests.lab import Lab, wait_until
+from tests.system.calls import ask_status
 from tests.system.scene import PREV_RESULT, Scene, Subnet, bridge, wait_logged
 
 BROKEN: Final = "/run/broken"
@@ -42,8 +42,7 @@ def rules_of(lab: Lab, address: str) -> list[str]:
 
 def pending(lab: Lab) -> list[JsonObject]:
     """Return the teardowns that have failed and are repeated."""
-    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/CniBridge.Status")
-    return list(get_objects(as_object(answer, "status"), "pendingTeardowns"))
+    return list(get_objects(ask_status(lab), "pendingTeardowns"))
 
 
 def wait_failed(lab: Lab) -> None:

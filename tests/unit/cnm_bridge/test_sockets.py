@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The plugin socket is accessible to root only, and replaces a stale one, but no other file or live socket."""
+"""The sockets are accessible to root only, and replace a stale one, but no other file or live socket."""
 
 import socket
 from pathlib import Path
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.errors import Refused
-from cnm_bridge.sockets import listening
+from cnm_bridge.settings import Settings
+from cnm_bridge.sockets import listening, open_sockets
 
 
 def test_only_the_owner_can_connect(tmp_path: Path) -> None:
@@ -67,3 +68,33 @@ def test_a_file_that_replaced_the_socket_is_not_removed(tmp_path: Path) -> None:
         path.unlink()
         path.write_text("of another process")
     assert path.exists()
+
+
+def test_both_sockets_are_opened(tmp_path: Path) -> None:
+    """Without systemd; the admin socket is in the run directory unless a setting says otherwise."""
+    settings = Settings(socket=tmp_path / "plugin.sock", run_dir=tmp_path / "run")
+    with open_sockets(settings) as sockets:
+        found = [sock.getsockname() for sock in (sockets.plugin, sockets.admin)]
+    assert found == [f"{tmp_path}/plugin.sock", f"{tmp_path}/run/admin.sock"]
+
+
+def test_an_error_names_the_setting_of_the_socket(tmp_path: Path) -> None:
+    """The admin socket has one of its own."""
+    settings = Settings(socket=tmp_path / "plugin.sock", admin_socket=tmp_path / "file")
+    (tmp_path / "file").write_text("data")
+    with pytest.raises(Refused, match="--admin-socket"), open_sockets(settings):
+        pass
+
+
+@pytest.mark.parametrize("name", ["plugin", "cni-bridge.socket", ""])
+def test_the_socket_of_another_name_is_the_plugin_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Units of earlier versions set no name of the descriptor; only `admin` is the admin socket."""
+    with socket.socket(socket.AF_UNIX) as given, socket.socket(socket.AF_UNIX) as admin:
+        given.bind(str(tmp_path / "given"))
+        admin.bind(str(tmp_path / "admin"))
+        monkeypatch.setattr("cnm_bridge.sockets.take_sockets", lambda: {"admin": admin, name: given})
+        with open_sockets(Settings(socket=tmp_path / "unused", run_dir=tmp_path)) as sockets:
+            assert (sockets.plugin, sockets.admin) == (given, admin)
+    assert not (tmp_path / "unused").exists()

@@ -16,28 +16,39 @@ TAKE = """
 import os, sys
 os.environ["LISTEN_PID"] = str(os.getpid())
 from cnm_bridge.systemd import take_sockets
-for sock in take_sockets():
-    print(sock.getsockname(), os.get_inheritable(sock.fileno()))
+for name, sock in take_sockets().items():
+    print(repr(name), sock.getsockname(), os.get_inheritable(sock.fileno()))
 print(sorted(name for name in os.environ if name.startswith("LISTEN")))
 """
 
 
-def test_sockets_are_taken(tmp_path: Path) -> None:
-    """The socket at descriptor 3 is used; plugins inherit neither it nor its variables."""
-    path = tmp_path / "given.sock"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        listener.listen()
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        ({"LISTEN_FDNAMES": "plugin:admin"}, ("plugin", "admin")),
+        ({"LISTEN_FDNAMES": "cni-bridge.socket"}, ("cni-bridge.socket", "")),
+        ({"LISTEN_FDNAMES": "admin:admin"}, ("admin",)),
+        ({}, ("",)),
+    ],
+)
+def test_sockets_are_taken(tmp_path: Path, names: dict[str, str], taken: tuple[str, ...]) -> None:
+    """Those from descriptor 3 on are used, by their names; plugins inherit neither them nor their variables."""
+    paths = [tmp_path / "first.sock", tmp_path / "second.sock"]
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        for listener, path in zip((first, second), paths, strict=True):
+            listener.bind(str(path))
+            listener.listen()
         done = subprocess.run(
-            ["bash", "-c", f'exec "$0" -c "$1" 3<&{listener.fileno()}', sys.executable, TAKE],
-            env={**os.environ, "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x"},
-            pass_fds=[listener.fileno()],
+            ["bash", "-c", f'exec "$0" -c "$1" 3<&{first.fileno()} 4<&{second.fileno()}', sys.executable, TAKE],
+            env={**os.environ, "LISTEN_FDS": "2", **names},
+            pass_fds=[first.fileno(), second.fileno()],
             capture_output=True,
             text=True,
             check=True,
             timeout=30,
         )
-    assert done.stdout.splitlines() == [f"{path} False", "[]"]
+    expected = [f"{name!r} {path} False" for name, path in zip(taken, paths, strict=False)]
+    assert done.stdout.splitlines() == [*expected, "[]"]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +58,7 @@ def test_sockets_for_another_process_are_ignored(monkeypatch: pytest.MonkeyPatch
     """Variables with another process ID, or an invalid number, are ignored."""
     for name, value in environment.items():
         monkeypatch.setenv(name, str(os.getpid()) if value == "self" else value)
-    assert take_sockets() == ()
+    assert take_sockets() == {}
 
 
 def test_the_state_is_sent_to_systemd(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

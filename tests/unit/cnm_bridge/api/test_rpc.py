@@ -232,19 +232,6 @@ async def test_a_running_call_names_network_and_endpoint(aiohttp_client: Aiohttp
     assert await answered.json(content_type=None) == expected
 
 
-async def test_status_does_not_count_as_activity_of_docker(aiohttp_client: AiohttpClient) -> None:
-    """Monitoring the daemon must not hold up work that waits until Docker is idle."""
-    calls = CallsUnderWay()
-
-    async def answer(_: JsonObject, __: int) -> JsonObject:
-        return {"calls": list(calls.all), "isQuiet": calls.quiet_s(ENDPOINT) > 0}
-
-    method = Method(name="CniBridge.Status", schema=None, answer=answer, from_docker=False)
-    client = await aiohttp_client(make_app([method], calls, PendingConnections()))
-    answered = await client.post("/CniBridge.Status")
-    assert await answered.json(content_type=None) == {"calls": [], "isQuiet": True}
-
-
 async def test_a_call_of_docker_without_a_body_counts_as_activity(tmp_path: Path) -> None:
     """Whether a call is Docker's does not depend on its schema; its caller is known, too."""
     calls = CallsUnderWay()

@@ -299,7 +299,7 @@ def test_a_second_daemon_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with serving(tmp_path, "--socket", str(path), env=environment()) as first:
         wait_for(path)
-        error = refused(*options(tmp_path), "--socket", str(tmp_path / "other"))
+        error = refused(*options(tmp_path), f"--socket={tmp_path}/other", f"--admin-socket={tmp_path}/other-admin")
         assert f"in use by process {first.pid}" in error
         assert activate(path)
 

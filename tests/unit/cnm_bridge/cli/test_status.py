@@ -86,7 +86,7 @@ def test_unpublished_ports_have_a_table() -> None:
 
 def test_status_without_a_daemon_is_an_error(tmp_path: Path) -> None:
     """The error names the socket, and the command that works without a daemon."""
-    result = CliRunner().invoke(main, ["status", "--socket", str(tmp_path / "none.sock")])
-    assert result.exit_code == 1
+    result = CliRunner().invoke(main, ["status", "--admin-socket", str(tmp_path / "none.sock")])
+    assert result.exit_code == 3
     assert str(tmp_path / "none.sock") in result.output
     assert "cni-bridge state show" in result.output

@@ -1,20 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The daemon's status for an operator: networks and endpoints, pending teardowns, orphans.
-
-```
-{"engine": {"isUp": true, "identity": "UFZ2:2YL4:…", "rounds": 12},
- "networks": [{"id": "6f9c…", "name": "blue", "configuration": "lan", "internal": false}],
- "endpoints": [{"id": "77ad…", "networkId": "6f9c…", "phase": "joined", "mode": "move", "configuration": "lan",
-                "addresses": ["10.1.2.3/24"], "sandboxKey": "/var/run/docker/netns/0a1b…", "notPublished": null}],
- "pendingTeardowns": [{"endpointId": "88be…", "attempts": 3, "error": "plugin firewall failed …"}],
- "orphans": [{"network": "lan", "containerId": "99cf…", "what": "/var/lib/cni/networks/lan/10.1.2.9"}]}
-```
-
-`name`, `configuration`, `identity`, `sandboxKey` and `error` may be null: unknown, not given, or none. `rounds` is the
-number of rounds that compared the records with the engine since the daemon started. `notPublished` is the reason why a
-gateway endpoint does not publish the container's ports; otherwise it is null.
-"""
+"""The daemon's status: networks and endpoints, pending teardowns, orphans; see `spec/admin/status.json`."""
 
 import asyncio
 from collections.abc import Iterable
@@ -57,7 +43,7 @@ class Status:
         self._unpublished = unpublished
 
     async def render(self) -> bytes:
-        """Return the document shown in the module docstring, as JSON.
+        """Return the document as JSON.
 
         It is built in a thread and endpoint by endpoint, because one of ten thousand endpoints would block the event
         loop for a tenth of a second.
