@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -28,7 +27,7 @@ def asks_daemon(command: Callable[..., ExitStatus]) -> Callable[..., None]:
 
     @with_settings(ADMIN_SOCKET, RUN_DIR)
     @wraps(command)
-    def run(*, admin_socket: Path | None, run_dir: Path, **own: Any) -> None:
+    def run(*, admin_socket: Path | None, run_dir: Path, **own: object) -> None:
         settings = Settings(admin_socket=admin_socket, run_dir=run_dir)
         try:
             sys.exit(command(settings.admin_path, **own))

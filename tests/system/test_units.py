@@ -9,14 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cni_invoker.documents.jsontypes import JsonValue
-from tests.lab import PLUGIN_SOCKET, Engine, Lab, Plugins, known_plugins, wait_until
+from tests.lab import ADMIN_SOCKET, PLUGIN_SOCKET, Engine, Lab, Plugins, known_plugins, wait_until
 from tests.lab.systemd import Systemd
 from tests.lab.unix_http import request
+from tests.system.calls import ask_status
 from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.plugin_lists import LISTS, commands, write_wrapper
 from tests.system.scene import Scene
 
-SERVICE, SOCKET = "cni-bridge.service", "cni-bridge.socket"
+SERVICE, SOCKET, ADMIN_UNIT = "cni-bridge.service", "cni-bridge.socket", "cni-bridge-admin.socket"
 CONFIGURATION = "/etc/cni-bridge/config.toml"
 ACTIVATED = (200, {"Implements": ["NetworkDriver"]})
 FAILURES = 8
@@ -63,6 +64,16 @@ def test_plugins_work_within_the_units_restrictions(unit_lab: Lab, cni_plugins: 
         wanted = run_directly(unit_lab, name, chosen.capability_args)
         assert_equivalent(unit_lab, scene.run(scene.network(name), *chosen.options), wanted)
     assert unit_lab.wait_clean(before) == ""
+
+
+def test_systemd_passes_both_sockets(unit_lab: Lab) -> None:
+    """The daemon answers on the admin socket of the unit, and keeps the file that systemd has made."""
+    shown = unit_lab.run("systemctl", "show", "--property=SubState", "--value", ADMIN_UNIT, SOCKET).stdout.split()
+    assert shown == ["running", "running"]
+    assert unit_lab.path(ADMIN_SOCKET).stat().st_mode & 0o777 == 0o600
+    listening = unit_lab.run("ss", "--no-header", "--listening", "--unix", "src", ADMIN_SOCKET).stdout
+    assert len(listening.splitlines()) == 1
+    assert ask_status(unit_lab)["orphans"] == []
 
 
 def test_the_restrictions_of_the_unit(unit_lab: Lab) -> None:
