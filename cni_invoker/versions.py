@@ -4,8 +4,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from cni_invoker.codes import ErrorCode
 from cni_invoker.documents.jsontypes import JsonError, as_object, find_str, get_strings, parse_json
@@ -83,8 +82,7 @@ def offered_versions(cni_version: str, cni_versions: Sequence[str] | None) -> tu
     return tuple(sorted(spoken, key=parse_version, reverse=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionInfo:
+class VersionInfo(NamedTuple):
     """A plugin's answer to VERSION.
 
     Attributes:

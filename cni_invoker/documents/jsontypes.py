@@ -9,7 +9,6 @@ types, rather than a bare `KeyError`.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from json.encoder import encode_basestring_ascii
 from typing import ClassVar, Final, Never, Self, TypeVar
 
@@ -168,6 +167,8 @@ def _find_whole(number: float, text: str) -> int | None:
     """Return the number if it is exactly a whole number of 64 bits, else None."""
     if not number.is_integer() or abs(number) > _WHOLE or (number == 0 and text.startswith("-")):
         return None
+    from decimal import Decimal  # noqa: PLC0415  # few documents have such a number
+
     exact = Decimal(text)  # a float drops a fraction after many digits
     if exact != exact.to_integral_value() or not -_WHOLE <= exact < _WHOLE:
         return None

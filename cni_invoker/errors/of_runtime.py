@@ -3,7 +3,6 @@
 """Errors that are not about one plugin; see the package."""
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -286,6 +285,8 @@ class ConfigurationNotFound(CniError):
         directories: Sequence[Path],
         problems: Sequence[BadConfiguration],
     ) -> None:
+        from difflib import get_close_matches  # noqa: PLC0415  # most programs never need it
+
         nearest = get_close_matches(name or "", known, n=len(known), cutoff=0.5) if known else []
         self.name = name
         self.known = (*nearest, *(other for other in known if other not in nearest))

@@ -19,7 +19,7 @@ from cni_invoker import SUPPORTED_VERSIONS, Attachment, NetworkConfigurationList
 from cni_invoker.advanced import parse_configuration, parse_result
 from cni_invoker.caching.libcni_record import parse_record
 from cni_invoker.errors import BadConfiguration, BadResult, InvalidParameter
-from cni_invoker.execution.execute import _find_error
+from cni_invoker.execution.plugin_failure import find_error
 from cni_invoker.execution.request import Requests
 from cni_invoker.verbs import Verb
 from cni_invoker.versions import parse_version_info
@@ -194,7 +194,7 @@ def test_any_json_is_a_result_or_bad_result(document: JsonValue, version: str) -
 @given(documents(ERROR), st.binary(max_size=20))
 def test_any_json_is_a_cni_error_or_none(document: JsonValue, noise: bytes) -> None:
     """A CNI error that is found in the output of a failed plugin has a message."""
-    error = _find_error(noise + render_json(document))
+    error = find_error(noise + render_json(document))
     if error is not None:
         get_str(error, "msg")
         find_str(error, "details")
