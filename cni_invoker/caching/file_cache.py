@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.attachment import Attachment, AttachmentKey
-from cni_invoker.caching.blocking import in_thread
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.durable_directories import make_durably, sync
+from cni_invoker.caching.disk import in_thread, make_durably, sync
 from cni_invoker.caching.libcni_record import UnknownKind, parse_record, render_record
 from cni_invoker.caching.process_locks import ProcessLocks
 from cni_invoker.documents.jsontypes import JsonError, JsonObject

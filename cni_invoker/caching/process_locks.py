@@ -21,8 +21,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.caching.blocking import in_thread
-from cni_invoker.caching.durable_directories import make_durably
+from cni_invoker.caching.disk import in_thread, make_durably
 from cni_invoker.errors import CacheError, NetworkBusy, PluginStillRuns
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.names import check_network_name

@@ -3,11 +3,13 @@
 """Errors about one plugin: they carry facts about an execution; see the package."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cni_invoker.codes import ErrorCode
 from cni_invoker.errors.of_runtime import CniError
+
+if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
+    from pathlib import Path
 
 __all__ = [
     "BadResult",
@@ -43,7 +45,7 @@ class PluginNotFound(PluginError):
         not_executable: Files of that name that exist but are not executable.
     """
 
-    def __init__(self, *, plugin: str, directories: Sequence[Path], not_executable: Sequence[Path] = ()) -> None:
+    def __init__(self, *, plugin: str, directories: "Sequence[Path]", not_executable: "Sequence[Path]" = ()) -> None:
         # Same wording as libcni up to the semicolon.
         text = f'failed to find plugin "{plugin}" in path [{", ".join(map(str, directories))}]'
         self.directories = tuple(directories)
@@ -74,7 +76,7 @@ class PluginNotStarted(PluginError):
 
     code = ErrorCode.IO_FAILURE
 
-    def __init__(self, *, plugin: str, verb: str, path: Path, reason: str) -> None:
+    def __init__(self, *, plugin: str, verb: str, path: "Path", reason: str) -> None:
         super().__init__(f"{_failed(plugin, verb)}: cannot execute {path}: {reason}", plugin=plugin)
         self.verb = verb
         self.path = path
@@ -93,7 +95,7 @@ class PluginTimeout(PluginError):
     """
 
     def __init__(
-        self, *, plugin: str, verb: str, path: Path, timeout_s: float, started: bool, stderr_tail: Sequence[str] = ()
+        self, *, plugin: str, verb: str, path: "Path", timeout_s: float, started: bool, stderr_tail: Sequence[str] = ()
     ) -> None:
         if started:
             what = f"it timed out after {timeout_s:g} s and was killed ({path})"
@@ -127,7 +129,7 @@ class PluginFailed(PluginError):
         *,
         plugin: str,
         verb: str,
-        path: Path,
+        path: "Path",
         code: int,
         msg: str,
         details: str = "",

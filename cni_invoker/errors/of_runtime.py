@@ -3,10 +3,12 @@
 """Errors that are not about one plugin; see the package."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cni_invoker.codes import ErrorCode
+
+if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
+    from pathlib import Path
 
 __all__ = [
     "PARSING_LIST",
@@ -250,7 +252,7 @@ class BadConfiguration(CniError):
         self,
         reason: str,
         *,
-        file: Path | None,
+        file: "Path | None",
         line: int | None = None,
         column: int | None = None,
         phrase: str = PARSING_LIST,
@@ -282,7 +284,7 @@ class ConfigurationNotFound(CniError):
         name: str | None,
         *,
         known: Sequence[str],
-        directories: Sequence[Path],
+        directories: "Sequence[Path]",
         problems: Sequence[BadConfiguration],
     ) -> None:
         from difflib import get_close_matches  # noqa: PLC0415  # most programs never need it
@@ -357,7 +359,7 @@ class CacheError(CniError):
     phrase: str = ""
     """libcni's words, so that the message can be searched for."""
 
-    def __init__(self, place: Path | str, reason: str) -> None:
+    def __init__(self, place: "Path | str", reason: str) -> None:
         super().__init__(f"{self.phrase}attachment cache: {place}: {reason}")
         self.place = place
         self.reason = reason

@@ -3,7 +3,9 @@
 """Real plugins in real namespaces: ADD makes what its result says, and DEL leaves nothing behind."""
 
 import asyncio
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -189,3 +191,34 @@ async def test_many_adds_share_chains(tmp_path: Path) -> None:
     assert not any(rule.startswith("-A CNI-DN-") for rule in nat_rules())
     assert reservations(tmp_path) == set()
     assert links() == {"lo", "cni-test0"}
+
+
+async def test_a_plugin_written_in_python(tmp_path: Path) -> None:
+    """The plugin of the documentation: real host-local gives its addresses, and real plugins take its result.
+
+    A failed ADD and a repeated DEL leave no reservation.
+    """
+    document = Path(__file__).parents[2] / "docs/cni-invoker.md"
+    (program,) = re.findall(
+        r"^```python\n#!/usr/bin/env python3\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL
+    )
+    plugin = tmp_path / "cable"
+    plugin.write_text(f"#!{sys.executable}\n{program}")
+    plugin.chmod(0o755)
+    data_dir = tmp_path / "addresses"
+    runtime = Runtime([tmp_path, *PLUGIN_DIRS], LIMITS)
+    network = make_list(data_dir, "cable", {"type": "tuning", "mtu": 1400})
+    assert (await runtime.version("cable")).supported[-1] == "1.1.0"
+    with namespace("python") as attachment:
+        result = await runtime.add(network, attachment)
+        assert addresses("python", "eth0") == {str(ip.address) for ip in result.ips} == {"10.99.0.2/24", "fd99::2/64"}
+        assert links() == {"lo", "python"}
+        await runtime.check(network, attachment, result)
+        taken = replace(attachment, ifname="eth1")  # the link on the host exists already
+        with pytest.raises(PluginFailed, match="CalledProcessError"):
+            await runtime.add(network, taken)
+        assert reservations(data_dir) == {"10.99.0.2", "fd99::2"}
+        for _ in range(2):
+            await runtime.delete(network, attachment, result)
+    assert reservations(data_dir) == set()
+    assert links() == {"lo"}

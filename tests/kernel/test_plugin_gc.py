@@ -32,25 +32,27 @@ from tests.lab.fetch_plugins import FetchError, find_fetched_plugins
 
 HOST = Namespace(Path("/proc/self/ns/net"))
 
-LEDGER = """#!{python} -IS
-import json, os, pathlib, sys
+LEDGER = """#!{python}
+from pathlib import Path
 
-asked = json.load(sys.stdin)
-directory = pathlib.Path(asked.get("directory", "/nowhere"))
-file = directory / os.environ["CNI_CONTAINERID"]
-match os.environ["CNI_COMMAND"]:
-    case "VERSION":
-        print(json.dumps({{"cniVersion": "1.1.0", "supportedVersions": ["1.0.0", "1.1.0"]}}))
-    case "ADD":
-        file.touch()
-        print(json.dumps(asked["prevResult"]))
-    case "DEL":
-        file.unlink(missing_ok=True)
-    case "GC":
-        valid = {{one["containerID"] for one in asked["cni.dev/valid-attachments"]}}
-        for one in directory.iterdir():
-            if one.name not in valid:
-                one.unlink()
+from cni_invoker.plugin import Call, run_plugin
+
+def file(call: Call) -> Path:
+    return Path(call.config.get("directory", "/nowhere"), call.container_id)
+
+def add(call: Call) -> None:
+    file(call).touch()
+
+def delete(call: Call) -> None:
+    file(call).unlink(missing_ok=True)
+
+def gc(call: Call) -> None:
+    valid = {{one.container_id for one in call.valid_attachments}}
+    for one in file(call).iterdir():
+        if one.name not in valid:
+            one.unlink()
+
+run_plugin(add=add, delete=delete, gc=gc, versions=["1.0.0", "1.1.0"])
 """
 """A plugin that keeps a file for each container, and implements GC."""
 

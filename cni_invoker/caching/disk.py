@@ -1,14 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Creates and syncs directories so that they survive a power failure."""
+"""Work on the disk: in a thread, and in directories that survive a power failure."""
 
+import asyncio
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-__all__ = ["make_durably", "sync"]
+__all__ = ["in_thread", "make_durably", "sync"]
 
 _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
+
+T = TypeVar("T")
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread; a cancellation waits for its end, so that later work never overlaps it."""
+    ended = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        while not ended.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((ended,))
+        raise
 
 
 def make_durably(directory: Path) -> None:

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Write a CNI plugin: what `pkg/skel` of CNI's library is to Go.
+
+```python
+from cni_invoker.plugin import Call, JsonObject, run_plugin
+
+def add(call: Call) -> JsonObject:
+    addresses = call.ipam_add()
+    ...  # make the link call.ifname in call.netns
+    return {**addresses.document, "interfaces": [{"name": call.ifname, "sandbox": call.netns}]}
+
+def delete(call: Call) -> None:
+    ...  # remove it; it may be gone
+    call.ipam_delete()
+
+run_plugin(add=add, delete=delete)
+```
+
+It works without asyncio and imports little, because a plugin starts anew for each operation.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from cni_invoker.codes import ErrorCode
+from cni_invoker.documents.jsontypes import (
+    JsonError,
+    JsonObject,
+    as_object,
+    find_object,
+    find_str,
+    get_str,
+    parse_json,
+    render_json,
+)
+from cni_invoker.errors import BadResult, CniError, InvalidParameter
+from cni_invoker.names import check_container_id, check_ifname, check_netns, check_network_name
+from cni_invoker.plugin_call import NEWEST, Call, CallError
+from cni_invoker.verbs import Verb
+from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
+
+if TYPE_CHECKING:
+    from cni_invoker.results.result import Result
+
+__all__ = ["Call", "CallError", "ErrorCode", "JsonObject", "Verb", "run_plugin"]
+
+_FIRST: Final = SUPPORTED_VERSIONS[0]
+"""The version of a configuration without one."""
+_REQUIRED: Final = {
+    Verb.ADD: ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"),
+    Verb.CHECK: ("CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"),
+    Verb.DEL: ("CNI_CONTAINERID", "CNI_IFNAME"),
+}
+"""The variables that a verb needs (CNI SPEC §2). CNI_PATH is needed only to execute a further plugin."""
+_CHECKS: Final = {"CNI_CONTAINERID": check_container_id, "CNI_NETNS": check_netns, "CNI_IFNAME": check_ifname}
+_SINCE: Final = {Verb.CHECK: "0.4.0", Verb.GC: "1.1.0", Verb.STATUS: "1.1.0"}
+"""The first version of the specification with a verb."""
+
+
+def run_plugin(
+    *,
+    add: "Callable[[Call], Result | JsonObject | None]",
+    delete: Callable[[Call], None] | None = None,
+    check: Callable[[Call], None] | None = None,
+    gc: Callable[[Call], None] | None = None,
+    status: Callable[[Call], None] | None = None,
+    versions: Sequence[str] = SUPPORTED_VERSIONS,
+    about: str = "",
+) -> NoReturn:
+    """Act as a plugin: read the call, let a function carry it out, print the answer, and end the process.
+
+    A function that raises ends the plugin with an error: a `CniError` with its code, message and details, anything
+    else with code 999 and a traceback on standard error. Whatever a function or its child processes print is written to
+    standard error: standard output has the answer only.
+
+    Without a function for DEL, CHECK, GC or STATUS, the verb is passed on to the IPAM plugin, if the configuration has
+    one.
+
+    Args:
+        add: Returns the result, in any version, by default the newest; None passes on that of the plugin before.
+        delete: Removes what ADD made; succeeds if it is gone, or was never made.
+        check: Raises if anything is not as ADD left it. The call has a `prev_result`.
+        gc: Removes what no valid attachment has.
+        status: Raises `CallError(ErrorCode.NOT_AVAILABLE, …)` if no ADD can succeed.
+        versions: The versions of the specification that the plugin supports.
+        about: A text for someone who starts the plugin without CNI_COMMAND.
+    """
+    answers = os.dup(1)
+    os.dup2(2, 1)  # only the answer may go to standard output
+    command = os.environ.get("CNI_COMMAND", "")
+    if not command and about:
+        sys.stderr.write(f"{about}\nCNI versions: {', '.join(versions)}\n")
+        sys.exit(0)
+    config: JsonObject = {}
+    exit_status = 0
+    try:
+        verb = _parse_verb(command)
+        stdin = sys.stdin.buffer.read()
+        if verb is Verb.VERSION:
+            config = _parse_config(stdin) if stdin.strip() else {}
+            answer: JsonObject = {"supportedVersions": list(versions)}
+        else:
+            config = _parse_config(stdin)
+            call = _make_call(verb, stdin, config, versions)
+            functions = {Verb.DEL: delete, Verb.CHECK: check, Verb.GC: gc, Verb.STATUS: status}
+            answer = _add(call, add) if verb is Verb.ADD else _pass_on(call, functions[verb])
+    except BaseException as exc:  # noqa: BLE001  # the runtime needs an answer, whatever has happened
+        answer, exit_status = _describe(exc), 1
+    version = config.get("cniVersion") or (versions[-1] if command == Verb.VERSION else _FIRST)
+    if answer:
+        os.write(answers, render_json({"cniVersion": version, **answer}) + b"\n")
+    sys.exit(exit_status)
+
+
+def _parse_verb(command: str) -> Verb:
+    try:
+        return Verb(command)
+    except ValueError:
+        raise CallError(ErrorCode.INVALID_ENVIRONMENT, f"unknown CNI_COMMAND: {command}") from None
+
+
+def _parse_config(stdin: bytes) -> JsonObject:
+    try:
+        config = as_object(parse_json(stdin), "it")
+        find_str(config, "cniVersion")
+    except JsonError as exc:
+        raise CallError(ErrorCode.DECODING_FAILURE, f"the configuration on standard input is invalid: {exc}") from exc
+    return config
+
+
+def _make_call(verb: Verb, stdin: bytes, config: JsonObject, versions: Sequence[str]) -> Call:
+    """Check what the runtime has sent, as `pkg/skel` does."""
+    missing = [name for name in _REQUIRED.get(verb, ()) if not os.environ.get(name)]
+    if missing:
+        # Same wording as skel up to the semicolon.
+        raise CallError(
+            ErrorCode.INVALID_ENVIRONMENT, f"required env variables [{','.join(missing)}] missing; {verb} needs them"
+        )
+    for name, check in _CHECKS.items() if verb in _REQUIRED else ():
+        try:
+            check(os.environ.get(name, ""))
+        except InvalidParameter as exc:
+            raise CallError(ErrorCode.INVALID_ENVIRONMENT, f"{name}: {exc.msg}") from exc
+    version = find_str(config, "cniVersion") or _FIRST
+    if version not in versions:
+        details = f'config is "{version}", plugin supports {", ".join(versions)}'
+        raise CallError(ErrorCode.INCOMPATIBLE_VERSION, "incompatible CNI versions", details)
+    if not is_at_least(version, _SINCE.get(verb, _FIRST)):
+        details = f'config is "{version}", {verb} came with {_SINCE[verb]}'
+        raise CallError(ErrorCode.INCOMPATIBLE_VERSION, f"config version does not allow {verb}", details)
+    try:
+        check_network_name(get_str(config, "name"))
+        call = Call(verb, stdin, config, version)
+        _ = call.runtime_config, call.ipam_type, find_object(config, "prevResult")
+    except (InvalidParameter, JsonError) as exc:
+        raise CallError(ErrorCode.INVALID_CONFIGURATION, f"invalid network configuration: {exc}") from exc
+    if verb is Verb.CHECK and config.get("prevResult") is None:
+        raise CallError(ErrorCode.INVALID_CONFIGURATION, "prevResult is missing: CHECK needs it")
+    return call
+
+
+def _add(call: Call, add: "Callable[[Call], Result | JsonObject | None]") -> JsonObject:
+    from cni_invoker.results.result import Result  # noqa: PLC0415  # its records take longer to make than all the rest
+
+    try:
+        found = add(call)
+        if found is None:
+            found = call.prev_result or Result.from_document({}, cni_version=call.cni_version)
+        try:
+            result = found if isinstance(found, Result) else Result.from_document(found, cni_version=NEWEST)
+            return result.converted(call.cni_version).document
+        except BadResult as exc:
+            raise CallError(ErrorCode.INTERNAL, f"this plugin made an invalid result: {exc.reason}") from exc
+    except BaseException as exc:
+        if call.ipam_reserved:
+            try:
+                call.ipam_delete()
+            except CniError as second:  # the runtime's own DEL tries again
+                exc.add_note(f"the addresses are not free: {second.msg}")
+        raise
+
+
+def _pass_on(call: Call, function: Callable[[Call], None] | None) -> JsonObject:
+    if function is not None:
+        function(call)
+    elif call.ipam_type:
+        call.delegate(call.ipam_type, call.verb)
+    return {}
+
+
+def _describe(exc: BaseException) -> JsonObject:
+    """Return an error as CNI's document."""
+    notes = getattr(exc, "__notes__", ())
+    if isinstance(exc, CniError):
+        code, msg, details = int(exc.code), exc.msg, exc.details
+    else:
+        import traceback  # noqa: PLC0415
+
+        traceback.print_exception(exc)
+        code, msg, details = int(ErrorCode.INTERNAL), f"{type(exc).__name__}: {exc}", ""
+    details = "; ".join(filter(None, (details, *notes)))
+    return {"code": code, "msg": msg, **({"details": details} if details else {})}

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""One call of a plugin, as the plugin sees it; see `cni_invoker.plugin`."""
+
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from cni_invoker.codes import ErrorCode
+from cni_invoker.documents.jsontypes import (
+    JsonError,
+    JsonObject,
+    JsonValue,
+    find_object,
+    find_str,
+    get_objects,
+    get_str,
+    parse_json,
+)
+from cni_invoker.errors import BadResult, CniError, InvalidParameter
+from cni_invoker.names import check_given_argument
+from cni_invoker.verbs import Verb
+from cni_invoker.versions import SUPPORTED_VERSIONS
+
+if TYPE_CHECKING:
+    from cni_invoker.attachment import AttachmentKey
+    from cni_invoker.results.result import Result
+
+__all__ = ["NEWEST", "Call", "CallError"]
+
+NEWEST: Final = SUPPORTED_VERSIONS[-1]
+"""The version in whose form a plugin reads and writes results, whatever the configuration's is."""
+
+
+class CallError(CniError):
+    """The plugin cannot do what it was called for; its answer is this error.
+
+    Attributes:
+        code: The kind of error: an `ErrorCode`, or from 100 on one of the plugin's own.
+        msg: A short message.
+        details: A longer one, possibly empty.
+    """
+
+    def __init__(self, code: int, msg: str, details: str = "") -> None:
+        super().__init__(msg)
+        self.code = code
+        self.details = details
+
+
+class Call:
+    """One call of the plugin: one verb for one attachment, or GC or STATUS for a network.
+
+    Attributes:
+        verb: The operation.
+        container_id: The container's ID; empty for GC and STATUS, as are the next two.
+        netns: Path of its network namespace; may be empty for DEL, and the namespace may be gone.
+        ifname: Name of the interface inside the container.
+        config: The configuration, as the runtime sent it.
+        name: The network's name.
+        cni_version: The version of the configuration, in which the runtime is answered.
+        stdin: The configuration as bytes, for further plugins.
+        ipam_reserved: Whether the IPAM plugin may have reserved addresses in this call.
+    """
+
+    def __init__(self, verb: Verb, stdin: bytes, config: JsonObject, cni_version: str) -> None:
+        self.verb = verb
+        self.stdin = stdin
+        self.config = config
+        self.cni_version = cni_version
+        self.name = find_str(config, "name") or ""
+        self.container_id = os.environ.get("CNI_CONTAINERID", "")
+        self.netns = os.environ.get("CNI_NETNS", "")
+        self.ifname = os.environ.get("CNI_IFNAME", "")
+        self.ipam_reserved = False
+
+    @cached_property
+    def args(self) -> Mapping[str, str]:
+        """CNI_ARGS, e.g. `{"IgnoreUnknown": "1", "IP": "10.1.0.9"}`.
+
+        Raises:
+            CallError: It is malformed.
+        """
+        pairs = [pair.partition("=") for pair in os.environ.get("CNI_ARGS", "").split(";") if pair]
+        for key, equals, value in pairs:
+            try:
+                check_given_argument(key if equals else "", value)
+            except InvalidParameter as exc:
+                raise CallError(ErrorCode.INVALID_ENVIRONMENT, f"CNI_ARGS: {exc.msg}") from exc
+        return {key: value for key, _, value in pairs}
+
+    @cached_property
+    def runtime_config(self) -> JsonObject:
+        """The capability arguments that the runtime passes, e.g. `{"mac": "c2:11:22:33:44:55"}`."""
+        return find_object(self.config, "runtimeConfig") or {}
+
+    @cached_property
+    def prev_result(self) -> "Result | None":
+        """The result of the plugin before this one, or for CHECK and DEL of ADD; None without one.
+
+        Its `document` has the form of the newest version of the specification, whatever `cni_version` is.
+
+        Raises:
+            BadResult: It is not a result.
+        """
+        document = find_object(self.config, "prevResult")
+        return None if document is None else _as_result(document, self.cni_version)
+
+    @cached_property
+    def valid_attachments(self) -> "frozenset[AttachmentKey]":
+        """For GC: the attachments that exist; the plugin removes what it has for others.
+
+        Raises:
+            CallError: The runtime did not send them. Then nothing may be removed.
+        """
+        from cni_invoker.attachment import AttachmentKey  # noqa: PLC0415  # only GC needs it
+
+        for key in ("cni.dev/valid-attachments", "cni.dev/attachments"):
+            if self.config.get(key) is not None:
+                return frozenset(
+                    AttachmentKey(container_id=get_str(one, "containerID"), ifname=get_str(one, "ifname"))
+                    for one in get_objects(self.config, key)
+                )
+        raise CallError(ErrorCode.INVALID_CONFIGURATION, "cni.dev/valid-attachments is missing")
+
+    @property
+    def ipam_type(self) -> str:
+        """The type of the IPAM plugin in the configuration, empty without one."""
+        return find_str(find_object(self.config, "ipam") or {}, "type") or ""
+
+    def ipam_add(self) -> "Result":
+        """Let the IPAM plugin assign addresses. If ADD fails later, its DEL runs without further ado.
+
+        Returns:
+            The addresses, routes and DNS; `document` has the form of the newest version of the specification.
+
+        Raises:
+            CallError: The configuration has no IPAM plugin.
+            CniError: It is not found, has failed, or has printed something else than a result.
+        """
+        self.ipam_reserved = True  # it may have reserved addresses even if it fails
+        stdout = self.delegate(self._require_ipam(), Verb.ADD)
+        try:
+            return _as_result(parse_json(stdout), self.cni_version)
+        except (BadResult, JsonError) as exc:
+            reason = exc.reason if isinstance(exc, BadResult) else str(exc)
+            raise BadResult(reason, plugin=self.ipam_type, verb=Verb.ADD) from exc
+
+    def ipam_delete(self) -> None:
+        """Let the IPAM plugin free the addresses. Raises as `ipam_add` does."""
+        self.delegate(self._require_ipam(), Verb.DEL)
+        self.ipam_reserved = False
+
+    def ipam_check(self) -> None:
+        """Ask the IPAM plugin for CHECK, GC or STATUS, whichever this call is. Raises as `ipam_add` does."""
+        self.delegate(self._require_ipam(), self.verb)
+
+    def delegate(self, plugin_type: str, verb: Verb) -> bytes:
+        """Execute a plugin with this call's input and environment (CNI SPEC §4); its standard error is this plugin's.
+
+        Args:
+            plugin_type: The plugin; it is searched in CNI_PATH.
+            verb: The operation, usually the one of this call.
+
+        Returns:
+            Its standard output.
+
+        Raises:
+            CallError: CNI_PATH is missing.
+            PluginNotFound: It is not there.
+            PluginFailed: It has failed. This plugin's answer is the same error.
+        """
+        import subprocess  # noqa: PLC0415  # many plugins never execute another one
+        import time  # noqa: PLC0415
+        from pathlib import Path  # noqa: PLC0415
+
+        from cni_invoker.execution.plugin_failure import plugin_failure  # noqa: PLC0415
+        from cni_invoker.execution.plugin_path import find_plugin  # noqa: PLC0415
+
+        search = os.environ.get("CNI_PATH", "")
+        if not search:
+            raise CallError(
+                ErrorCode.INVALID_ENVIRONMENT,
+                f"required env variables [CNI_PATH] missing; plugin {plugin_type} is searched there",
+            )
+        path = find_plugin(plugin_type, [Path(directory) for directory in search.split(":") if directory])
+        begun = time.monotonic()
+        environment = {**os.environ, "CNI_COMMAND": verb.value}
+        ended = subprocess.run([path], input=self.stdin, env=environment, stdout=subprocess.PIPE, check=False)
+        if ended.returncode:
+            raise plugin_failure(
+                plugin=plugin_type,
+                verb=verb,
+                path=path,
+                status=ended.returncode,
+                stdout=ended.stdout,
+                duration_s=time.monotonic() - begun,
+            )
+        return ended.stdout
+
+    def _require_ipam(self) -> str:
+        if not self.ipam_type:
+            raise CallError(ErrorCode.INVALID_CONFIGURATION, "ipam.type is missing: this plugin needs an IPAM plugin")
+        return self.ipam_type
+
+
+def _as_result(document: JsonValue, version: str) -> "Result":
+    from cni_invoker.results.result import Result  # noqa: PLC0415
+
+    return Result.from_document(document, cni_version=version).converted(NEWEST)

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plugins written with `cni_invoker.plugin`, executed as a runtime does."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import JsonObject, as_object, get_int, get_str, parse_json
+from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed
+from cni_invoker.sync import Runtime
+from cni_invoker.versions import SUPPORTED_VERSIONS
+from tests.plugins import FakePlugins
+
+IMPORTS = "from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin\n"
+ADDRESS = {"ips": [{"address": "10.1.0.9/24"}]}
+ADD = f"def add(call): return {ADDRESS}\n"
+RUN = IMPORTS + ADD + "run_plugin(add=add)"
+EVERYTHING = f"""{IMPORTS}
+def add(call):
+    return {{**call.ipam_add().document, "interfaces": [{{"name": call.ifname, "sandbox": call.netns, "mtu": 1400}}]}}
+run_plugin(add=add)
+"""
+CONFIG = {"cniVersion": "1.1.0", "name": "blue", "type": "ours"}
+WITH_IPAM = {**CONFIG, "ipam": {"type": "addresses"}}
+CONTAINER = {"CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/c1", "CNI_IFNAME": "eth0"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a plugin has answered."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> JsonObject:
+        """The document on standard output."""
+        return as_object(parse_json(self.stdout.encode()), "it")
+
+    @property
+    def error(self) -> tuple[int, str]:
+        """Code and message of the error that it is."""
+        assert self.status == 1
+        return get_int(self.document, "code"), get_str(self.document, "msg")
+
+
+Execute = Callable[..., Answer]
+
+
+@pytest.fixture(name="fakes")
+def make_fakes(tmp_path: Path) -> FakePlugins:
+    """A directory for plugins with an IPAM plugin, `addresses`."""
+    fakes = FakePlugins(tmp_path / "bin")
+    fakes.install("addresses", ADD={"result": {"cniVersion": "1.1.0", **ADDRESS}})
+    return fakes
+
+
+@pytest.fixture(name="execute")
+def make_execute(fakes: FakePlugins) -> Execute:
+    """Installs a plugin, `ours`, and executes it."""
+
+    def execute(
+        program: str,
+        command: str | None = None,
+        stdin: Mapping[str, object] | bytes = CONFIG,
+        **variables: str | None,
+    ) -> Answer:
+        path = fakes.directory / "ours"
+        path.write_text(f"#!{sys.executable}\n{program}")
+        path.chmod(0o755)
+        if command is None:
+            return Answer(0, "", "")
+        wanted = {**CONTAINER, "CNI_COMMAND": command, "CNI_PATH": str(fakes.directory), **variables}
+        others = {name: value for name, value in os.environ.items() if not name.startswith("CNI_")}
+        ended = subprocess.run(
+            [path],
+            env={**others, **{name: value for name, value in wanted.items() if value is not None}},
+            input=stdin if isinstance(stdin, bytes) else json.dumps(stdin).encode(),
+            capture_output=True,
+            check=False,
+        )
+        return Answer(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+    return execute
+
+
+def test_version(execute: Execute) -> None:
+    """The answer has the version of the question, or the newest without one, and all supported versions."""
+    answer = execute(RUN, "VERSION", {"cniVersion": "0.4.0"})
+    assert answer.document == {"cniVersion": "0.4.0", "supportedVersions": list(SUPPORTED_VERSIONS)}
+    assert execute(RUN, "VERSION", b"").document["cniVersion"] == "1.1.0"
+    limited = execute(f"{IMPORTS}{ADD}run_plugin(add=add, versions=['0.4.0', '1.0.0'])", "VERSION", b"")
+    assert limited.document == {"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}
+
+
+def test_starting_loads_little() -> None:
+    """Starting costs little more than Python itself: no asyncio, no subprocess, no results."""
+    heavy = "{'asyncio', 'subprocess', 'dataclasses', 'inspect', 'logging', 'pathlib', 'cni_invoker.results'}"
+    # Bare, because an editable installation imports some of them itself.
+    modules = f"import sys; sys.path.insert(0, {os.fspath(Path(__file__).parents[3])!r})\nimport cni_invoker.plugin\n"
+    code = f"{modules}print(sorted({heavy} & {{*sys.modules}}))"
+    loaded = subprocess.run([sys.executable, "-IS", "-c", code], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("version", "ips"),
+    [
+        ("0.3.1", {"ips": [{"version": "4", "address": "10.1.0.9/24"}]}),
+        ("0.4.0", {"ips": [{"version": "4", "address": "10.1.0.9/24"}]}),
+        ("1.0.0", ADDRESS),
+        ("1.1.0", ADDRESS),
+        ("0.2.0", {"ip4": {"ip": "10.1.0.9/24"}}),
+        (None, {"ip4": {"ip": "10.1.0.9/24"}}),
+    ],
+)
+def test_the_result_has_the_version_of_the_configuration(
+    execute: Execute, version: str | None, ips: Mapping[str, object]
+) -> None:
+    """The function writes it in the newest form; the runtime gets the form that it has asked for."""
+    answer = execute(RUN, "ADD", {**CONFIG, "cniVersion": version})
+    assert (answer.status, answer.document) == (0, {"cniVersion": version or "0.1.0", **ips})
+
+
+def test_a_chained_plugin_passes_the_result_on(execute: Execute) -> None:
+    """Without a result of its own it prints the one before it, or an empty one."""
+    program = f"{IMPORTS}run_plugin(add=lambda call: None)"
+    previous = {"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.1.0.9/24"}], "routes": []}
+    assert execute(program, "ADD", {**CONFIG, "cniVersion": "0.4.0", "prevResult": previous}).document == previous
+    assert execute(program, "ADD").document == {"cniVersion": "1.1.0"}
+
+
+def test_the_call(execute: Execute) -> None:
+    """Everything that the runtime has sent is there, typed."""
+    program = f"""{IMPORTS}
+def add(call):
+    seen = [call.verb, call.container_id, call.netns, call.ifname, call.name, call.cni_version, call.args["IP"],
+            call.runtime_config["mac"], call.config["type"], str(call.prev_result.ips[0].address.ip)]
+    raise CallError(120, "seen", " ".join(seen))
+run_plugin(add=add)"""
+    config = {**CONFIG, "runtimeConfig": {"mac": "c2:11:22:33:44:55"}, "prevResult": ADDRESS}
+    answer = execute(program, "ADD", config, CNI_ARGS="IgnoreUnknown=1;IP=10.1.0.7")
+    assert answer.document["details"] == (
+        "ADD c1 /run/netns/c1 eth0 blue 1.1.0 10.1.0.7 c2:11:22:33:44:55 ours 10.1.0.9"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("ADD", ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"]),
+        ("CHECK", ["CNI_NETNS"]),
+        ("DEL", ["CNI_CONTAINERID", "CNI_IFNAME"]),
+    ],
+)
+def test_missing_variables(execute: Execute, command: str, missing: list[str]) -> None:
+    """The error names all of them."""
+    code, msg = execute(RUN, command, **dict.fromkeys(missing)).error
+    assert (code, msg) == (4, f"required env variables [{','.join(missing)}] missing; {command} needs them")
+
+
+def test_del_needs_no_namespace(execute: Execute) -> None:
+    """It may be gone; and nothing is printed."""
+    assert execute(RUN, "DEL", CNI_NETNS=None) == Answer(0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("CNI_CONTAINERID", "../c1"), ("CNI_IFNAME", "a/b"), ("CNI_IFNAME", "x" * 16)]
+)
+@pytest.mark.parametrize("command", ["ADD", "DEL"])
+def test_invalid_variables(execute: Execute, command: str, variable: str, value: str) -> None:
+    """They are refused before a function runs, and the error names the variable."""
+    code, msg = execute(RUN, command, **{variable: value}).error
+    assert code == 4
+    assert msg.startswith(f"{variable}: invalid ")
+
+
+@pytest.mark.parametrize("args", ["novalue", "=x", "a=b;c"])
+def test_invalid_arguments(execute: Execute, args: str) -> None:
+    """A plugin that reads CNI_ARGS does not have to understand malformed ones."""
+    code, msg = execute(f"{IMPORTS}run_plugin(add=lambda call: call.args and None)", "ADD", CNI_ARGS=args).error
+    assert code == 4
+    assert msg.startswith("CNI_ARGS: invalid CNI argument")
+
+
+@pytest.mark.parametrize("command", ["", "add", "UPDATE"])
+def test_unknown_commands(execute: Execute, command: str) -> None:
+    """They are an error of the environment."""
+    assert execute(RUN, command).error == (4, f"unknown CNI_COMMAND: {command}")
+
+
+def test_about(execute: Execute) -> None:
+    """Someone who starts the plugin by hand sees what it is, not on standard output."""
+    answer = execute(f"{IMPORTS}{ADD}run_plugin(add=add, versions=['1.0.0'], about='ours 1.2')", "", CNI_COMMAND=None)
+    assert answer == Answer(0, "", "ours 1.2\nCNI versions: 1.0.0\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "stdin", "code", "msg"),
+    [
+        ("ADD", b"{", 6, "line 1, column 2"),
+        ("ADD", b"[]", 6, "must be an object"),
+        ("ADD", b"", 6, "standard input"),
+        ("ADD", {"cniVersion": 1, "name": "blue"}, 6, "cniVersion must be a string"),
+        ("ADD", {"cniVersion": "1.0.0"}, 7, "name is missing"),
+        ("ADD", {**CONFIG, "name": "a/b"}, 7, "invalid network name"),
+        ("ADD", {**CONFIG, "ipam": []}, 7, "ipam must be an object"),
+        ("ADD", {**CONFIG, "prevResult": {"ips": 1}}, 6, "ips"),
+        ("ADD", {**CONFIG, "cniVersion": "9.0.0"}, 1, "incompatible CNI versions"),
+        ("CHECK", {**CONFIG, "cniVersion": "0.3.1"}, 1, "config version does not allow CHECK"),
+        ("GC", {**CONFIG, "cniVersion": "1.0.0"}, 1, "config version does not allow GC"),
+        ("STATUS", {**CONFIG, "cniVersion": "1.0.0"}, 1, "config version does not allow STATUS"),
+        ("CHECK", CONFIG, 7, "prevResult is missing"),
+    ],
+)
+def test_bad_configurations(
+    execute: Execute, command: str, stdin: Mapping[str, object] | bytes, code: int, msg: str
+) -> None:
+    """Each has the code of the specification, in the version of the configuration."""
+    answer = execute(f"{IMPORTS}run_plugin(add=lambda call: call.prev_result)", command, stdin)
+    assert answer.error[0] == code
+    assert msg in answer.error[1]
+    version = stdin.get("cniVersion") if isinstance(stdin, dict) else None
+    assert answer.document["cniVersion"] == (version if isinstance(version, str) else "0.1.0")
+
+
+def test_errors_of_the_function(execute: Execute) -> None:
+    """An error of CNI is the answer."""
+    program = f"{IMPORTS}def add(call): raise CallError(ErrorCode.TRY_AGAIN_LATER, 'later', 'all are in use')\n"
+    answer = execute(f"{program}run_plugin(add=add)", "ADD", {**CONFIG, "cniVersion": "1.0.0"})
+    expected = {"cniVersion": "1.0.0", "code": 11, "msg": "later", "details": "all are in use"}
+    assert (answer.status, answer.document, answer.stderr) == (1, expected, "")
+
+
+@pytest.mark.parametrize(
+    ("statement", "msg"),
+    [("raise KeyError('color')", "KeyError: 'color'"), ("import sys; sys.exit(0)", "SystemExit: 0")],
+)
+def test_unexpected_errors(execute: Execute, statement: str, msg: str) -> None:
+    """They are internal errors; standard error has the traceback."""
+    answer = execute(f"{IMPORTS}def add(call): {statement}\nrun_plugin(add=add)", "ADD")
+    assert answer.error == (999, msg)
+    assert "Traceback" in answer.stderr
+
+
+def test_an_invalid_result(execute: Execute) -> None:
+    """The plugin's author learns what is wrong with it."""
+    answer = execute(f"{IMPORTS}run_plugin(add=lambda call: {{'ips': [{{'address': 'here'}}]}})", "ADD")
+    code, msg = answer.error
+    assert code == 999
+    assert msg.startswith("this plugin made an invalid result: 'here' is not an address")
+
+
+def test_standard_output_has_the_answer_only(execute: Execute) -> None:
+    """Whatever the function and its children print goes to standard error."""
+    program = f"{IMPORTS}import os\ndef add(call):\n  print('mine')\n  os.system('echo child')\nrun_plugin(add=add)"
+    answer = execute(program, "ADD")
+    assert answer.stdout == '{"cniVersion":"1.1.0"}\n'
+    assert {*answer.stderr.split()} == {"mine", "child"}
+
+
+def test_ipam_assigns_addresses(execute: Execute, fakes: FakePlugins) -> None:
+    """The IPAM plugin is found in CNI_PATH and receives the same input and environment."""
+    answer = execute(EVERYTHING, "ADD", WITH_IPAM, CNI_ARGS="IP=10.1.0.9")
+    assert answer.document == {
+        "cniVersion": "1.1.0",
+        **ADDRESS,
+        "interfaces": [{"name": "eth0", "sandbox": "/run/netns/c1", "mtu": 1400}],
+    }
+    (command,) = fakes.commands
+    assert command.stdin == WITH_IPAM
+    assert command.environment["CNI_CONTAINERID"] == "c1"
+    assert command.environment["CNI_ARGS"] == "IP=10.1.0.9"
+
+
+def test_a_failed_add_frees_the_addresses(execute: Execute, fakes: FakePlugins) -> None:
+    """The IPAM plugin's DEL runs after any later failure, one of the result included."""
+    program = f"{IMPORTS}def add(call):\n  call.ipam_add()\n  raise ValueError('no link')\nrun_plugin(add=add)"
+    assert execute(program, "ADD", WITH_IPAM).error == (999, "ValueError: no link")
+    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
+
+
+def test_a_failed_ipam_add_is_deleted(execute: Execute, fakes: FakePlugins) -> None:
+    """Its error is the plugin's; a DEL follows, whose failure does not hide it."""
+    fakes.install(
+        "addresses",
+        ADD={"error": {"code": 100, "msg": "none left", "details": "of 254"}},
+        DEL={"error": {"code": 101, "msg": "stuck"}},
+    )
+    answer = execute(EVERYTHING, "ADD", WITH_IPAM)
+    assert answer.error == (100, "none left")
+    assert answer.document["details"] == "of 254; the addresses are not free: stuck"
+    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
+
+
+def test_an_add_that_freed_its_addresses_itself(execute: Execute, fakes: FakePlugins) -> None:
+    """They are not freed twice."""
+    program = (
+        f"{IMPORTS}def add(call):\n  call.ipam_add()\n  call.ipam_delete()\n  raise ValueError\nrun_plugin(add=add)"
+    )
+    assert execute(program, "ADD", WITH_IPAM).error == (999, "ValueError: ")
+    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
+
+
+@pytest.mark.parametrize("printed", ["", "7", '{"ips": [{}]}', "{"])
+def test_an_ipam_plugin_that_prints_no_result(execute: Execute, fakes: FakePlugins, printed: str) -> None:
+    """The error names the plugin that printed it, and its DEL runs."""
+    fakes.install("addresses", ADD={"stdout": printed})
+    code, msg = execute(EVERYTHING, "ADD", WITH_IPAM).error
+    assert code == 6
+    assert msg.startswith('plugin type="addresses" failed (add): bad CNI result: ')
+    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
+
+
+@pytest.mark.parametrize("command", ["DEL", "CHECK", "GC", "STATUS"])
+def test_verbs_without_a_function_are_passed_on(execute: Execute, fakes: FakePlugins, command: str) -> None:
+    """The IPAM plugin gets them, and its error is the plugin's; a configuration without IPAM makes them succeed."""
+    config = {"prevResult": {"cniVersion": "1.1.0"}}
+    failing: JsonObject = {"error": {"code": 50, "msg": "banana"}}
+    fakes.install("addresses", **{command: failing})
+    assert execute(EVERYTHING, command, {**WITH_IPAM, **config}).error == (50, "banana")
+    assert fakes.calls == (("addresses", command),)
+    assert execute(EVERYTHING, command, {**CONFIG, **config}) == Answer(0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("config", "path", "code", "msg"),
+    [
+        (CONFIG, "/nowhere", 7, "ipam.type is missing"),
+        (WITH_IPAM, "/nowhere", 999, 'failed to find plugin "addresses" in path [/nowhere]'),
+        (WITH_IPAM, None, 4, "required env variables [CNI_PATH] missing; plugin addresses is searched there"),
+    ],
+)
+def test_ipam_plugins_that_are_not_found(
+    execute: Execute, config: Mapping[str, object], path: str | None, code: int, msg: str
+) -> None:
+    """The error says what is missing."""
+    answer = execute(EVERYTHING, "ADD", config, CNI_PATH=path)
+    assert answer.error[0] == code
+    assert answer.error[1].startswith(msg)
+
+
+@pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])
+def test_gc_knows_the_valid_attachments(execute: Execute, key: str) -> None:
+    """They are typed. Without them nothing may be removed, so that is an error."""
+    program = f"""{IMPORTS}
+def gc(call): raise CallError(120, "/".join(f"{{one.container_id}}/{{one.ifname}}" for one in call.valid_attachments))
+run_plugin(add=lambda call: None, gc=gc)"""
+    config = {**CONFIG, key: [{"containerID": "c1", "ifname": "eth0"}]}
+    assert execute(program, "GC", config).error == (120, "c1/eth0")
+    assert execute(program, "GC", {**CONFIG, key: []}).error == (120, "")
+    assert execute(program, "GC").error == (7, "cni.dev/valid-attachments is missing")
+
+
+def test_all_verbs_with_the_runtime(execute: Execute, fakes: FakePlugins) -> None:
+    """Our own runtime takes it for what it is; the plugin keeps a file for each container."""
+    program = f"""{IMPORTS}
+from pathlib import Path
+HELD = Path({os.fspath(fakes.directory)!r}, "held")
+def add(call):
+    HELD.mkdir(exist_ok=True)
+    (HELD / call.container_id).touch(exist_ok=False)
+def check(call):
+    if not (HELD / call.container_id).exists():
+        raise CallError(ErrorCode.UNKNOWN_CONTAINER, "its file is missing")
+def gc(call):
+    for file in HELD.iterdir():
+        if file.name not in {{one.container_id for one in call.valid_attachments}}:
+            file.unlink()
+def status(call):
+    if (HELD / "full").exists():
+        raise CallError(ErrorCode.NOT_AVAILABLE, "full")
+def delete(call):
+    (HELD / call.container_id).unlink(missing_ok=True)
+run_plugin(add=add, check=check, gc=gc, status=status, delete=delete)"""
+    execute(program)
+    network = NetworkConfigurationList.from_document({**CONFIG, "plugins": [{"type": "addresses"}, {"type": "ours"}]})
+    one, two = (Attachment(container_id=name, ifname="eth0", netns="/run/netns/c1") for name in ("one", "full"))
+    runtime = Runtime(fakes.directory)
+    result = runtime.add(network, one)
+    assert [str(ip.address) for ip in result.ips] == ["10.1.0.9/24"]
+    runtime.check(network, one, result)
+    runtime.status(network)
+    runtime.add(network, two)
+    with pytest.raises(PluginFailed, match="full"):
+        runtime.status(network)
+    runtime.gc(network, [AttachmentKey(container_id="one", ifname="eth0")])
+    runtime.status(network)
+    runtime.delete(network, one, result)
+    with pytest.raises(PluginFailed, match="its file is missing"):
+        runtime.check(network, one, result)
+    runtime.delete(network, one, result)
