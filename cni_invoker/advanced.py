@@ -12,7 +12,7 @@ from cni_invoker.capabilities import Bandwidth
 from cni_invoker.config.directory import ConfigurationIndex, ShadowedConfiguration
 from cni_invoker.config.lists import PluginConfiguration, parse_configuration, with_plugins
 from cni_invoker.delete_hooks import DeleteHooks
-from cni_invoker.execution.executor import ExecutionObserver
+from cni_invoker.execution.executor import Execution, ExecutionObserver
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.execution.plugin_exec import FakeExec, NsenterExec, PluginCall, PluginExec, RecordingExec
@@ -38,6 +38,7 @@ __all__ = [
     "ConfigurationIndex",
     "DeleteHooks",
     "Ended",
+    "Execution",
     "ExecutionObserver",
     "FakeExec",
     "NsenterExec",

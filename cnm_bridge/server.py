@@ -16,6 +16,7 @@ import structlog
 from aiohttp import web
 
 from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, make_app
+from cnm_bridge.journal import Journal
 from cnm_bridge.network_sockets import Listener
 from cnm_bridge.sockets import BACKLOG
 from cnm_bridge.teardown.queue import TeardownQueue
@@ -45,6 +46,7 @@ async def answering(
     calls: CallsUnderWay,
     connections: PendingConnections,
     teardowns: TeardownQueue,
+    journal: Journal,
     drain_timeout_s: float,
 ) -> AsyncIterator[None]:
     """Answer calls on listening sockets; at the end accept no new ones and complete running calls and teardowns.
@@ -52,7 +54,7 @@ async def answering(
     Calls and teardowns that take longer than `drain_timeout_s` are logged and cancelled; the next start completes them.
     """
     runner = web.AppRunner(
-        make_app(methods, calls, connections),
+        make_app(methods, calls, connections, journal),
         access_log=None,
         shutdown_timeout=_CUT_OFF_S,
         handler_cancellation=False,

@@ -170,6 +170,7 @@ class EndpointRecord:
             were two different processes.
         first_process: The first process of the container, as far as it was found at Join. The sandbox is empty when it
             has ended.
+        created_at: When it was created, in seconds since 1970; None if that is unknown.
     """
 
     id: EndpointId
@@ -188,6 +189,7 @@ class EndpointRecord:
     ifname_prefix: str = "eth"
     caller: ProcessRecord | None = None
     first_process: ProcessRecord | None = None
+    created_at: int | None = None
 
     @property
     def attachment_id(self) -> AttachmentId:

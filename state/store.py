@@ -80,6 +80,7 @@ class Store:
         self._by_sandbox = Index(lambda record: (record.sandbox_key,) if record.sandbox_key else ())
         self._by_attachment: dict[AttachmentId, EndpointId] = {}
         self._on_removed: list[Callable[[EndpointId], None]] = []
+        self._on_phase: list[Callable[[EndpointRecord, bool], None]] = []
         self._load()
 
     @classmethod
@@ -242,6 +243,13 @@ class Store:
         """Have `forget` called in the event loop with the ID of each endpoint whose record has been removed."""
         self._on_removed.append(forget)
 
+    def when_phase_changed(self, note: Callable[[EndpointRecord, bool], None]) -> None:
+        """Have `note` called in the event loop for each new record, each change of a phase and each removal.
+
+        It takes the record that is stored now, or that was removed, and whether it was removed. It must not raise.
+        """
+        self._on_phase.append(note)
+
     def _check(self, endpoint_id: EndpointId, wanted: Phase | None) -> None:
         stored = self._endpoints.get(endpoint_id)
         phase = None if stored is None else stored.phase
@@ -250,7 +258,7 @@ class Store:
 
     async def _write_endpoint(self, record: EndpointRecord) -> None:
         value = render_endpoint(record)
-        kept = partial(self._keep_endpoint, as_stored(record, value))
+        kept = partial(self._store_endpoint, as_stored(record, value))
         await self._db.write({f"{_ENDPOINTS}{record.id}": value}, on_written=kept)
 
     def _load(self) -> None:
@@ -289,8 +297,19 @@ class Store:
         self._by_sandbox.add(record)
         self._by_attachment[record.attachment_id] = record.id
 
+    def _store_endpoint(self, record: EndpointRecord) -> None:
+        before = self._endpoints.get(record.id)
+        self._keep_endpoint(record)
+        if before is None or before.phase is not record.phase:
+            for note in self._on_phase:
+                note(record, False)
+
     def _remove_endpoint(self, endpoint_id: EndpointId) -> None:
+        record = self._endpoints.get(endpoint_id)
         self._forget_endpoint(endpoint_id)
+        if record is not None:
+            for note in self._on_phase:
+                note(record, True)
         for forget in self._on_removed:
             forget(endpoint_id)
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -18,7 +19,7 @@ from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
 from cni_invoker.slots import Slots
 from cni_invoker.verbs import Verb
 
-__all__ = ["ExecutionObserver", "Executor"]
+__all__ = ["Execution", "ExecutionObserver", "Executor"]
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +27,33 @@ _ANSWERS: Final = frozenset({Verb.STATUS, Verb.VERSION})
 """Verbs for which "try again later" is a valid answer."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One execution of a plugin.
+
+    Attributes:
+        plugin: The plugin's type.
+        verb: What it was asked to do.
+        container_id: The container ID of the attachment, empty if there is none.
+        outcome: `success`, or the name of the error's class.
+        duration_s: How long it took, in seconds, without the wait for a slot.
+    """
+
+    plugin: str
+    verb: Verb
+    container_id: str
+    outcome: str
+    duration_s: float
+
+
 class ExecutionObserver(Protocol):
-    """Observes how long plugins take. Called after each execution, successful or not, in the task that waits for it.
+    """Observes executions. Called after each one, successful or not, in the task that waits for it.
 
     An exception that it raises is logged, and changes nothing.
     """
 
-    def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
-        """Record an execution of `plugin` for `verb` that took `duration_s` seconds, without the wait for a slot."""
+    def on_execution(self, execution: Execution) -> None:
+        """Record an execution that has ended."""
 
 
 class Executor:
@@ -175,6 +195,14 @@ class Executor:
             log.debug("plugin.executed", extra=facts | known)
         if self._observer is not None:
             try:
-                self._observer.on_execution(request.plugin, request.verb, duration_s)
+                self._observer.on_execution(
+                    Execution(
+                        plugin=request.plugin,
+                        verb=request.verb,
+                        container_id=request.environment["CNI_CONTAINERID"],
+                        outcome=outcome,
+                        duration_s=duration_s,
+                    )
+                )
             except Exception:
                 log.exception("plugin.not_observed", extra=facts)

@@ -28,6 +28,7 @@ from cni_invoker import CniError
 from cnm_bridge.api.activity import CallsUnderWay
 from cnm_bridge.api.pending_connections import PendingConnections
 from cnm_bridge.errors import BadRequest, BridgeError
+from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import KernelError
 
 __all__ = ["MAX_BODY_BYTES", "Answer", "Method", "make_app"]
@@ -72,17 +73,26 @@ class Method:
     answer: Answer | JsonObject
 
 
-def make_app(methods: Iterable[Method], calls: CallsUnderWay, connections: PendingConnections) -> web.Application:
-    """Return the application that answers `methods`, and everything else with status 404."""
+def make_app(
+    methods: Iterable[Method], calls: CallsUnderWay, connections: PendingConnections, journal: Journal | None = None
+) -> web.Application:
+    """Return the application that answers `methods`, and everything else with status 404.
+
+    Args:
+        methods: The methods.
+        calls: Receives the running calls.
+        connections: Receives the connections.
+        journal: Receives the calls that have been answered.
+    """
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     for method in methods:
-        app.router.add_post(f"/{method.name}", _handler(method, calls, connections))
+        app.router.add_post(f"/{method.name}", _handler(method, calls, connections, journal or Journal()))
     app.router.add_route("*", "/{path:.*}", _unknown)
     return app
 
 
 def _handler(
-    method: Method, calls: CallsUnderWay, connections: PendingConnections
+    method: Method, calls: CallsUnderWay, connections: PendingConnections, journal: Journal
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     is_constant = isinstance(method.answer, Mapping)
     validate = load_validator(method.schema) if method.schema and not is_constant else None
@@ -92,10 +102,14 @@ def _handler(
             started = time.monotonic()
             reply = await _answer(method, validate, request, calls, connections)
             duration_ms = round((time.monotonic() - started) * 1000, 1)
+            bound = structlog.contextvars.get_contextvars()
+            ids = {"networkId": bound.get("network_id"), "endpointId": bound.get("endpoint_id")}
             if not isinstance(reply, bytes) and "Err" in reply:
                 log.warning("rpc.refused", duration_ms=duration_ms, error=reply["Err"])
+                journal.add("rpc.refused", rpc=method.name, **ids, durationMs=duration_ms, error=reply["Err"])
             else:
                 log.info("rpc.answered", duration_ms=duration_ms)
+                journal.add("rpc.answered", rpc=method.name, **ids, durationMs=duration_ms)
         return _respond(reply)
 
     return handle

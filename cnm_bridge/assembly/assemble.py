@@ -48,6 +48,7 @@ class Daemon:
             calls=self.api.calls,
             connections=self.api.connections,
             teardowns=self.teardown.queue,
+            journal=self.resources.journal,
             drain_timeout_s=drain_timeout_s,
         )
 

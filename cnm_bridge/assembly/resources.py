@@ -10,6 +10,7 @@ from cni_bridge_state import Store
 from cni_invoker import Limits, Runtime
 from cni_invoker.advanced import DEFAULT_LOCK_DIR
 from cnm_bridge.engine import Engine, KnownRelease
+from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.settings import Settings
 
@@ -37,6 +38,7 @@ class Resources:
         engine_in_calls: The engine with a shorter time limit, for calls that Docker waits for.
         engine_at_join: The same with a connection that stays open, for each start of a container.
         release: The engine's release.
+        journal: The last events.
     """
 
     settings: Settings
@@ -50,16 +52,21 @@ class Resources:
     engine_in_calls: Engine
     engine_at_join: Engine
     release: KnownRelease
+    journal: Journal
 
 
 def make_resources(settings: Settings, store: Store, plugin_descriptors: int | None) -> Resources:
     """Return the surroundings; the arguments are those of `cnm_bridge.assembly.assemble`."""
     limits = Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s, descriptors=plugin_descriptors)
     running_dir = settings.run_dir / _RUNNING
+    journal = Journal()
+    store.when_phase_changed(journal.on_phase)
     return Resources(
         settings=settings,
         store=store,
-        runtime=Runtime(settings.cni_bin_dirs, limits, lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir),
+        runtime=Runtime(
+            settings.cni_bin_dirs, limits, lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir, observer=journal
+        ),
         limits=limits,
         running_dir=running_dir,
         kernel=Kernel(reply_limit_s=settings.netlink_timeout_s),
@@ -68,4 +75,5 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         engine_in_calls=Engine(settings.docker_host, settings.engine_timeout_s),
         engine_at_join=Engine(settings.docker_host, settings.engine_timeout_s, stays_open=True),
         release=KnownRelease(store),
+        journal=journal,
     )

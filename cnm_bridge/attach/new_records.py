@@ -48,7 +48,7 @@ class NewRecords:
         self._boot_id = boot_id
 
     def planned(
-        self, request: CreateEndpoint, network: NetworkRecord, plan: Plan, caller: ProcessRecord | None
+        self, request: CreateEndpoint, network: NetworkRecord, plan: Plan, caller: ProcessRecord | None, *, now_s: float
     ) -> EndpointRecord:
         """Return the record of an endpoint to be created; it is stored before anything is done.
 
@@ -57,6 +57,7 @@ class NewRecords:
             network: The endpoint's network.
             plan: The plugins' input.
             caller: The calling process, None if it is not visible.
+            now_s: The time, in seconds since 1970.
         """
         mode = plan.attach.mode
         attachment = self._attachment(request.endpoint_id, plan.configuration, plan.args, plan.capability_args)
@@ -71,6 +72,7 @@ class NewRecords:
             deleted=_without_delete(mode, len(plan.configuration.plugins)),
             ifname_prefix=plan.ifname_prefix,
             caller=caller,
+            created_at=int(now_s),
         )
 
     def rebuilt(

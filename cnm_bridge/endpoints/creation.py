@@ -6,6 +6,8 @@ If the plugins refuse an address or port that an endpoint with a pending teardow
 teardown, within a time limit (`cnm_bridge.teardown.contention`).
 """
 
+import time
+
 import structlog
 
 from cni_bridge_state import EndpointRecord, ProcessRecord, StateError, Store
@@ -75,7 +77,7 @@ class EndpointCreation:
         """
         # The plan is made before anything is stored or done, so an invalid request changes nothing.
         network, plan = await self._networks.plan(request)
-        record = self._new_records.planned(request, network, plan, caller)
+        record = self._new_records.planned(request, network, plan, caller, now_s=time.time())
         contention = self._contention.begin(plan.configuration.name)
         while True:
             await contention.wait_for_addresses(plan.fixed_addresses)

@@ -65,6 +65,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "ifnamePrefix": record.ifname_prefix,
         "caller": _render_process(record.caller),
         "firstProcess": _render_process(record.first_process),
+        "createdAt": record.created_at,
         "attachment": {
             "id": attachment.id,
             "mode": attachment.mode.value,
@@ -119,6 +120,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             ifname_prefix=intern(document.get("ifnamePrefix") or "eth"),
             caller=_parse_process(document.get("caller")),
             first_process=_parse_process(document.get("firstProcess")),
+            created_at=document.get("createdAt"),
         )
     except INVALID as exc:
         raise RecordDamaged(key, exc) from exc

@@ -15,6 +15,7 @@ from pyroute2.nftables.main import NFTables
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, Result, Verb
+from cni_invoker.advanced import Execution
 from cnm_bridge.recovery.artifacts import ifb_name
 from tests.kernel.namespace import Namespace
 from tests.lab import LabState
@@ -111,10 +112,10 @@ class Executed:
     def __init__(self) -> None:
         self.seen: list[tuple[str, Verb]] = []
 
-    def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
+    def on_execution(self, execution: Execution) -> None:
         """Record one execution."""
-        assert duration_s > 0
-        self.seen.append((plugin, verb))
+        assert execution.duration_s > 0
+        self.seen.append((execution.plugin, execution.verb))
 
     def plugins(self, verb: Verb) -> list[str]:
         """Return the plugins that were executed for a verb, in order."""

@@ -22,11 +22,10 @@ from cni_invoker import (
     Limits,
     MemoryCache,
     Runtime,
-    Verb,
     read_configuration,
     run_preflight,
 )
-from cni_invoker.advanced import PluginConfiguration, parse_configuration, parse_result
+from cni_invoker.advanced import Execution, PluginConfiguration, parse_configuration, parse_result
 from cni_invoker.errors import BadConfiguration, InvalidParameter
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, LIMITS, RESULT, THREE, network
@@ -165,7 +164,7 @@ async def test_reserved_keys_are_in_the_preflight(runtime: Runtime) -> None:
 class Raising:
     """An observer that raises."""
 
-    def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:  # noqa: ARG002  # the protocol's
+    def on_execution(self, _: Execution) -> None:
         """Raise."""
         raise RuntimeError("the observer is broken")
 

@@ -12,7 +12,7 @@ import pytest
 
 from cni_bridge_spec import JsonObject, JsonValue
 from cni_invoker import Attachment, Limits, NetworkConfigurationList, PluginFailed, Runtime, Verb
-from cni_invoker.advanced import TraceContext
+from cni_invoker.advanced import Execution, TraceContext
 from cni_invoker.errors import PluginTimeout
 from tests.plugins import FakePlugins
 
@@ -130,15 +130,15 @@ class Executions:
     """An observer that records every execution."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[str, Verb, float]] = []
+        self.seen: list[Execution] = []
 
-    def on_execution(self, plugin: str, verb: Verb, duration_s: float) -> None:
+    def on_execution(self, execution: Execution) -> None:
         """Record one execution."""
-        self.seen.append((plugin, verb, duration_s))
+        self.seen.append(execution)
 
 
 async def test_executions_are_observed(plugins: FakePlugins) -> None:
-    """The observer receives plugin, verb and duration of each execution, failed ones included."""
+    """The observer receives plugin, verb, container ID, outcome and duration of each, failed ones included."""
     plugins.install("first", ADD={"sleep_s": 0.2})
     plugins.install("second", ADD={"error": {"code": 999, "msg": "banana"}})
     executions = Executions()
@@ -146,8 +146,11 @@ async def test_executions_are_observed(plugins: FakePlugins) -> None:
     runtime = Runtime([plugins.directory], LIMITS, observer=executions)
     with pytest.raises(PluginFailed):
         await runtime.add(THREE, ATTACHMENT)
-    assert [(plugin, verb) for plugin, verb, _ in executions.seen] == [("first", Verb.ADD), ("second", Verb.ADD)]
-    assert 0.2 <= executions.seen[0][2] <= time.monotonic() - started
+    assert [(one.plugin, one.verb, one.container_id, one.outcome) for one in executions.seen] == [
+        ("first", Verb.ADD, ATTACHMENT.container_id, "success"),
+        ("second", Verb.ADD, ATTACHMENT.container_id, "PluginFailed"),
+    ]
+    assert 0.2 <= executions.seen[0].duration_s <= time.monotonic() - started
 
 
 async def test_executions_are_bounded(plugins: FakePlugins) -> None:
@@ -211,7 +214,7 @@ async def test_the_first_add_of_shared_chains_is_serialized(plugins: FakePlugins
     class Starts:
         """Records, at the end of each execution, how many have started."""
 
-        def on_execution(self, _plugin: str, _verb: Verb, _duration_s: float) -> None:
+        def on_execution(self, _: Execution) -> None:
             started.append(len(plugins.commands))
 
     runtime = Runtime([plugins.directory], replace(LIMITS, executions=8), observer=Starts())

@@ -29,7 +29,7 @@ def test_a_planned_endpoint_is_pending_in_its_staging_namespace() -> None:
     network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=True, options={}, pools=())
     plan = Plan(configuration=CONFIGURATION, args=(("IP", "10.1.0.2"),), capability_args={"ips": []})
     caller = ProcessRecord(pid=1, started=2)
-    record = RECORDS.planned(request, network, plan, caller)
+    record = RECORDS.planned(request, network, plan, caller, now_s=1.5)
     assert (record.id, record.network_id, record.phase, record.boot_id) == (ENDPOINT, NETWORK, Phase.PENDING, "0c1f")
     assert (record.internal, record.requested, record.caller) == (True, requested, caller)
     assert record.attachment.netns == f"/run/cni-bridge/netns/{ENDPOINT}"
@@ -53,7 +53,7 @@ def test_no_delete_is_pending_for_plugins_that_run_at_join(
     network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
     choice = AttachChoice(mode=mode, reason="")
     plan = Plan(configuration=CONFIGURATION, attach=choice, ifname_prefix="lan")
-    record = RECORDS.planned(request, network, plan, None)
+    record = RECORDS.planned(request, network, plan, None, now_s=1.5)
     assert (record.attachment.mode, record.deleted, record.attachment.ifname) == (mode, deleted, ifname)
     assert record.attachment.configuration == LIST
 
