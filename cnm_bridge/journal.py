@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """What the daemon has done last: calls of Docker, executions of plugins, changes of phases.
 
-Events are kept in memory only, a fixed number of them, and are passed on to listeners. They have the names that they have
-in the log. To add one costs some microseconds, however many there are.
+A fixed number of events is kept, in memory only, and each is passed on to listeners. Their names are those
+of the log. To add one costs some microseconds, however many there are.
 """
 
 import asyncio
