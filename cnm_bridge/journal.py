@@ -9,7 +9,7 @@ of the log. To add one costs some microseconds, however many there are.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -91,7 +91,7 @@ class Journal:
         finally:
             self._listeners.remove(listener)
 
-    async def follow(self) -> AsyncIterator[Event]:
+    async def follow(self) -> AsyncGenerator[Event, None]:
         """Yield new events as they happen, until the reader stops. One that is too slow receives `events.lost`."""
         unread: deque[Event] = deque()
         arrived = asyncio.Event()
