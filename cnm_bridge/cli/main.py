@@ -4,22 +4,21 @@
 
 import gc
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
 
 import click
 
 from cnm_bridge import __version__
+from cnm_bridge.cli.daemon_settings import settings_from
+from cnm_bridge.cli.doctor import doctor
 from cnm_bridge.cli.explain import explain
 from cnm_bridge.cli.install_spec import install_spec
-from cnm_bridge.cli.options import SETTINGS, SettingsCommand, read_again, with_settings
+from cnm_bridge.cli.options import SETTINGS, with_settings
+from cnm_bridge.cli.settings_command import SettingsCommand, read_again
 from cnm_bridge.cli.state import state
 from cnm_bridge.cli.status import status
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports
 from cnm_bridge.network_sockets import Listener, network_listeners
-from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import open_sockets
 
 __all__ = ["main"]
@@ -31,6 +30,7 @@ def main() -> None:
     """Docker networks made by CNI plugins."""
 
 
+main.add_command(doctor)
 main.add_command(explain)
 main.add_command(install_spec)
 main.add_command(state)
@@ -45,7 +45,7 @@ def serve(context: click.Context, /, **given: object) -> None:
 
     SIGHUP reads the settings again. The exit status is 78 if the settings are invalid, and 1 after any other error.
     """
-    settings = _settings(given)
+    settings = settings_from(given)
     try:
         with open_sockets(settings) as sockets, network_listeners(settings) as further:
             gc.disable()  # until `settle_memory`: everything that is imported and read before is permanent
@@ -57,25 +57,10 @@ def serve(context: click.Context, /, **given: object) -> None:
 
             configure_logging(settings.log_level, settings.log_format)
             source = SettingsSource(
-                read=lambda: _settings(read_again(context)),
+                read=lambda: settings_from(read_again(context)),
                 options={setting.parameter: setting.name for setting in SETTINGS},
             )
             run(settings, [Listener(sockets.plugin), *further], source, admin=Listener(sockets.admin))
     except (BridgeError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         sys.exit(1)
-
-
-def _settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings for the options' values; relative paths start at the working directory."""
-    given = Settings(**values)
-    return replace(
-        given,
-        socket=given.socket.absolute(),
-        admin_socket=given.admin_path.absolute(),
-        state_dir=given.state_dir.absolute(),
-        run_dir=given.run_dir.absolute(),
-        tls_cert=given.tls_cert.absolute(),
-        tls_key=given.tls_key.absolute(),
-        tls_ca=given.tls_ca.absolute(),
-    )

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from cnm_bridge.cli.config_file import ValueKind, read_config_file
 from cnm_bridge.cli.types import Directory, EngineAddress, File, ListenAddress, Seconds
-from cnm_bridge.errors import BridgeError, Refused
+from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import AttachOption, LogFormat, LogLevel, Settings
 
 __all__ = [
@@ -30,8 +30,7 @@ __all__ = [
     "SOCKET",
     "STATE_DIR",
     "Setting",
-    "SettingsCommand",
-    "read_again",
+    "configuration_file",
     "with_settings",
 ]
 
@@ -39,7 +38,6 @@ F = TypeVar("F", bound=Callable[..., object])
 
 _DEFAULT_CONFIG: Final = Path("/etc/cni-bridge/config.toml")
 _DEFAULTS: Final = Settings()
-_ARGUMENTS_KEY: Final = "cnm_bridge.arguments"
 _FILE_KEY: Final = "cnm_bridge.configuration_file"
 
 _DIRECTORY: Final = Directory()
@@ -261,36 +259,6 @@ def with_settings(*settings: Setting) -> Callable[[F], F]:
     return decorate
 
 
-class _UnusableSettings(click.UsageError):
-    exit_code = os.EX_CONFIG
-
-
-class SettingsCommand(click.Command):
-    """A command that can read its settings again, and exits with its own status if they are invalid."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse and remember the arguments; turn an error into one whose exit status says that a retry is useless."""
-        ctx.meta[_ARGUMENTS_KEY] = tuple(args)
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as exc:
-            raise _UnusableSettings(exc.format_message(), exc.ctx) from exc
-
-
-def read_again(context: click.Context) -> dict[str, Any]:
-    """Return the current values of the options of a running `SettingsCommand`, by parameter.
-
-    The command line does not change; environment and file are read again.
-
-    Raises:
-        Refused: A value is invalid; the text names it and its source.
-    """
-    try:
-        return context.command.make_context(context.info_name, list(context.meta[_ARGUMENTS_KEY])).params
-    except click.ClickException as exc:
-        raise Refused(exc.format_message()) from exc
-
-
 class _Option(click.Option):
     """An option whose errors name the source of the value."""
 
@@ -313,6 +281,11 @@ class _Option(click.Option):
                 return f"from the file {ctx.meta.get(_FILE_KEY)}, key {self.opts[0].removeprefix('--')}"
             case _:
                 return "the default"
+
+
+def configuration_file(context: click.Context) -> Path:
+    """Return the configuration file of a command with settings; the default one may not exist."""
+    return Path(context.meta.get(_FILE_KEY, _DEFAULT_CONFIG))
 
 
 def _option(setting: Setting) -> Callable[[F], F]:

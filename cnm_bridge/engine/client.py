@@ -24,6 +24,7 @@ from aiodocker.networks import DockerNetwork
 
 from cni_bridge_spec import JsonError, JsonObject, find_str, get_str
 from cnm_bridge.engine.container import has_further_network, has_name, has_other_network
+from cnm_bridge.engine.description import EngineDescription
 from cnm_bridge.engine.network import EngineNetwork
 from cnm_bridge.engine.release import EngineRelease
 from cnm_bridge.errors import EngineUnavailable
@@ -73,6 +74,13 @@ class Engine:
             answer: object = await docker.system.info()
         with self._read():
             return _release(answer)
+
+    async def describe(self) -> EngineDescription:
+        """Return what `docker info` shows of the engine."""
+        async with self._asked() as docker:
+            answer: object = await docker.system.info()
+        with self._read():
+            return EngineDescription.from_json(_json_object(answer, "the answer to GET /info"))
 
     async def network_ids(self, driver: str) -> tuple[str, ...]:
         """Return the IDs of the networks of the driver with this name."""

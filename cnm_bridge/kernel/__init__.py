@@ -42,6 +42,7 @@ from cnm_bridge.kernel.records.snapshot import (
     Snapshot,
 )
 from cnm_bridge.kernel.sandbox.pin import Finish, is_left_to_libnetwork
+from cnm_bridge.kernel.view import KernelView
 
 __all__ = [
     "BY_KERNEL",
@@ -60,6 +61,7 @@ __all__ = [
     "IpNetwork",
     "Kernel",
     "KernelError",
+    "KernelView",
     "Link",
     "LinkLocation",
     "LinkMissing",

@@ -15,6 +15,7 @@ from cnm_bridge.kernel.namespaces.links_in_namespaces import (
     altnames_mounted,
     find_without_link,
     gone_sandboxes,
+    list_host_destinations,
     list_host_links,
     list_namespaces,
 )
@@ -23,6 +24,7 @@ from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, ProcessNa
 from cnm_bridge.kernel.namespaces.threads import run_in_thread
 from cnm_bridge.kernel.netlink.links import Link
 from cnm_bridge.kernel.procfs.start_time import find_start
+from cnm_bridge.kernel.records.snapshot import IpNetwork
 
 __all__ = ["KernelView"]
 
@@ -62,6 +64,14 @@ class KernelView:
             KernelError: The kernel refused.
         """
         return await self._run(partial(list_host_links, reply_limit_s=self._reply_limit_s))
+
+    async def host_destinations(self) -> tuple[tuple[IpNetwork, str], ...]:
+        """Return the destination and the link's name of each route in the main table of the host namespace.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        return await self._run(partial(list_host_destinations, reply_limit_s=self._reply_limit_s))
 
     async def find_without_link(self, sandboxes: Mapping[str, str]) -> frozenset[str]:
         """Return the alternative names of the links that are missing from their sandboxes.

@@ -20,7 +20,9 @@ from cnm_bridge.kernel.netlink.links import (
     list_links,
     remove_altname,
 )
+from cnm_bridge.kernel.netlink.routes import find_destinations
 from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.records.snapshot import IpNetwork
 
 __all__ = [
     "altnames_in_use",
@@ -28,6 +30,7 @@ __all__ = [
     "delete_host_link",
     "find_without_link",
     "gone_sandboxes",
+    "list_host_destinations",
     "list_host_links",
     "list_namespaces",
     "mounted_namespaces",
@@ -42,6 +45,16 @@ def list_host_links(*, reply_limit_s: float) -> tuple[Link, ...]:
     """Return all links of the namespace that the calling thread is in."""
     with attempt("list", "links"), Netlink(reply_limit_s=reply_limit_s) as netlink:
         return list_links(netlink)
+
+
+def list_host_destinations(*, reply_limit_s: float) -> tuple[tuple[IpNetwork, str], ...]:
+    """Return the routes of the main table of the namespace that the calling thread is in.
+
+    Each is its destination and the name of its link, "" if it has none or several.
+    """
+    with attempt("list", "routes"), Netlink(reply_limit_s=reply_limit_s) as netlink:
+        names = {link.index: link.state.name for link in list_links(netlink)}
+        return tuple((destination, names.get(index or 0, "")) for destination, index in find_destinations(netlink))
 
 
 def delete_host_link(link: Link, altname: str, *, reply_limit_s: float) -> None:

@@ -24,6 +24,7 @@ from cnm_bridge.kernel.records.snapshot import BY_KERNEL, MAIN_TABLE, IpAddress,
 __all__ = [
     "Places",
     "add_route",
+    "find_destinations",
     "find_places",
     "find_plain_routes",
     "find_routes",
@@ -96,6 +97,15 @@ def find_places(netlink: Netlink, link: Link) -> Places:
             place = _destination(message), message.number("RTA_PRIORITY") or 0
             places.setdefault(_table(message), set()).add(place)
     return {table: frozenset(taken) for table, taken in places.items()}
+
+
+def find_destinations(netlink: Netlink) -> tuple[tuple[IpNetwork, int | None], ...]:
+    """Return the destination and the index of the link of each route in the main table."""
+    return tuple(
+        (_destination(message), message.number("RTA_OIF"))
+        for message in netlink.dump(RTM_GETROUTE, {"family": AF_UNSPEC})
+        if message.field("family") in _DEFAULTS and _table(message) == MAIN_TABLE
+    )
 
 
 def _made(netlink: Netlink, link: Link) -> Iterator[Message]:

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What is known about a host. Pure.
+
+None stands for a fact that could not be read, and has no consequences.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from pathlib import Path
+
+from cni_invoker import NetworkConfigurationList
+
+__all__ = [
+    "ClockFacts",
+    "ConfiguredNetwork",
+    "EngineFacts",
+    "Facts",
+    "FirewallFacts",
+    "InstallationFacts",
+    "KernelFacts",
+    "ModuleState",
+    "PathFacts",
+    "RouteFacts",
+    "UnitFacts",
+]
+
+
+class ModuleState(StrEnum):
+    """Whether the kernel can use a module."""
+
+    USABLE = "usable"
+    """It is loaded, built in, or can be loaded."""
+    MISSING = "missing"
+    """The modules of this kernel are installed, and it is not among them."""
+    UNREACHABLE = "unreachable"
+    """It is not loaded, and the directory of this kernel's modules does not exist."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFacts:
+    """The kernel.
+
+    Attributes:
+        release: As `uname -r`.
+        modules: The modules that the networks' plugins need, by name; without those that are not known.
+        sysctls: Values by name, e.g. `net.ipv4.ip_forward`; without those that the kernel does not have.
+    """
+
+    release: str
+    modules: Mapping[str, ModuleState] = field(default_factory=dict)
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirewallFacts:
+    """The packet filter.
+
+    Attributes:
+        iptables: What `iptables --version` prints, None if it is not installed.
+        rules: The lines of `iptables-save -t filter`; None if they could not be read.
+        rules_ipv6: The same of `ip6tables-save`.
+        legacy_tables: Tables of the older backend that the kernel has loaded (/proc/net/ip_tables_names).
+        has_nft: Whether the command `nft` is installed.
+        dropping_chains: Native nftables chains at the forward hook with the policy drop, e.g. `inet filter forward`.
+        has_firewalld: Whether firewalld's table exists.
+    """
+
+    iptables: str | None = None
+    rules: Sequence[str] | None = None
+    rules_ipv6: Sequence[str] | None = None
+    legacy_tables: Sequence[str] = ()
+    has_nft: bool = False
+    dropping_chains: Sequence[str] = ()
+    has_firewalld: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """The Docker engine.
+
+    Attributes:
+        address: The address of its API.
+        version: E.g. `28.5.2+dfsg3`, None if it did not answer.
+        silence: Why it did not answer.
+        is_rootless: Whether it runs in a user namespace.
+        networks: The number of its networks of our driver.
+    """
+
+    address: str
+    version: str | None = None
+    silence: str = ""
+    is_rootless: bool = False
+    networks: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteFacts:
+    """A route of the host's main table.
+
+    Attributes:
+        destination: Its destination.
+        link: The name of its link, "" if it has none.
+    """
+
+    destination: IPv4Network | IPv6Network
+    link: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfiguredNetwork:
+    """A network configuration list, and what is known about its plugins.
+
+    Attributes:
+        network: The list.
+        problems: What is sure to make ADD fail.
+        warnings: What could not be verified.
+        reserved: The addresses that host-local has assigned.
+    """
+
+    network: NetworkConfigurationList
+    problems: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    reserved: Sequence[IPv4Address | IPv6Address] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathFacts:
+    """A file or directory that root trusts.
+
+    Attributes:
+        path: Where it is.
+        owner: The user ID of its owner.
+        mode: Its permissions.
+        is_private: Whether only its owner may read it.
+    """
+
+    path: Path
+    owner: int
+    mode: int
+    is_private: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFacts:
+    """A unit of systemd.
+
+    Attributes:
+        state: As `systemctl is-enabled`, e.g. `enabled`; "" if there is no such unit.
+        before: The units before which it starts.
+    """
+
+    state: str
+    before: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallationFacts:
+    """The installation of the daemon.
+
+    Attributes:
+        is_root: Whether the doctor itself runs as root.
+        units: The units by name; None without systemd.
+        paths: Files and directories that the daemon trusts.
+        free_bytes: Free space by directory.
+        daemon_pid: The process ID of the running daemon, None if none runs.
+        selinux: `enforcing` or `permissive`, "" without SELinux.
+        broken_files: Configuration files that cannot be used, with the reason.
+        shadowed_files: Configuration files that an earlier one hides.
+    """
+
+    is_root: bool = True
+    units: Mapping[str, UnitFacts] | None = None
+    paths: Sequence[PathFacts] = ()
+    free_bytes: Mapping[Path, int] = field(default_factory=dict)
+    daemon_pid: int | None = None
+    selinux: str = ""
+    broken_files: Sequence[str] = ()
+    shadowed_files: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockFacts:
+    """The clock.
+
+    Attributes:
+        now: Its time, in seconds since 1970.
+        newest_state: The time of the newest file of the state; None if there is none.
+        is_synchronized: Whether systemd says that it is synchronized; None if that is unknown.
+    """
+
+    now: float
+    newest_state: float | None = None
+    is_synchronized: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that is known about a host.
+
+    Attributes:
+        kernel: The kernel.
+        firewall: The packet filter.
+        engine: The Docker engine.
+        networks: The networks that have a configuration.
+        routes: The routes of the host.
+        conf_dirs: The directories of configurations.
+        bin_dirs: The directories of plugins.
+        installation: The installation of the daemon.
+        clock: The clock.
+    """
+
+    kernel: KernelFacts
+    firewall: FirewallFacts
+    engine: EngineFacts
+    networks: Sequence[ConfiguredNetwork]
+    routes: Sequence[RouteFacts]
+    conf_dirs: Sequence[Path]
+    bin_dirs: Sequence[Path]
+    installation: InstallationFacts
+    clock: ClockFacts

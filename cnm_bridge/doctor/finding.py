@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What is wrong with a host, and the command that mends it. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Finding", "Severity"]
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    """Containers do not work, or not all of them."""
+    WARNING = "warning"
+    """They work now, and may not work later or in other circumstances."""
+    NOTE = "note"
+    """Something that an operator should know; it does not count as a fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding.
+
+    Attributes:
+        severity: How much it matters.
+        code: What kind of finding it is, the same in all versions, e.g. `forward-dropped`.
+        subject: What it is about, e.g. `network blue`.
+        text: What is wrong, and what follows from it.
+        mend: The command or the change that mends it.
+    """
+
+    severity: Severity
+    code: str
+    subject: str
+    text: str
+    mend: str

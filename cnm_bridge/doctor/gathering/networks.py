@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Reads the configurations, and asks their plugins."""
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+
+from cni_bridge_spec import find_object, find_str
+from cni_invoker import Limits, NetworkConfigurationList, Runtime, run_preflight
+from cnm_bridge.doctor.facts import ConfiguredNetwork
+from cnm_bridge.planning.plugin_suitability import find_unsuitable
+from cnm_bridge.recovery.artifacts import find_reservations
+from cnm_bridge.settings import AttachOption, Settings
+
+__all__ = ["gather_networks"]
+
+
+async def gather_networks(
+    networks: Sequence[NetworkConfigurationList], settings: Settings, *, quick: bool
+) -> tuple[ConfiguredNetwork, ...]:
+    """Return what is known about networks.
+
+    Args:
+        networks: Their lists.
+        settings: The daemon's settings.
+        quick: Whether no plugin may be executed.
+    """
+    return tuple([await _gather(network, settings, quick=quick) for network in networks])
+
+
+async def _gather(network: NetworkConfigurationList, settings: Settings, *, quick: bool) -> ConfiguredNetwork:
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    if not quick:
+        preflight = await run_preflight(Runtime(settings.cni_bin_dirs, Limits()), network)
+        problems, warnings = preflight.all_problems, preflight.all_warnings
+    unsuitable = find_unsuitable(network) if settings.attach is AttachOption.MOVE else None
+    if unsuitable is not None:
+        warnings = (*warnings, f"a container on it does not start in attach mode move: {unsuitable}")
+    return ConfiguredNetwork(network=network, problems=problems, warnings=warnings, reserved=_reserved(network))
+
+
+def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Address, ...]:
+    found = []
+    for plugin in network.plugins:
+        if plugin.ipam_type == "host-local":
+            directory = find_str(find_object(plugin.document, "ipam") or {}, "dataDir") or "/var/lib/cni/networks"
+            found += [
+                ip_address(one.address) for one in find_reservations(Path(directory), network.name).owned if one.address
+            ]
+    return tuple(found)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What iptables does with a forwarded packet of a network, by the output of `iptables-save`. Pure.
+
+Only what is certain counts: a rule decides if it matches all packets of the network. A rule with a condition that is
+not understood (a protocol, a state, a link towards the outside) is ignored.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Final
+
+__all__ = ["FilterTable", "Verdict"]
+
+_FORWARD: Final = "FORWARD"
+_OF_FIREWALL: Final = "CNI-FORWARD"
+"""The chain of the plugin `firewall`."""
+_ACCEPT: Final = "ACCEPT"
+_DROPS: Final = frozenset({"DROP", "REJECT"})
+_DEPTH: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is certain to happen to a packet.
+
+    Attributes:
+        is_accepted: Whether it is accepted.
+        where: The rule or the policy that decides, e.g. `the policy DROP of chain FORWARD`.
+    """
+
+    is_accepted: bool
+    where: str
+
+
+class FilterTable:
+    """The table `filter`.
+
+    Args:
+        lines: The output of `iptables-save -t filter`.
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._policies: dict[str, str] = {}
+        self._rules: dict[str, list[str]] = {}
+        for line in lines:
+            if line.startswith(":"):
+                chain, policy, *_ = line[1:].split()
+                self._policies[chain] = policy
+            elif line.startswith("-A "):
+                self._rules.setdefault(line.split(maxsplit=2)[1], []).append(line)
+
+    @property
+    def chains(self) -> frozenset[str]:
+        """The names of its chains."""
+        return frozenset(self._policies)
+
+    @property
+    def forward_policy(self) -> str:
+        """The policy of the chain FORWARD; ACCEPT if the table was never used."""
+        return self._policies.get(_FORWARD, _ACCEPT)
+
+    def judge(self, link: str, subnet: IPv4Network | IPv6Network, *, has_firewall: bool) -> Verdict:
+        """Return what happens to packets that come from a network and leave for another link.
+
+        Args:
+            link: The link through which they come, `` for any veth.
+            subnet: Their source.
+            has_firewall: Whether the plugin `firewall` accepts the addresses of containers. It puts the jump to its
+                chain first in FORWARD, with its first ADD.
+        """
+        if has_firewall and _OF_FIREWALL not in self._policies:
+            return Verdict(is_accepted=True, where=f"chain {_OF_FIREWALL}")
+        found = self._walk(_FORWARD, link, subnet, has_firewall=has_firewall, depth=0)
+        if found is not None:
+            return found
+        policy = self.forward_policy
+        return Verdict(is_accepted=policy == _ACCEPT, where=f"the policy {policy} of chain {_FORWARD}")
+
+    def _walk(
+        self, chain: str, link: str, subnet: IPv4Network | IPv6Network, *, has_firewall: bool, depth: int
+    ) -> Verdict | None:
+        if chain == _OF_FIREWALL and has_firewall:
+            return Verdict(is_accepted=True, where=f"chain {_OF_FIREWALL}")
+        for line in self._rules.get(chain, ()) if depth < _DEPTH else ():
+            conditions, target = _parse(line)
+            if not _matches(conditions, link, subnet):
+                continue
+            if target == "RETURN":
+                return None
+            if target == _ACCEPT or target in _DROPS:
+                return Verdict(is_accepted=target == _ACCEPT, where=f"the rule `{line}`")
+            if target in self._policies:
+                found = self._walk(target, link, subnet, has_firewall=has_firewall, depth=depth + 1)
+                if found is not None:
+                    return found
+        return None
+
+
+def _parse(line: str) -> tuple[Mapping[str, str], str]:
+    """Return the conditions of a rule by option, `!` before those that are negated, and its target."""
+    conditions: dict[str, str] = {}
+    target = ""
+    for option, value in _options(shlex.split(line)[2:]):
+        if option in {"-j", "--jump", "-g", "--goto"}:
+            target = value
+            break  # what follows are options of the target
+        conditions[option] = value
+    return conditions, target
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    negated, option, values = "", "", list[str]()
+    for word in words:
+        if word == "!" or word.startswith("-"):
+            if option:
+                yield option, " ".join(values)
+                option, values = "", []
+            if word == "!":
+                negated = "!"
+            else:
+                option, negated = negated + word, ""
+        else:
+            values.append(word)
+    if option:
+        yield option, " ".join(values)
+
+
+def _matches(conditions: Mapping[str, str], link: str, subnet: IPv4Network | IPv6Network) -> bool:
+    for option, value in conditions.items():
+        match option, value:
+            case ("-m", "comment") | ("--comment", _):
+                continue
+            case "-i", name if _is_link(link, name):
+                continue
+            case "!-i", name if link and not _is_link(link, name):
+                continue
+            case "-s", source if _includes(source, subnet):
+                continue
+            case _:
+                return False
+    return True
+
+
+def _is_link(link: str, pattern: str) -> bool:
+    if not link:  # any veth
+        return pattern in {"veth+", "+"}
+    return link.startswith(pattern[:-1]) if pattern.endswith("+") else link == pattern
+
+
+def _includes(source: str, subnet: IPv4Network | IPv6Network) -> bool:
+    try:
+        network = ip_network(source, strict=False)
+    except ValueError:
+        return False
+    if isinstance(network, IPv4Network):
+        return isinstance(subnet, IPv4Network) and subnet.subnet_of(network)
+    return isinstance(subnet, IPv6Network) and subnet.subnet_of(network)

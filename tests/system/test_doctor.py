@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge doctor` finds faults that were planted on a real host, and its own commands mend them."""
+
+import sys
+
+from cni_invoker.documents.jsontypes import JsonObject, as_object, get_objects, get_str, parse_json
+from tests.lab import Lab
+from tests.system.scene import Scene, bridge
+
+DOCTOR = (sys.executable, "-m", "cnm_bridge", "doctor")
+
+
+def examine(lab: Lab, *options: str) -> tuple[int, dict[str, JsonObject]]:
+    """Run the command; return its exit status, and the findings that count by code."""
+    done = lab.run(*DOCTOR, "--json", *options, check=False)
+    report = as_object(parse_json(done.stdout.encode()), "the report")
+    counting = [one for one in get_objects(report, "findings") if get_str(one, "severity") != "note"]
+    return done.returncode, {get_str(one, "code"): one for one in counting}
+
+
+def test_a_wrong_policy_of_forward(scene: Scene) -> None:
+    """Docker's policy drops packets of a list without `firewall`; the command that is shown mends it."""
+    lab, subnet = scene.lab, scene.subnet()
+    scene.configure(bridge(subnet)[:1], name="watched")
+    lab.run("iptables", "-P", "FORWARD", "DROP")
+    status, found = examine(lab)
+    assert status == 1
+    assert get_str(found["forward-dropped"], "subject") == "network watched"
+    _, _, command = get_str(found["forward-dropped"], "mend").partition("; or ")
+    try:
+        lab.run("sh", "-c", command)
+        assert "forward-dropped" not in examine(lab)[1]
+    finally:
+        lab.run("sh", "-c", command.replace(" -I ", " -D "))
+
+
+def test_a_healthy_network(scene: Scene) -> None:
+    """With the plugin, before and after its first container, nothing counts; and nothing was changed."""
+    lab, subnet = scene.lab, scene.subnet()
+    name = scene.configure(bridge(subnet, ipv6=True))
+    before = lab.state()
+    assert examine(lab) == (0, {})
+    assert lab.state() == before
+    scene.run(scene.network(name))
+    assert examine(lab) == (0, {})
+    done = lab.run(*DOCTOR, "--quick")
+    assert done.stdout == "nothing found\n"
+
+
+def test_a_missing_plugin(scene: Scene) -> None:
+    """It is named with the directories of the daemon, which the running one was given."""
+    lab, subnet = scene.lab, scene.subnet()
+    main, firewall = bridge(subnet)
+    scene.configure((main, firewall, {"type": "bandwith"}), name="watched")
+    status, found = examine(lab)
+    assert status == 1
+    assert "bandwith" in get_str(found["plugin-unusable"], "text")
+    assert "plugin-unusable" not in examine(lab, "--quick")[1]
+
+
+def test_an_overlapping_range(scene: Scene) -> None:
+    """A route of the host leads to the same addresses."""
+    lab, subnet = scene.lab, scene.subnet()
+    scene.configure(bridge(subnet), name="watched")
+    lab.run("ip", "route", "add", f"10.80.{subnet.number}.128/25", "dev", scene.UPLINK)
+    status, found = examine(lab)
+    assert status == 1
+    assert scene.UPLINK in get_str(found["addresses-overlap-route"], "text")
+
+
+def test_the_directories_of_the_running_daemon(private_scene: Scene) -> None:
+    """The daemon's command line counts, not the defaults; what is given to the command counts more."""
+    lab = private_scene.lab
+    lab.stop_daemon()
+    lab.write("/srv/cni/other.conflist", {"cniVersion": "1.0.0", "name": "other", "plugins": [{"type": "nothing"}]})
+    lab.start_daemon("--cni-conf-dir", "/srv/cni", env={"CNI_BRIDGE_CNI_BIN_DIR": "/srv/bin"})
+    _, found = examine(lab)
+    assert get_str(found["plugin-unusable"], "subject") == "network other"
+    assert "/srv/bin" in get_str(found["plugin-unusable"], "mend")
+    assert "plugin-unusable" not in examine(lab, "--cni-conf-dir", "/etc/cni/net.d")[1]

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Each fault of a host is found, with the command that mends it, and nothing else is."""
+
+from dataclasses import replace
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cnm_bridge.doctor.facts import (
+    ClockFacts,
+    ConfiguredNetwork,
+    EngineFacts,
+    Facts,
+    FirewallFacts,
+    InstallationFacts,
+    KernelFacts,
+    ModuleState,
+    PathFacts,
+    RouteFacts,
+    UnitFacts,
+)
+from cnm_bridge.doctor.finding import Finding, Severity
+from cnm_bridge.doctor.report import Report
+from tests.unit.cnm_bridge.doctor.host import BRIDGE, FIREWALL, HEALTHY, codes, configured, with_network
+
+
+def only(facts: Facts) -> Finding:
+    """Return the only finding."""
+    (finding,) = Report.of(facts).findings
+    return finding
+
+
+def test_a_healthy_host_has_no_findings() -> None:
+    """Everything else is a single change of this host."""
+    report = Report.of(HEALTHY)
+    assert report.findings == ()
+    assert report.is_good
+    assert report.summary == "nothing found"
+
+
+def test_notes_do_not_count() -> None:
+    """Before the installation no daemon runs, and that is no fault."""
+    engine = replace(HEALTHY.engine, networks=0)
+    report = Report.of(replace(HEALTHY, engine=engine, installation=InstallationFacts()))
+    assert [finding.severity for finding in report.findings] == [Severity.NOTE]
+    assert report.is_good
+
+
+# The firewall
+
+
+def test_a_wrong_policy_of_forward() -> None:
+    """Without the plugin `firewall`, Docker's policy drops the packets of a bridge; the rules that accept them help."""
+    finding = only(with_network(BRIDGE))
+    assert (finding.severity, finding.code) == (Severity.ERROR, "forward-dropped")
+    assert "the policy DROP of chain FORWARD" in finding.text
+    assert "iptables -I FORWARD -i cni-blue -j ACCEPT && iptables -I FORWARD -o cni-blue -j ACCEPT" in finding.mend
+    firewall = replace(HEALTHY.firewall, rules=(":FORWARD DROP [0:0]", "-A FORWARD -i cni-blue -j ACCEPT"))
+    assert codes(replace(with_network(BRIDGE), firewall=firewall)) == []
+
+
+def test_the_policy_does_not_matter_to_links_that_the_host_does_not_forward() -> None:
+    """A macvlan's packets leave through its parent."""
+    macvlan: JsonObject = {
+        "type": "macvlan",
+        "master": "eth0",
+        "ipam": {"type": "host-local", "subnet": "10.22.0.0/28"},
+    }
+    assert codes(with_network(macvlan)) == []
+
+
+def test_both_families_are_examined() -> None:
+    """ip6tables has rules of its own."""
+    firewall = replace(HEALTHY.firewall, rules=(), rules_ipv6=(":FORWARD DROP [0:0]",))
+    finding = only(replace(with_network(BRIDGE), firewall=firewall))
+    assert "(ip6tables)" in finding.text
+    assert "ip6tables -I FORWARD" in finding.mend
+
+
+def test_the_firewall_of_ufw_is_changed_by_ufw() -> None:
+    """Its own rules would replace others at its next start."""
+    firewall = replace(HEALTHY.firewall, rules=(":FORWARD DROP [0:0]", ":ufw-before-forward - [0:0]"))
+    assert only(replace(with_network(BRIDGE), firewall=firewall)).mend.startswith("ufw route allow from 10.22.0.0/28")
+
+
+def test_a_native_chain_drops_whatever_iptables_accepts() -> None:
+    """Each base chain has its own verdict."""
+    firewall = replace(HEALTHY.firewall, dropping_chains=("inet filter forward",))
+    finding = only(replace(HEALTHY, firewall=firewall))
+    assert finding.code == "forward-dropped-by-nftables"
+    assert "nft insert rule inet filter forward ip saddr 10.22.0.0/28 accept" in finding.mend
+    assert "nft insert rule inet filter forward ip6 daddr fd22::/64 accept" in finding.mend
+
+
+def test_firewalld_needs_a_zone_or_the_plugin() -> None:
+    """The plugin `firewall` puts addresses into a zone."""
+    firewall = replace(HEALTHY.firewall, rules=(), has_firewalld=True)
+    assert codes(replace(HEALTHY, firewall=firewall)) == []
+    finding = only(replace(with_network(BRIDGE), firewall=firewall))
+    assert "firewall-cmd --permanent --zone=trusted --add-source=10.22.0.0/28" in finding.mend
+
+
+def test_two_backends() -> None:
+    """A packet must pass both."""
+    assert codes(replace(HEALTHY, firewall=replace(HEALTHY.firewall, legacy_tables=("filter",)))) == ["backends-mixed"]
+
+
+@pytest.mark.parametrize("command", ["iptables", "nft"])
+def test_a_missing_command(command: str) -> None:
+    """Plugins run it."""
+    plugin: JsonObject = {"type": "portmap", "backend": "nftables"} if command == "nft" else {"type": "portmap"}
+    macvlan: JsonObject = {"type": "macvlan", "ipam": {"type": "static"}}
+    firewall = FirewallFacts(iptables=None if command == "iptables" else "iptables v1.8.9 (nf_tables)", has_nft=False)
+    finding = only(replace(with_network(macvlan, plugin), firewall=firewall))
+    assert (finding.code, finding.subject) == ("command-missing", f"command {command}")
+
+
+# The kernel
+
+
+def test_an_old_kernel() -> None:
+    """Links have alternative names since 5.5."""
+    assert codes(replace(HEALTHY, kernel=replace(HEALTHY.kernel, release="5.4.0-100"))) == ["kernel-old"]
+    assert codes(replace(HEALTHY, kernel=replace(HEALTHY.kernel, release="5.10.0"))) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "code"), [(ModuleState.MISSING, "module-missing"), (ModuleState.UNREACHABLE, "modules-directory-missing")]
+)
+def test_a_missing_module(state: ModuleState, code: str) -> None:
+    """It counts if a plugin needs it."""
+    kernel = KernelFacts(release="6.1.0", modules={"bridge": state, "ipvlan": state}, sysctls=HEALTHY.kernel.sysctls)
+    assert codes(replace(HEALTHY, kernel=kernel)) == [code]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("net.ipv4.ip_forward", "0"),
+        ("net.ipv6.conf.all.forwarding", "0"),
+        ("net.ipv6.conf.all.disable_ipv6", "1"),
+        ("user.max_net_namespaces", "10"),
+    ],
+)
+def test_a_setting(name: str, value: str) -> None:
+    """The command sets it to the other value."""
+    kernel = replace(HEALTHY.kernel, sysctls={**HEALTHY.kernel.sysctls, name: value})
+    used = with_network(BRIDGE, FIREWALL, reserved=("10.22.0.2", "fd22::2"))
+    finding = only(replace(used, kernel=kernel))
+    assert finding.subject == f"setting {name}"
+    assert finding.mend.startswith(f"sysctl -w {name}=")
+    assert f"{name}={value};" not in finding.mend
+
+
+def test_forwarding_before_the_first_container() -> None:
+    """The plugins switch it on with their first ADD."""
+    kernel = replace(HEALTHY.kernel, sysctls={"net.ipv4.ip_forward": "0", "net.ipv6.conf.all.forwarding": "0"})
+    assert codes(replace(HEALTHY, kernel=kernel)) == []
+
+
+# The engine
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("19.03.15", ["engine-old"]),
+        ("20.10.24+dfsg1", []),
+        ("28.5.2", []),
+        ("29.0.0", ["engine-crashes"]),
+        ("29.0.2", ["engine-crashes"]),
+        ("29.0.3", []),
+        ("dev", []),
+    ],
+)
+def test_engines(version: str, expected: list[str]) -> None:
+    """29.0.0 to 29.0.2 crash."""
+    assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, version=version))) == expected
+
+
+def test_an_engine_that_cannot_be_used() -> None:
+    """Without an answer nothing is known; without root there are other namespaces."""
+    silent = EngineFacts(address="unix:///x", silence="no answer")
+    assert codes(replace(HEALTHY, engine=silent)) == ["engine-silent"]
+    assert codes(replace(HEALTHY, engine=replace(HEALTHY.engine, is_rootless=True))) == ["engine-rootless"]
+
+
+# Configurations, plugins and addresses
+
+
+def test_plugins_and_files() -> None:
+    """What cni-invoker finds is passed on."""
+    network = configured(BRIDGE, FIREWALL, problems=("bridge: not found",), warnings=("firewall: reports no versions",))
+    facts = replace(
+        HEALTHY,
+        networks=(network,),
+        installation=replace(
+            HEALTHY.installation, broken_files=("a.conflist: not JSON",), shadowed_files=("b.conflist is not used",)
+        ),
+    )
+    found = Report.of(facts).findings
+    assert {finding.code for finding in found} == {
+        "plugin-unusable",
+        "plugin-doubtful",
+        "configuration-broken",
+        "configuration-shadowed",
+    }
+    assert "/opt/cni/bin" in next(finding.mend for finding in found if finding.code == "plugin-unusable")
+
+
+def test_a_full_range() -> None:
+    """13 addresses are between network, gateway and broadcast; from nine tenths on it is reported."""
+    for used, expected in ((11, []), (12, ["addresses-nearly-full"]), (13, ["addresses-full"])):
+        reserved = tuple(f"10.22.0.{number}" for number in range(2, 2 + used))
+        assert codes(with_network(BRIDGE, FIREWALL, reserved=reserved)) == expected
+
+
+@pytest.mark.parametrize(
+    ("destination", "link", "expected"),
+    [
+        ("10.22.0.0/16", "eth0", ["addresses-overlap-route"]),
+        ("10.22.0.0/30", "docker0", ["addresses-overlap-route"]),
+        ("10.22.0.0/28", "cni-blue", []),  # its own
+        ("0.0.0.0/0", "eth0", []),
+        ("10.23.0.0/16", "eth0", []),
+    ],
+)
+def test_a_range_that_overlaps_a_route(destination: str, link: str, expected: list[str]) -> None:
+    """Packets for one of them would go to the other."""
+    route = RouteFacts(destination=ip_network(destination), link=link)
+    assert codes(replace(HEALTHY, routes=(route,))) == expected
+
+
+def test_routes_to_single_containers() -> None:
+    """`ptp` makes one for each container."""
+    ptp: JsonObject = {"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.22.0.0/28"}}
+    route = RouteFacts(destination=ip_network("10.22.0.5/32"), link="veth1")
+    assert codes(replace(with_network(ptp, FIREWALL), routes=(route,))) == []
+
+
+def test_ranges_that_overlap_each_other() -> None:
+    """Parts of one subnet are allowed."""
+
+    def macvlan(name: str, first: int, last: int, subnet: str = "10.22.0.0/24") -> ConfiguredNetwork:
+        ends = {"rangeStart": f"10.22.0.{first}", "rangeEnd": f"10.22.0.{last}"}
+        plugin: JsonObject = {"type": "macvlan", "ipam": {"type": "host-local", "subnet": subnet, **ends}}
+        return configured(plugin, name=name)
+
+    apart = (macvlan("blue", 10, 19), macvlan("green", 20, 29))
+    together = (macvlan("blue", 10, 20), macvlan("green", 20, 29))
+    other = (macvlan("blue", 10, 19), macvlan("green", 20, 29, "10.22.0.0/25"))
+    for networks, expected in ((apart, []), (together, ["addresses-overlap"]), (other, ["addresses-overlap"])):
+        assert codes(replace(HEALTHY, networks=networks)) == expected
+
+
+# The installation
+
+
+def with_units(**states: UnitFacts) -> Facts:
+    """Return the host with other units."""
+    units = {
+        **(HEALTHY.installation.units or {}),
+        **{f"cni-bridge.{suffix}": unit for suffix, unit in states.items()},
+    }
+    return replace(HEALTHY, installation=replace(HEALTHY.installation, units=units))
+
+
+def test_the_order_at_boot() -> None:
+    """The driver must exist before Docker starts containers."""
+    before = frozenset({"docker.service"})
+    off, late = UnitFacts(state="disabled", before=before), UnitFacts(state="enabled")
+    assert codes(with_units(service=off, socket=off)) == ["boot-disabled"]
+    assert codes(with_units(service=late, socket=late)) == ["boot-order"]
+    assert codes(with_units(socket=off)) == ["socket-disabled"]
+
+
+def test_a_stopped_daemon() -> None:
+    """Docker has networks of it."""
+    finding = only(replace(HEALTHY, installation=replace(HEALTHY.installation, daemon_pid=None)))
+    assert (finding.severity, finding.code) == (Severity.ERROR, "daemon-stopped")
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "private", "expected"),
+    [
+        (0, 0o40755, False, []),
+        (1000, 0o100755, False, ["writable-by-others"]),
+        (0, 0o100775, False, ["writable-by-others"]),
+        (0, 0o40755, True, ["readable-by-others"]),
+        (0, 0o40700, True, []),
+    ],
+)
+def test_permissions(owner: int, mode: int, private: bool, expected: list[str]) -> None:
+    """Only root may change what root runs."""
+    path = PathFacts(path=Path("/opt/cni/bin/bridge"), owner=owner, mode=mode, is_private=private)
+    assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, paths=(path,)))) == expected
+
+
+def test_space_and_clock_and_rights() -> None:
+    """A full disk, a clock that was set back, and a doctor without rights."""
+    installation = replace(HEALTHY.installation, free_bytes={Path("/var/lib/cni-bridge"): 1 << 20})
+    assert codes(replace(HEALTHY, installation=installation)) == ["disk-full"]
+    assert codes(replace(HEALTHY, clock=ClockFacts(now=1000.0, newest_state=2000.0))) == ["clock-behind"]
+    assert codes(replace(HEALTHY, clock=ClockFacts(now=1000.0, is_synchronized=False))) == ["clock-not-synchronized"]
+    assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, is_root=False))) == ["not-root"]
+    assert codes(replace(HEALTHY, installation=replace(HEALTHY.installation, selinux="enforcing"))) == [
+        "selinux-enforcing"
+    ]
