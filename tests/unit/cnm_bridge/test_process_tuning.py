@@ -4,6 +4,7 @@
 
 import gc
 import resource
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,6 +58,28 @@ def test_garbage_collection_starts_after_the_records_are_read() -> None:
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+def test_freed_memory_is_returned_also_after_a_large_block() -> None:
+    """Freeing a block that glibc had mapped by itself would otherwise raise what it keeps to twice the block's size."""
+    program = """
+import os
+from cnm_bridge.process_tuning import keep_memory_small
+
+def resident() -> int:
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+keep_memory_small()
+block = bytearray(8 << 20)
+del block
+before = resident()
+blocks = [bytearray(50_000) for _ in range(100)]
+assert resident() - before > 4_000_000
+del blocks
+print(resident() - before)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(run.stdout) < 1_000_000
 
 
 def test_threads_that_compute_take_short_turns() -> None:
