@@ -3,12 +3,14 @@
 """Runs one program: writes its input, reads its output, waits for its end, and cleans up its process group.
 
 It knows nothing of CNI. Instead of `asyncio.create_subprocess_exec` it combines `subprocess.Popen`, a pidfd and the
-event loop's readers, for three reasons:
+event loop's readers, for four reasons:
 
 * The end of the program is seen before it is reaped. Until then its process group ID cannot be reused, so a signal to
   the group never hits another process.
 * Under Python 3.11 asyncio starts a thread per child or needs a process-wide child watcher; a pidfd needs neither.
   Measured with `/bin/true`: 0.1 ms less than asyncio's thread.
+* The event loop goes on while the kernel starts the program, which takes long if no processor is free or the disk is
+  slow: `Popen` runs in another thread. Before Python 3.11.4, it keeps the interpreter meanwhile (gh-104372).
 * A program may end while a process that it started keeps its pipes open. This module distinguishes the two.
 
 It needs `pidfd_open`, Linux 5.3.
@@ -105,11 +107,15 @@ async def run_program(
         stderr.extend(data)
         del stderr[: max(0, len(stderr) - stderr_bytes)]
 
-    child = _Child(path, environment, stdin, keep_head, keep_tail, prefix=prefix)
+    child, cancelled = await _Child.start(
+        [*prefix, str(path)], environment, stdin, on_stdout=keep_head, on_stderr=keep_tail
+    )
     on_started(child.pid)
     if descriptors is not None:
         child.limit_descriptors(descriptors)
     try:
+        if cancelled is not None:
+            raise cancelled
         timed_out = not await _happens(child.ended, deadline - started)
         if timed_out:
             child.send(signal.SIGTERM)
@@ -142,6 +148,7 @@ class _Child:
     It must be closed. A program that still runs then, because it hangs in the kernel, is reaped when it ends.
 
     Attributes:
+        pid: Its process ID.
         status: Its exit status, or -N for signal N; None until it is reaped, or if the status was lost.
         ended: Set when the program has ended.
         drained: Set when all writers have closed both outputs.
@@ -149,41 +156,24 @@ class _Child:
 
     def __init__(
         self,
-        path: Path,
-        environment: Mapping[str, str],
+        process: "subprocess.Popen[bytes]",
+        pidfd: int,
+        pipes: tuple[io.FileIO, io.FileIO, io.FileIO],
         stdin: bytes,
+        *,
         on_stdout: Callable[[bytes], None],
         on_stderr: Callable[[bytes], None],
-        *,
-        prefix: Sequence[str] = (),
     ) -> None:
+        self.pid = process.pid
         self.ended = asyncio.Event()
         self.drained = asyncio.Event()
         self.status: int | None = None
         self._loop = asyncio.get_running_loop()
+        self._process = process
+        self._pidfd = pidfd
+        self._stdin, self._stdout, self._stderr = pipes
         self._unwritten = memoryview(stdin)
         self._closed = False
-        with ExitStack() as ours, ExitStack() as theirs:
-            its_stdin, self._stdin = _pipe(theirs, ours)
-            self._stdout, its_stdout = _pipe(ours, theirs)
-            self._stderr, its_stderr = _pipe(ours, theirs)
-            for pipe in (self._stdin, self._stdout, self._stderr):
-                os.set_blocking(pipe.fileno(), False)
-            self._process = subprocess.Popen(
-                [*prefix, path],
-                env=environment,
-                stdin=its_stdin,
-                stdout=its_stdout,
-                stderr=its_stderr,
-                start_new_session=True,
-            )
-            try:
-                self._pidfd = os.pidfd_open(self._process.pid)
-            except OSError:
-                self._process.kill()
-                self._process.wait()
-                raise
-            ours.pop_all()
         self._loop.add_reader(self._pidfd, self._end)
         self._loop.add_reader(self._stdout, self._read, self._stdout, on_stdout)
         self._loop.add_reader(self._stderr, self._read, self._stderr, on_stderr)
@@ -191,29 +181,71 @@ class _Child:
         if not self._stdin.closed:
             self._loop.add_writer(self._stdin, self._write)
 
-    @property
-    def pid(self) -> int:
-        """Its process ID."""
-        return self._process.pid
+    @classmethod
+    async def start(
+        cls,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        stdin: bytes,
+        *,
+        on_stdout: Callable[[bytes], None],
+        on_stderr: Callable[[bytes], None],
+    ) -> "tuple[_Child, asyncio.CancelledError | None]":
+        """Start a program, in another thread; return it, and the cancellation that came meanwhile.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        with ExitStack() as ours, ExitStack() as theirs:
+            its_stdin, our_stdin = _pipe(theirs, ours)
+            our_stdout, its_stdout = _pipe(ours, theirs)
+            our_stderr, its_stderr = _pipe(ours, theirs)
+            for pipe in (our_stdin, our_stdout, our_stderr):
+                os.set_blocking(pipe.fileno(), False)
+
+            def popen() -> "subprocess.Popen[bytes]":
+                return subprocess.Popen(
+                    argv,
+                    env=environment,
+                    stdin=its_stdin,
+                    stdout=its_stdout,
+                    stderr=its_stderr,
+                    start_new_session=True,
+                )
+
+            starting = asyncio.get_running_loop().run_in_executor(None, popen)
+            cancelled = await _finish(starting)
+            if cancelled is not None and starting.exception() is not None:
+                raise cancelled
+            process = starting.result()
+            try:
+                pidfd = os.pidfd_open(process.pid)
+            except OSError:
+                process.kill()
+                process.wait()
+                raise
+            ours.pop_all()
+        pipes = (our_stdin, our_stdout, our_stderr)
+        return cls(process, pidfd, pipes, stdin, on_stdout=on_stdout, on_stderr=on_stderr), cancelled
 
     @property
     def was_killed(self) -> bool:
         """Whether a signal has ended it; False if its status was lost. This does not reap it."""
         with suppress(ChildProcessError):
-            found = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
             return found is not None and found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
         return False
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to its process group, whose ID is reserved until `close`."""
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self.pid, number)
 
     def limit_descriptors(self, count: int) -> None:
         """Set its soft limit of open descriptors, if it has not ended."""
         with suppress(OSError, ValueError):  # it has ended, or the kernel refuses: then it keeps the inherited limit
-            _, hard = resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE)
-            resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (count, hard))
+            _, hard = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (count, hard))
 
     def close(self) -> None:
         """Reap it and close our ends of the pipes."""
@@ -237,7 +269,7 @@ class _Child:
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
-            self.status = os.waitstatus_to_exitcode(os.waitpid(self._process.pid, 0)[1])
+            self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         # `Popen.wait` would report a lost status as success, so keep it from waiting.
         self._process.returncode = 0
 
@@ -267,6 +299,17 @@ def _pipe(of_reader: ExitStack, of_writer: ExitStack) -> tuple[io.FileIO, io.Fil
     """Return the two ends of a new pipe, each closed by its stack."""
     reader, writer = os.pipe()
     return of_reader.enter_context(io.FileIO(reader)), of_writer.enter_context(io.FileIO(writer, "w"))
+
+
+async def _finish(future: "asyncio.Future[subprocess.Popen[bytes]]") -> asyncio.CancelledError | None:
+    """Wait until a future is done, which takes moments; return the cancellation that came meanwhile."""
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait((future,))
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    return cancelled
 
 
 async def _happens(event: asyncio.Event, within_s: float) -> bool:

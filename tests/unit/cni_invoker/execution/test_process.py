@@ -3,12 +3,15 @@
 """Running one program: input, output, exit, and the end of all its processes, however it behaves."""
 
 import asyncio
+import fcntl
 import os
 import resource
 import signal
+import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -277,6 +280,47 @@ async def test_cancellation_kills_the_program_at_once(tmp_path: Path) -> None:
     assert task.cancelled()
     assert is_reaped(pid)
     await wait_until_gone(child)
+
+
+@contextmanager
+def held_by_kernel(program: Path) -> Iterator[None]:
+    """Let the kernel wait with the execution of a program until the file's lease is given back (fcntl(2))."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    descriptor = os.open(program, os.O_RDONLY)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        yield
+    finally:
+        os.close(descriptor)
+        signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11, 4), reason="Popen keeps the interpreter while a program starts")
+async def test_the_event_loop_goes_on_while_the_kernel_starts_a_program(tmp_path: Path) -> None:
+    """A slow disk does not hold up calls that need no program."""
+    program = script(tmp_path, "echo result")
+    async with asyncio.timeout(HANG_LIMIT_S), asyncio.TaskGroup() as tasks:  # the kernel ends a lease after 45 s
+        with held_by_kernel(program):
+            running = tasks.create_task(run(program, timeout_s=LONG_S))
+            await asyncio.sleep(0.2)
+            assert not running.done()
+    assert running.result().stdout == b"result\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11, 4), reason="Popen keeps the interpreter while a program starts")
+async def test_a_cancellation_while_a_program_starts_ends_it(tmp_path: Path) -> None:
+    """The caller waits for its end."""
+    program = script(tmp_path, f"sleep {LONG_S}")
+    async with asyncio.timeout(HANG_LIMIT_S), asyncio.TaskGroup() as tasks:
+        with held_by_kernel(program):
+            running = tasks.create_task(run(program, timeout_s=LONG_S))
+            await asyncio.sleep(0.2)
+            running.cancel()
+            await asyncio.sleep(0)
+            assert not running.done()
+    assert running.cancelled()
+    with pytest.raises(ChildProcessError):
+        await asyncio.to_thread(os.waitpid, -1, os.WNOHANG)
 
 
 @pytest.mark.parametrize("content", ["#!/no/such/interpreter\n", "no program"])
