@@ -148,14 +148,7 @@ def _wrap_files(boundaries: Boundaries) -> None:
 
 
 def _wrap_plugins(boundaries: Boundaries) -> None:
-    run_program, start = process.run_program, process._Child.__init__
-
-    def counted_start(
-        self: process._Child, path: Path, environment: Mapping[str, str], *rest: object, **more: object
-    ) -> None:
-        start(self, path, environment, *rest, **more)  # type: ignore[arg-type]
-        if environment.get("CNI_COMMAND") not in _HARMLESS_VERBS:
-            boundaries.reach(f"while {path.name} {environment.get('CNI_COMMAND')} runs")
+    run_program = process.run_program
 
     async def counted(
         path: Path,
@@ -163,15 +156,20 @@ def _wrap_plugins(boundaries: Boundaries) -> None:
         stdin: bytes,
         **limits: Any,  # noqa: ANN401 - passed on
     ) -> Ended:
-        matters = environment.get("CNI_COMMAND") not in _HARMLESS_VERBS
-        if matters:
-            boundaries.reach(f"start {path.name} {environment.get('CNI_COMMAND')}")
-        ended = await run_program(path, environment, stdin, **limits)
-        if matters:
-            boundaries.reach(f"end of {path.name} {environment.get('CNI_COMMAND')}")
+        if environment.get("CNI_COMMAND") in _HARMLESS_VERBS:
+            return await run_program(path, environment, stdin, **limits)
+        what = f"{path.name} {environment.get('CNI_COMMAND')}"
+        on_started = limits.pop("on_started")
+
+        def counted_start(pid: int) -> None:
+            boundaries.reach(f"while {what} runs")
+            on_started(pid)
+
+        boundaries.reach(f"start {what}")
+        ended = await run_program(path, environment, stdin, on_started=counted_start, **limits)
+        boundaries.reach(f"end of {what}")
         return ended
 
-    process._Child.__init__ = counted_start  # type: ignore[method-assign]
     execute.run_program = counted  # type: ignore[attr-defined]
 
 
