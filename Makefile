@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 PACKAGES := docker.io containernetworking-plugins iptables nftables busybox-static iproute2 openssl python3-venv systemd
 READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
-JOBS := setup demo fmt lint types imports prose fast pythons kernel crash system shortsoak smoke
+JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheels constraints deb test-deb test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheels constraints deb test-deb test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ imports:
 
 prose: # plain English: the phrases of tests/prose/phrases.py stay out
 	$(BIN)/python -m tests.prose
+
+libcni: venv # libcni from Debian, built for the tests beside it; if it is not available, they report what they skip
+	@$(BIN)/python -m tests.differential --build || true
+
+fuzz: venv ## CASES=100000 random cases for cni_invoker and libcni side by side; SEED= repeats them
+	$(BIN)/python -m tests.differential --cases $(or $(CASES),100000) $(if $(SEED),--seed $(SEED))
 
 fast:
 	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract

@@ -104,6 +104,8 @@ def find_error(stdout: bytes) -> JsonObject | None:
             continue
         with suppress(ValueError, RecursionError):  # it is not JSON, or not an error
             value, end = decoder.raw_decode(text, start)
+            if isinstance(value, dict) and value.get("msg") is None and isinstance(value.get("code"), int):
+                value["msg"] = ""  # not allowed, but the code says what to do
             error = _check_error(value)
             if found is None or _likeness(error) >= _likeness(found):
                 found = error

@@ -161,6 +161,14 @@ async def test_a_failed_plugin_that_wrote_to_standard_error_only(plugins: FakePl
     assert str(error).count("cannot open") == 1
 
 
+@pytest.mark.parametrize("msg", ["", ', "msg": null'])
+async def test_an_error_without_a_message_keeps_its_code(plugins: FakePlugins, msg: str) -> None:
+    """The code decides what happens next: 3 means that the plugin has nothing of the container."""
+    error = await failure(plugins, stdout=f'{{"code": 3, "details": "peel"{msg}}}', exit=1)
+    assert (error.code, error.details) == (3, "peel")
+    assert error.msg == "netplugin failed with no error message: exit status 1"
+
+
 @pytest.mark.parametrize("code", [None, 0, 7.0])
 async def test_an_error_without_a_valid_code_is_an_internal_error(plugins: FakePlugins, code: JsonValue) -> None:
     """A missing or zero code, or one written as a decimal, becomes 999."""

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Runs cases with cni_invoker, as the driver does with libcni."""
+
+import base64
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cni_invoker import (
+    Attachment,
+    AttachmentKey,
+    CachedRuntime,
+    CniError,
+    ConfigurationDirectories,
+    FileCache,
+    Limits,
+    NetworkConfigurationList,
+    Runtime,
+)
+from cni_invoker.advanced import Ended, PluginCall, PluginExec
+from tests.differential.libcni import ENVIRONMENT
+
+__all__ = ["run_case"]
+
+
+class _Recorder(PluginExec):
+    """Returns a case's answers and remembers what plugins would have received."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.executions: list[dict[str, Any]] = []
+
+    async def run(self, call: PluginCall) -> Ended:
+        self.executions.append(
+            {
+                "plugin": call.plugin,
+                "environment": dict(call.environment),
+                "stdin": base64.b64encode(call.stdin).decode(),
+            }
+        )
+        given = self.answers.get(call.plugin, {}).get(call.verb.value, {"status": 0, "stdout": "", "stderr": ""})
+        return Ended(
+            status=given["status"],
+            timed_out=False,
+            stdout=base64.b64decode(given["stdout"]),
+            stdout_complete=True,
+            stderr=base64.b64decode(given["stderr"]),
+            duration_s=0.0,
+        )
+
+
+async def run_case(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return an observation of loading the configuration, and one for each operation."""
+    cache_dir = Path(request["cacheDir"])
+    recorder = _Recorder()
+    limits = Limits(retry_pauses_s=())
+    runtime = Runtime(request["pluginDirs"], limits, environment=ENVIRONMENT, plugin_exec=recorder)
+    cached = CachedRuntime(runtime, FileCache(cache_dir), boot_id="this")
+    try:
+        network = ConfigurationDirectories(request["confDir"]).index().find(request["network"])
+    except CniError as exc:
+        return [_failed(exc)]
+    loaded = {
+        "name": network.name,
+        "cniVersion": network.cni_version,
+        "disableCheck": network.disable_check,
+        "disableGC": network.disable_gc,
+        "plugins": [plugin.type for plugin in network.plugins],
+    }
+    observations: list[dict[str, Any]] = [{"value": loaded}]
+    for operation in request["operations"]:
+        recorder.executions = []
+        try:
+            seen: dict[str, Any] = {"value": await _perform((runtime, cached), recorder, network, request, operation)}
+        except CniError as exc:
+            seen = _failed(exc)
+        results = cache_dir / "results"
+        seen["executions"] = recorder.executions
+        seen["records"] = {
+            file.name: base64.b64encode(file.read_bytes()).decode()
+            for file in (sorted(results.iterdir()) if results.exists() else ())
+        }
+        observations.append(seen)
+    return observations
+
+
+def _failed(exc: CniError) -> dict[str, Any]:
+    return {"error": str(exc), "code": exc.code, "msg": exc.msg, "details": exc.details, "kind": type(exc).__name__}
+
+
+async def _perform(
+    runtimes: tuple[Runtime, CachedRuntime],
+    recorder: _Recorder,
+    network: NetworkConfigurationList,
+    request: dict[str, Any],
+    operation: dict[str, Any],
+) -> Any:
+    runtime, cached = runtimes
+    attachment = None
+    kind = operation["op"]
+    if kind in {"add", "check", "del"}:
+        attachment = Attachment(
+            container_id=request["containerID"],
+            ifname=request["ifname"],
+            netns=request["netns"],
+            args=tuple((key, value) for key, value in request["args"]),
+            capability_args=request["capabilityArgs"],
+        )
+    record = Path(request["cacheDir"]) / "results" / f"{network.name}-{request['containerID']}-{request['ifname']}"
+    match kind, attachment:
+        case "answers", _:
+            recorder.answers = operation["answers"]
+        case "add", Attachment():
+            return (await cached.add(network, attachment)).document
+        case "check", Attachment():
+            await cached.check(network, attachment)
+        case "del", Attachment():
+            await cached.delete(network, attachment)
+        case "gc", _:
+            valid = operation["valid"]
+            await cached.gc(
+                network, [AttachmentKey(container_id=one["containerID"], ifname=one["ifname"]) for one in valid]
+            )
+        case "status", _:
+            await runtime.status(network)
+        case "version", _:
+            return list((await runtime.version(network.plugins[0].type)).supported)
+        case "truncate", _ if _exists(record):
+            content = record.read_bytes()
+            record.write_bytes(content[: len(content) * operation["percent"] // 100])
+        case "replace", _:
+            _replace(record, base64.b64decode(operation["content"]))
+        case _:
+            pass
+    return None
+
+
+def _exists(record: Path) -> bool:
+    try:
+        return record.exists()
+    except OSError:  # the name is too long
+        return False
+
+
+def _replace(record: Path, content: bytes) -> None:
+    with suppress(OSError):  # the name may be too long
+        record.write_bytes(content)
