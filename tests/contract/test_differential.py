@@ -114,7 +114,7 @@ def test_a_truncated_record_can_be_deleted(driver: Path, host: Host, first: str,
 
 
 def test_a_failed_del_of_one_is_finished_by_the_other(driver: Path, host: Host) -> None:
-    """The record stays until a DEL succeeds, whoever runs it."""
+    """The record stays until a DEL of either one succeeds."""
     host.do("add", "blue", NETNS)
     host.plugins.install("first", DEL={"error": {"code": 100, "msg": "banana"}})
     (failed,) = ask_libcni(driver, host, {"op": "del"})

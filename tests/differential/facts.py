@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is known about a case before it runs, by which classes of differences are told apart; pure."""
+"""What is known about a case before it runs; the classes of differences depend on it. Pure."""
 
 import base64
 import json
