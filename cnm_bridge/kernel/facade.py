@@ -7,7 +7,6 @@ Each call runs completely in one short-lived thread.
 
 import asyncio
 import os
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -241,10 +240,11 @@ class Kernel(KernelView):
         """
         await self._run(partial(make_mount_point, pin))
 
-    async def pin_sandbox(self, sandbox: Path, pin: Path, ifname: str) -> Mapping[str, str] | None:
+    async def pin_sandbox(self, sandbox: Path, pin: Path, ifname: str) -> bool:
         """Mount a sandbox at `pin` as well, and prepare it for plugins that make a link in it.
 
-        Duplicate address detection is off and IPv6 is on for links that are made in it, until `finish_in_sandbox`.
+        Duplicate address detection is off and IPv6 is on for links that are made in it, until `finish_in_sandbox` or
+        `restore_sandbox`, also if that is called by the next run of the daemon.
 
         Args:
             sandbox: The container's namespace.
@@ -252,17 +252,15 @@ class Kernel(KernelView):
             ifname: The name that the link will have.
 
         Returns:
-            The settings for `finish_in_sandbox` or `restore_sandbox`. None if no such link can be made: the sandbox
-            does not exist, is the host namespace, or has a link of that name.
+            Whether such a link can be made: not if the sandbox does not exist, is the host namespace, or has a link of
+            that name.
 
         Raises:
             KernelError: The sandbox cannot be mounted or prepared.
         """
         return await self._run(partial(self._pin(pin, ifname, altname="").make, sandbox))
 
-    async def finish_in_sandbox(
-        self, pin: Path, ifname: str, *, altname: str, settings: Mapping[str, str], finish: Finish
-    ) -> Snapshot:
+    async def finish_in_sandbox(self, pin: Path, ifname: str, *, altname: str, finish: Finish) -> Snapshot:
         """Set up a link that plugins made in a pinned sandbox, and mark it with its alternative name.
 
         The default routes that libnetwork adds for the gateway endpoint are removed, because it adds them exclusively.
@@ -271,7 +269,6 @@ class Kernel(KernelView):
             pin: The pin.
             ifname: The name that the plugins gave the link.
             altname: The alternative name by which the link is found, at most 127 bytes; unique.
-            settings: The value that `pin_sandbox` returned.
             finish: What the link must be like.
 
         Returns:
@@ -281,21 +278,22 @@ class Kernel(KernelView):
             LinkMissing: The sandbox has no link `ifname`.
             KernelError: The kernel refused a step.
         """
-        return await self._run(partial(self._pin(pin, ifname, altname).finish, settings, finish))
+        return await self._run(partial(self._pin(pin, ifname, altname).finish, finish))
 
-    async def restore_sandbox(self, pin: Path, settings: Mapping[str, str]) -> None:
-        """Restore the settings that `pin_sandbox` changed, if the sandbox still exists.
+    async def restore_sandbox(self, pin: Path) -> None:
+        """Restore the settings that `pin_sandbox` changed, if it did and the sandbox still exists.
 
         Raises:
             KernelError: The kernel refused.
         """
-        await self._run(partial(self._pin(pin, "", "").restore, settings))
+        await self._run(partial(self._pin(pin, "", "").restore))
 
     async def find_pinned_link(self, pin: Path, ifname: str, altname: str, mac: str | None) -> str | None:
         """Return the present name of a link in a pinned sandbox, None if it is not there.
 
         It is found by its alternative name. Plugins that were interrupted leave it without one; it is then found by its
         name and `mac`, if that is known, and receives the alternative name. A name alone may be another network's.
+        Settings that they left changed are restored.
 
         Raises:
             KernelError: The sandbox cannot be read.

@@ -27,6 +27,7 @@ from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, rpc
 from cnm_bridge.kernel.namespaces import netns
 from cnm_bridge.kernel.netlink.message import Message, Wanted
 from cnm_bridge.kernel.netlink.socket import Netlink
+from cnm_bridge.kernel.sandbox import link_defaults
 
 __all__ = ["ARMED", "DEAD", "TRACE", "WRITES", "Boundaries", "install"]
 
@@ -121,7 +122,8 @@ def _wrap_netlink(boundaries: Boundaries) -> None:
 
 
 def _wrap_files(boundaries: Boundaries) -> None:
-    call, touch, unlink, mkdir = netns._call, Path.touch, Path.unlink, Path.mkdir
+    call, touch, unlink, mkdir, write_text = netns._call, Path.touch, Path.unlink, Path.mkdir, Path.write_text
+    write_setting = link_defaults.write_setting  # type: ignore[attr-defined]
 
     def counted_call(function: str, *arguments: int | bytes | ctypes.c_ulong | None) -> None:
         if function.startswith(("mount", "umount")):
@@ -141,7 +143,17 @@ def _wrap_files(boundaries: Boundaries) -> None:
             _reach_file(boundaries, "mkdir", self)
         mkdir(self, mode, parents, exist_ok)
 
+    def counted_write(self: Path, *given: Any, **more: Any) -> int:  # noqa: ANN401 - passed on
+        _reach_file(boundaries, "write", self)
+        return write_text(self, *given, **more)
+
+    def counted_setting(name: str, value: str) -> None:
+        boundaries.reach(f"set {name}")
+        write_setting(name, value)
+
     netns._call = counted_call
+    link_defaults.write_setting = counted_setting  # type: ignore[attr-defined]
+    Path.write_text = counted_write  # type: ignore[method-assign]
     Path.touch = counted_touch  # type: ignore[method-assign]
     Path.unlink = counted_unlink  # type: ignore[method-assign]
     Path.mkdir = counted_mkdir  # type: ignore[method-assign]

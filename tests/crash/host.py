@@ -2,17 +2,22 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A Docker host without Docker: the daemon, a client that acts as libnetwork, and orders to die at a boundary."""
 
+import asyncio
 import http.client
 import itertools
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, as_object, find_object, find_str, get_int, get_object, get_objects, get_str
 from cni_bridge_state import Store
 from cnm_bridge.settings import Settings
 from tests.crash.boundaries import ARMED, DEAD, TRACE, WRITES
+from tests.crash.lists import GATEWAYS
+from tests.crash.sandbox import Sandbox
+from tests.crash.way import Way
 from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab, wait_until
 from tests.lab.unix_http import is_answering, request
 
@@ -21,12 +26,16 @@ __all__ = ["Answer", "Endpoint", "Host"]
 Answer = JsonObject | None
 """The daemon's answer, None if it died instead."""
 
+ENGINE: Final = "28.5"
 NETWORK: Final = "c0" * 32
 LIST: Final = "crash"
 SANDBOX: Final = "box"
 NEIGHBOUR_SANDBOX: Final = "neighbour"
 
 _DIRECTORY: Final = "/run/crash"
+_STAGING: Final = "/run/cni-bridge/netns"
+_SOCKET: Final = "caller.sock"
+_FORWARDER: Final = str(Path(__file__).with_name("forwarder.py"))
 _TRIES: Final = 100
 _START_LIMIT_S: Final = 60.0
 """Recovery may take ten seconds before the first answer, and the machine may be busy."""
@@ -38,13 +47,13 @@ class Endpoint:
     Args:
         host: Its host.
         number: A number that no other endpoint has.
-        sandbox: The name of its network namespace, below `/run/netns`.
+        sandbox: The name of its network namespace, below `/run/netns`; it need not exist yet.
     """
 
     def __init__(self, host: "Host", number: int, sandbox: str) -> None:
         self.id = f"{number:011x}".ljust(64, "e")
         self._host = host
-        self._sandbox = sandbox
+        self.sandbox = sandbox
         self._interface: JsonObject = {}
         self._joined: JsonObject = {}
 
@@ -56,13 +65,13 @@ class Endpoint:
     def create(self) -> Answer:
         """Send CreateEndpoint."""
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-        answer = self._call("CreateEndpoint", Interface=interface, Options={})
+        answer = self._call("CreateEndpoint", Interface=interface, Options=self._host.way.endpoint_options)
         self._interface = find_object(answer or {}, "Interface") or {}
         return answer
 
     def join(self) -> Answer:
         """Send Join."""
-        answer = self._call("Join", SandboxKey=f"/run/netns/{self._sandbox}", Options={})
+        answer = self._call("Join", SandboxKey=f"/run/netns/{self.sandbox}", Options={})
         self._joined = answer or {}
         return answer
 
@@ -79,36 +88,38 @@ class Endpoint:
         return self._call("DeleteEndpoint")
 
     def move_in(self) -> None:
-        """Move the link to the sandbox and configure it with the answers of CreateEndpoint and Join."""
-        box = f"ip -n {self._sandbox}"
-        commands = [f"ip link set {self.link} netns {self._sandbox} name eth0"]
-        for key in ("Address", "AddressIPv6"):
-            address = find_str(self._interface, key)
-            if address:
-                commands.append(f"{box} addr add {address} dev eth0 {'nodad' if ':' in address else ''}")
-        commands.append(f"{box} link set eth0 up")
+        """Move the link to the sandbox, if it is not there, and apply the answers of CreateEndpoint and Join."""
+        box = f"ip -n {self.sandbox}"
+        commands = []
+        if "InterfaceName" in self._joined:
+            commands.append(f"ip link set {self.link} netns {self.sandbox} name eth0")
+            for key in ("Address", "AddressIPv6"):
+                address = find_str(self._interface, key)
+                if address:
+                    commands.append(f"{box} addr add {address} dev eth0 {'nodad' if ':' in address else ''}")
+            commands.append(f"{box} link set eth0 up")
         for route in get_objects(self._joined, "StaticRoutes"):
             via = f"via {get_str(route, 'NextHop')}" if get_int(route, "RouteType") == 0 else ""
             commands.append(f"{box} route replace {get_str(route, 'Destination')} {via} dev eth0")
         for key in ("Gateway", "GatewayIPv6"):
             gateway = find_str(self._joined, key)
             if gateway:
-                commands.append(f"{box} route add default via {gateway} dev eth0")
+                commands.append(f"{box} route add default via {gateway}")
         self._host.lab.run("sh", "-ec", "\n".join(commands))
 
     def move_out(self) -> None:
         """Move the link back to the host namespace, if it is in the sandbox."""
-        box = f"ip -n {self._sandbox}"
+        box = f"ip -n {self.sandbox}"
         moves = [f"{box} link set eth0 down", f"{box} link set eth0 netns 1 name {self.link}"]
         self._host.lab.run("sh", "-ec", "\n".join([f"{box} link show eth0 >/dev/null 2>&1 || exit 0", *moves]))
 
     def has_network(self) -> bool:
-        """Return whether all gateways answer a ping from the sandbox."""
+        """Return whether all gateways answer a ping from the sandbox; without an answer to Join, those of the list."""
         gateways = [gateway for key in ("Gateway", "GatewayIPv6") if (gateway := find_str(self._joined, key))]
-        assert gateways, f"Join has answered no gateway: {self._joined}"
-        enter = ("nsenter", f"--net=/run/netns/{self._sandbox}")
+        assert gateways or not self._joined, f"Join has answered no gateway: {self._joined}"
+        enter = ("nsenter", f"--net=/run/netns/{self.sandbox}")
         try:
-            for gateway in gateways:
+            for gateway in gateways or GATEWAYS:
                 self._host.lab.run(*enter, "busybox", "ping", "-c", "1", "-w", "5", gateway)
         except CommandFailed:
             return False
@@ -124,22 +135,27 @@ class Host:
     Args:
         lab: A lab without dockerd.
         plugins: The network's configuration list.
+        way: How endpoints are attached.
     """
 
-    def __init__(self, lab: Lab, plugins: Sequence[JsonObject]) -> None:
+    def __init__(self, lab: Lab, plugins: Sequence[JsonObject], way: Way = Way.MOVE) -> None:
         self.lab = lab
+        self.way = way
         self._numbers = itertools.count(1)
         self._orders = itertools.count(1)
         self._command = (sys.executable, "-m", "tests.crash.daemon", _DIRECTORY, "serve")
         lab.run("mkdir", "-p", _DIRECTORY)
         for sandbox in (SANDBOX, NEIGHBOUR_SANDBOX):
-            lab.run("ip", "netns", "add", sandbox)
-            lab.run("ip", "-n", sandbox, "link", "set", "lo", "up")
-            # the sandbox of a container that starts or runs has a process
-            lab.run("sh", "-c", f"nsenter --net=/run/netns/{sandbox} busybox sleep 86400 >/dev/null 2>&1 </dev/null &")
-        lab.write(f"/etc/cni/net.d/{LIST}.conflist", {"cniVersion": "1.0.0", "name": LIST, "plugins": list(plugins)})
+            Sandbox(lab, sandbox)
+        self.write_list(plugins)
+        self._store_release()
+        lab.run(
+            "mkdir", "-p", "-m", "700", _STAGING
+        )  # the first cell would have a boundary that later ones do not have
         self.start()
-        options = {"com.docker.network.generic": {"cni.network": LIST}}
+        forwarder = lab.spawn(sys.executable, "-I", "-S", _FORWARDER, f"{_DIRECTORY}/{_SOCKET}", PLUGIN_SOCKET)
+        forwarder.wait_ready(lab.path(f"{_DIRECTORY}/{_SOCKET}").exists, 10)
+        options = {"com.docker.network.generic": {"cni.network": LIST, "cni.attach": way.option}}
         assert self.call("CreateNetwork", {"NetworkID": NETWORK, "Options": options}) == {}
         self.neighbour = self.endpoint(NEIGHBOUR_SANDBOX)
         assert get_object(self.neighbour.create() or {}, "Interface")
@@ -156,12 +172,32 @@ class Host:
 
     def endpoint(self, sandbox: str = SANDBOX) -> Endpoint:
         """Return an endpoint that does not exist yet."""
-        return Endpoint(self, next(self._numbers), sandbox)
+        return Endpoint(self, self.next_number(), sandbox)
+
+    def next_number(self) -> int:
+        """Return a number that was not returned before."""
+        return next(self._numbers)
+
+    def write_list(self, plugins: Sequence[JsonObject]) -> None:
+        """Write the network's configuration list, for the endpoints that are created from now on."""
+        self.lab.write(
+            f"/etc/cni/net.d/{LIST}.conflist", {"cniVersion": "1.0.0", "name": LIST, "plugins": list(plugins)}
+        )
+
+    def _store_release(self) -> None:
+        """Store an engine's release, as if that engine had answered and did not now: it boots."""
+        store = Store.open(self.lab.path(str(Settings().state_dir)))
+        try:
+            asyncio.run(store.put_engine_release(ENGINE))
+        finally:
+            store.close()
 
     def call(self, method: str, body: JsonObject | None = None) -> Answer:
         """Call the daemon as dockerd does; return None if it dies meanwhile."""
         try:
-            _, answer = request(self.lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body, timeout_s=60)
+            _, answer = request(
+                self.lab.path(f"{_DIRECTORY}/{_SOCKET}"), "POST", f"/NetworkDriver.{method}", body, timeout_s=60
+            )
         except (OSError, http.client.HTTPException):
             return None
         return as_object(answer, method)

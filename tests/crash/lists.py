@@ -7,7 +7,9 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 
-__all__ = ["LISTS", "SINGLE_STACK"]
+__all__ = ["GATEWAYS", "LISTS", "SINGLE_STACK"]
+
+GATEWAYS: Final = ("10.81.0.1", "fd81::1")
 
 _IPAM: Final[JsonObject] = {
     "type": "host-local",

@@ -3,30 +3,50 @@
 """One cell of the crash matrix: a call during which the daemon dies, its next run, and what must be true then."""
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final
+from typing import Protocol
 
-from cni_bridge_spec import get_object, get_str
+from cni_bridge_spec import get_str
 from tests.crash.host import Answer, Endpoint, Host
 from tests.lab import LabState
 
-__all__ = ["Call", "Cell", "try_cell"]
+__all__ = ["KEPT", "Cell", "Story", "try_cell"]
 
-_KEPT = frozenset({"ready", "joined"})
-
-
-class Call(StrEnum):
-    """The call during which the daemon dies."""
-
-    CREATE = "create"
-    JOIN = "join"
-    LEAVE = "leave"
-    DELETE = "delete"
-    DELETE_JOINED = "delete without leave"
+KEPT = frozenset({"ready", "joined"})
+"""The phases that a record may have after recovery."""
 
 
-_DELETES: Final = frozenset({Call.DELETE, Call.DELETE_JOINED})
-"""These are answered before the teardown starts, so the daemon may die after the answer."""
+class Story(Protocol):
+    """The life of one endpoint, with the call during which the daemon may die."""
+
+    name: str
+    endpoint: Endpoint
+    deletes: bool
+    """Whether the call is answered before its work begins, so that the daemon may die after the answer."""
+
+    def prepare(self) -> None:
+        """Bring the endpoint to the state in which the call follows."""
+
+    def send(self) -> Answer:
+        """Make the call."""
+
+    def check_answer(self, answer: Answer) -> None:
+        """Assert that the answer of a daemon that did not die is right."""
+
+    def finish(self) -> None:
+        """Make the calls that Docker makes after a call that was answered, until the endpoint is deleted."""
+
+    def go_on(self) -> None:
+        """Do what Docker does while the daemon is dead."""
+
+    def delete_complete(self, where: str) -> None:
+        """Assert that the endpoint, which has a record, is complete; delete it.
+
+        Args:
+            where: Where the daemon died, for errors.
+        """
+
+    def end(self, where: str) -> None:
+        """Assert that the sandbox is as it was before, and remove what is not needed any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,32 +69,32 @@ class Cell:
         return self.reached[-1].startswith("while ")
 
 
-def try_cell(host: Host, call: Call, boundary: int, again: int = 0) -> Cell:
-    """Kill the daemon at a boundary of `call` and its next run at boundary `again` of its start; then check everything.
+def try_cell(host: Host, story: Story, boundary: int, again: int = 0) -> Cell:
+    """Kill the daemon at a boundary of a call and its next run at boundary `again` of its start; then check everything.
 
     The number 0 stands for no boundary.
 
     Raises:
         AssertionError: Something is left behind, or lost.
     """
-    before = host.lab.state()
-    endpoint = host.endpoint()
-    _prepare(endpoint, call)
+    before, endpoint = host.lab.state(), story.endpoint
+    story.prepare()
     host.arm(boundary)
-    answer = _send(endpoint, call)
+    answer = story.send()
     if not boundary:
-        assert answer is not None
-        assert "Err" not in answer, answer
-        if call in _DELETES:
+        story.check_answer(answer)
+        if story.deletes:
             host.wait_gone(endpoint)
         reached = host.disarm()
-        _finish(host, endpoint, call)
-        _assert_clean(host, before, f"{call} without interruption")
+        story.finish()
+        story.end(f"{story.name} without interruption")
+        _assert_clean(host, before, f"{story.name} without interruption")
         return Cell(reached=reached, recovery=(), died_again=False)
-    assert answer is None or (call in _DELETES and answer == {}), f"{call} has no boundary {boundary}"
+    assert answer is None or (story.deletes and answer == {}), f"{story.name} has no boundary {boundary}"
     host.wait_dead()
     reached = host.disarm()
-    where = f"killed in {call} at boundary {boundary}, {reached[-1]}"
+    where = f"killed in {story.name} at boundary {boundary}, {reached[-1]}"
+    story.go_on()
     host.arm(again)
     died_again = host.start_to_die()
     recovery = host.disarm()
@@ -82,71 +102,16 @@ def try_cell(host: Host, call: Call, boundary: int, again: int = 0) -> Cell:
         where += f"; in recovery at boundary {again}, {recovery[-1]}"
         host.start()
     assert host.neighbour.has_network(), f"{where}: the neighbour has lost its network"
-    _check_and_delete(host, endpoint, call, is_deleted=call in _DELETES and answer is not None, where=where)
-    _assert_clean(host, before, where)
-    return Cell(reached=reached, recovery=recovery, died_again=died_again)
-
-
-def _prepare(endpoint: Endpoint, call: Call) -> None:
-    """Bring the endpoint to the state in which `call` follows."""
-    if call is Call.CREATE:
-        return
-    assert get_object(endpoint.create() or {}, "Interface")
-    if call is Call.JOIN:
-        return
-    assert get_object(endpoint.join() or {}, "InterfaceName")
-    endpoint.move_in()
-    if call in {Call.LEAVE, Call.DELETE_JOINED}:
-        return
-    assert endpoint.leave() == {}
-    endpoint.move_out()
-
-
-def _send(endpoint: Endpoint, call: Call) -> Answer:
-    match call:
-        case Call.CREATE:
-            return endpoint.create()
-        case Call.JOIN:
-            return endpoint.join()
-        case Call.LEAVE:
-            return endpoint.leave()
-        case Call.DELETE | Call.DELETE_JOINED:
-            return endpoint.delete()
-
-
-def _finish(host: Host, endpoint: Endpoint, call: Call) -> None:
-    """Make the calls that Docker makes after a call that was answered, until the endpoint is deleted."""
-    if call is Call.LEAVE:
-        endpoint.move_out()
-    if call not in _DELETES:
-        assert endpoint.delete() == {}
-        host.wait_gone(endpoint)
-
-
-def _check_and_delete(host: Host, endpoint: Endpoint, call: Call, *, is_deleted: bool, where: str) -> None:
-    """Assert that the endpoint is either gone or complete, as its record says, and delete it if it is complete.
-
-    It must be gone if its DeleteEndpoint was answered.
-    """
     phase = host.phase(endpoint)
-    assert phase is None or (phase in _KEPT and not is_deleted), f"{where}: the record is {phase} after recovery"
+    must_be_gone = story.deletes and answer is not None
+    assert phase is None or (phase in KEPT and not must_be_gone), f"{where}: the record is {phase} after recovery"
     refused = host.call("Leave")  # Docker repeats the call whose connection broke, without its body
     assert "no body" in get_str(refused or {}, "Err"), where
-    if phase is None:
-        return
-    if call in {Call.LEAVE, Call.DELETE_JOINED}:
-        assert endpoint.has_network(), f"{where}: the container has lost its network"
-        assert endpoint.leave() == {}, where
-        endpoint.move_out()
-    else:
-        assert get_object(endpoint.create() or {}, "Interface"), f"{where}: the endpoint cannot be created again"
-        assert get_object(endpoint.join() or {}, "InterfaceName"), where
-        endpoint.move_in()
-        assert endpoint.has_network(), f"{where}: the endpoint does not reach its gateways"
-        assert endpoint.leave() == {}, where
-        endpoint.move_out()
-    assert endpoint.delete() == {}, where
-    host.wait_gone(endpoint)
+    if phase is not None:
+        story.delete_complete(where)
+    story.end(where)
+    _assert_clean(host, before, where)
+    return Cell(reached=reached, recovery=recovery, died_again=died_again)
 
 
 def _assert_clean(host: Host, before: LabState, where: str) -> None:

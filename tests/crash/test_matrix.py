@@ -9,15 +9,19 @@ CNI_BRIDGE_SEED repeats.
 
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import pytest
 
 from tests.crash.extent import FULL
 from tests.crash.host import Host
+from tests.crash.in_sandbox import FAILING, SandboxCall, SandboxStory
 from tests.crash.lists import LISTS
-from tests.crash.matrix import Call, try_cell
+from tests.crash.matrix import Story, try_cell
+from tests.crash.moved import Call, MovedStory
+from tests.crash.way import Way
 from tests.lab import Lab
 
 pytestmark = pytest.mark.timeout(3600)
@@ -25,28 +29,62 @@ pytestmark = pytest.mark.timeout(3600)
 SEED: Final = int(os.environ.get("CNI_BRIDGE_SEED") or random.SystemRandom().randrange(10**6))
 PAIRS: Final = 20
 """How many pairs of boundaries are tried for each call and list."""
+IN_SANDBOX: Final = [(Way.HYBRID, "bridge"), *([(Way.HYBRID, "ptp"), (Way.DIRECT, "bridge")] if FULL else [])]
+SANDBOX_CALLS: Final = tuple(call for call in SandboxCall if FULL or call is not SandboxCall.DELETE_JOINED)
+"""Its steps are those after a failed Join, too."""
+FAILS: Final = """#!/bin/sh
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["0.4.0", "1.0.0"]}' ;;
+ADD) echo '{"cniVersion": "1.0.0", "code": 100, "msg": "out of order"}'; exit 1 ;;
+esac
+"""
 
 
 @pytest.mark.parametrize("call", Call)
 @pytest.mark.parametrize("kind", LISTS)
 def test_death_at_every_boundary(lab: Lab, kind: str, call: Call) -> None:
     """A death at any boundary of a call, and another one during the recovery, leave nothing behind and lose nothing."""
+    with Host(lab, LISTS[kind]) as host:
+        _try_all(host, partial(MovedStory, host, call), pairs=PAIRS)
+
+
+@pytest.mark.parametrize("call", SANDBOX_CALLS)
+@pytest.mark.parametrize(("way", "kind"), IN_SANDBOX)
+def test_death_while_plugins_run_in_the_sandbox(lab: Lab, way: Way, kind: str, call: SandboxCall) -> None:
+    """The same, and the sandbox of a container that keeps running is as it was before."""
+    lab.write(f"/opt/cni/bin/{FAILING}", FAILS, mode=0o755)
+    with Host(lab, LISTS[kind], way) as host:
+        if call is SandboxCall.FAILED_JOIN:
+            host.write_list([*LISTS[kind], {"type": FAILING}])
+        first = f"end of {FAILING} ADD" if call is SandboxCall.FAILED_JOIN and not FULL else None  # before: as in Join
+        _try_all(host, partial(SandboxStory, host, call), pairs=0, first=first)
+
+
+@pytest.mark.parametrize("call", [Call.JOIN, Call.DELETE] if FULL else [Call.JOIN])
+def test_death_after_a_late_change_to_move(lab: Lab, call: Call) -> None:
+    """An endpoint of mode *hybrid* that cannot be attached in its sandbox is like any other one of mode *move*."""
+    with Host(lab, LISTS["bridge"], Way.LATE_MOVE) as host:
+        _try_all(host, partial(MovedStory, host, call), pairs=0)
+
+
+def _try_all(host: Host, tell: Callable[[], Story], *, pairs: int, first: str | None = None) -> None:
+    """Try every boundary, from the first one of this name on, and some pairs of boundaries, or all of them."""
     chance = random.Random(SEED)  # noqa: S311 - it must be repeatable, not secret
     print(f"to repeat this choice: CNI_BRIDGE_SEED={SEED}")  # noqa: T201 - pytest shows it with a failure
-    with Host(lab, LISTS[kind]) as host:
-        every = range(1, 1 + len(try_cell(host, call, 0).reached))
-        assert len(every) > 1, "at most one boundary: is anything counted?"
-        lengths = {boundary: len(try_cell(host, call, boundary).recovery) for boundary in every}
-        pairs = [(boundary, again) for boundary, length in lengths.items() for again in range(1, 1 + length)]
-        chosen = pairs if FULL or not pairs else [_choose(chance, lengths) for _ in range(PAIRS)]
-        died = 0
-        for boundary, again in chosen:
-            cell = try_cell(host, call, boundary, again)
-            died += cell.died_again
-            assert cell.died_again or cell.cut_off, f"no boundary {again} in recovery from {boundary}"
-        assert died >= len(chosen) / 2, f"it died at only {died} of {len(chosen)} pairs"
-        assert host.endpoint_ids() == (host.neighbour.id,), "records are left behind"
-        print(f"{kind}, {call}: {len(every)} boundaries, died at {died} pairs, of {len(pairs)}")  # noqa: T201
+    names = try_cell(host, tell(), 0).reached
+    every = range(1 if first is None else 1 + names.index(first), 1 + len(names))
+    assert len(every) > 1, "at most one boundary: is anything counted?"
+    lengths = {boundary: len(try_cell(host, tell(), boundary).recovery) for boundary in every}
+    all_pairs = [(boundary, again) for boundary, length in lengths.items() for again in range(1, 1 + length)]
+    chosen = all_pairs if FULL or not all_pairs else [_choose(chance, lengths) for _ in range(pairs)]
+    died = 0
+    for boundary, again in chosen:
+        cell = try_cell(host, tell(), boundary, again)
+        died += cell.died_again
+        assert cell.died_again or cell.cut_off, f"no boundary {again} in recovery from {boundary}"
+    assert died >= len(chosen) / 2, f"it died at only {died} of {len(chosen)} pairs"
+    assert host.endpoint_ids() == (host.neighbour.id,), "records are left behind"
+    print(f"{len(every)} boundaries, died at {died} pairs, of {len(all_pairs)}")  # noqa: T201
 
 
 def _choose(chance: random.Random, lengths: Mapping[int, int]) -> tuple[int, int]:

@@ -24,8 +24,8 @@ __all__ = ["DOCKER_SOCKET", "LabState", "observe", "parse_rules"]
 
 DOCKER_SOCKET: Final = "/run/docker.sock"
 _RESERVATIONS: Final = "/var/lib/cni/networks"
-# Ours (staging), and where plugins keep a container's old settings (tuning).
-_RUN_DIRS: Final = ("/run/cni-bridge/netns", "/run/cni")
+# Ours (staging, pins), and where plugins keep a container's old settings (tuning).
+_RUN_DIRS: Final = ("/run/cni-bridge/netns", "/run/cni-bridge/sandboxes", "/run/cni")
 _LOOK: Final = "set -e; ip -json -details link; echo; iptables-save; echo '# ip6'; ip6tables-save"
 
 

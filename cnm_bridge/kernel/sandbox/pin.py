@@ -7,7 +7,7 @@ the sandbox. The plugins find the sandbox by it, and it keeps link and addresses
 own mount.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Interface, IPv6Network
@@ -27,15 +27,12 @@ from cnm_bridge.kernel.netlink.links import (
 )
 from cnm_bridge.kernel.netlink.routes import find_plain_routes, remove_route
 from cnm_bridge.kernel.netlink.socket import Netlink
-from cnm_bridge.kernel.procfs.sysctl import has_ipv6, read_setting, write_ipv6, write_setting
+from cnm_bridge.kernel.procfs.sysctl import has_ipv6, write_ipv6, write_setting
 from cnm_bridge.kernel.records.extras import Sysctl
 from cnm_bridge.kernel.records.snapshot import MAIN_TABLE, SCOPE_LINK, UNICAST, Address, Route, Snapshot
+from cnm_bridge.kernel.sandbox.link_defaults import ACCEPT_DAD, LinkDefaults
 
 __all__ = ["Finish", "Pin", "is_left_to_libnetwork"]
-
-_FOR_PLUGINS: Final = {"net/ipv6/conf/default/accept_dad": "0", "net/ipv6/conf/default/disable_ipv6": "0"}
-"""Settings that new links start with. `ptp` and `macvlan` wait up to 2 s for duplicate address detection, and with IPv6
-disabled (`--sysctl net.ipv6.conf.all.disable_ipv6=1`) no plugin can add an IPv6 address."""
 
 _LINK_LOCAL: Final = IPv6Network("fe80::/64")
 _LIBNETWORK_METRICS: Final = {4: 0, 6: 1024}
@@ -77,25 +74,26 @@ class Pin:
     altname: str
     reply_limit_s: float
 
-    def make(self, sandbox: Path) -> Mapping[str, str] | None:
-        """Pin a sandbox and prepare it; return the settings to restore, None if no link can be made in it."""
+    def make(self, sandbox: Path) -> bool:
+        """Pin a sandbox and prepare it; return whether a link can be made in it."""
         try:
             with attempt("pin", str(sandbox)), open_namespace(sandbox) as fd:
                 if namespace_id(fd) == self.host:
-                    return None
+                    return False
                 pin_namespace(fd, self.path)
                 enter(fd, host=self.host)
                 with self._netlink() as netlink:
                     if find_link(netlink, self.ifname) is not None:
-                        return None
-                return _prepare()
+                        return False
+                LinkDefaults(self.path).change()
+                return True
         except NamespaceMissing:
-            return None
+            return False
 
-    def finish(self, settings: Mapping[str, str], wanted: Finish) -> Snapshot:
+    def finish(self, wanted: Finish) -> Snapshot:
         """Restore the sandbox's settings, set up the link, and mark it with its alternative name."""
         with attempt("finish", str(self)), self._inside() as netlink:
-            _write(settings)
+            settings = LinkDefaults(self.path).restore()
             link = find_link(netlink, self.ifname)
             if link is None:
                 raise LinkMissing("finish", str(self), tuple(other.state.name for other in list_links(netlink)))
@@ -107,7 +105,7 @@ class Pin:
                 ):
                     remove_route(netlink, link, route)
             if has_ipv6():
-                accept_dad = settings.get("net/ipv6/conf/default/accept_dad")
+                accept_dad = settings.get(ACCEPT_DAD)
                 if accept_dad is not None:
                     write_setting(f"net/ipv6/conf/{self.ifname}/accept_dad", accept_dad)
                 if not _uses_ipv6(addresses, routes):  # as libnetwork does, from 26.0.2 on, to the links that it moves
@@ -118,18 +116,19 @@ class Pin:
                 add_altname(netlink, link, self.altname)
         return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=wanted.sysctls)
 
-    def restore(self, settings: Mapping[str, str]) -> None:
+    def restore(self) -> None:
         """Restore the sandbox's settings, if it still exists."""
         try:
             with attempt("restore", str(self.path)), self._inside():
-                _write(settings)
+                LinkDefaults(self.path).restore()
         except NamespaceMissing:
             return
 
     def find(self, mac: str | None) -> str | None:
-        """Return the present name of the link in the pinned sandbox, None if it is not there; mark it if it is not."""
+        """Restore the sandbox's settings; return the present name of the link, None if it is not there; mark it."""
         try:
             with attempt("look into", str(self.path)), self._inside() as netlink:
+                LinkDefaults(self.path).restore()
                 link = find_link_by_altname(netlink, self.altname)
                 if link is None and mac is not None:
                     link = find_link(netlink, self.ifname)
@@ -152,23 +151,6 @@ class Pin:
 
     def _netlink(self) -> Netlink:
         return Netlink(reply_limit_s=self.reply_limit_s)
-
-
-def _prepare() -> Mapping[str, str]:
-    """Change settings of the calling thread's namespace for the plugins; return their previous values."""
-    previous: dict[str, str] = {}
-    if has_ipv6():
-        for name, value in _FOR_PLUGINS.items():
-            found = read_setting(name)
-            if found is not None and found != value:
-                write_setting(name, value)
-                previous[name] = found
-    return previous
-
-
-def _write(settings: Mapping[str, str]) -> None:
-    for name, value in settings.items():
-        write_setting(name, value)
 
 
 def _with_mac(netlink: Netlink, link: Link, mac: str | None, ifname: str) -> Link:
