@@ -85,18 +85,23 @@ class NewRecords:
         configuration: NetworkConfigurationList,
         addresses: Sequence[str],
         mac: str | None,
-        is_pinned: bool = False,
+        pinned_link: str | None = None,
     ) -> EndpointRecord:
         """Return a record of an endpoint whose own was lost: enough for a DEL that undoes what its plugins did.
 
-        Plugins find what they made by the endpoint's ID and by its addresses. If its sandbox `is_pinned`, its plugins
-        ran there; DEL of the whole list then includes that of an IPAM plugin that ran at CreateEndpoint.
+        Plugins find what they made by the endpoint's ID, by its addresses and by its link's name. If its sandbox is
+        pinned, its plugins ran there and made the link `pinned_link`; DEL of the whole list then includes that of an
+        IPAM plugin that ran at CreateEndpoint.
         """
         attachment = self._attachment(endpoint_id, configuration, (), _ANY_PORT)
-        if is_pinned:
+        if pinned_link is not None:
             pin = pin_path(self._run_dir, attachment.id)
-            attachment = replace(attachment, mode=AttachMode.DIRECT, netns=str(pin))
-        interface: JsonObject = {"name": STAGING_IFNAME, "sandbox": attachment.netns, **({"mac": mac} if mac else {})}
+            attachment = replace(attachment, mode=AttachMode.DIRECT, netns=str(pin), ifname=pinned_link)
+        interface: JsonObject = {
+            "name": attachment.ifname,
+            "sandbox": attachment.netns,
+            **({"mac": mac} if mac else {}),
+        }
         return EndpointRecord(
             id=endpoint_id,
             network_id=network_id,

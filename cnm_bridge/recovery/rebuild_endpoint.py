@@ -14,10 +14,10 @@ from cni_invoker import CniError
 from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError
-from cnm_bridge.kernel import Kernel
-from cnm_bridge.model.naming import pin_path
+from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.service import NetworkService
+from cnm_bridge.recovery.pinned_link import find_pinned_link
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 
 __all__ = ["RebuildEndpoint"]
@@ -72,7 +72,7 @@ class RebuildEndpoint:
             endpoint = network.endpoints.get(endpoint_id) if network is not None else None
             if network is not None and endpoint is not None:
                 await self(network, endpoint)
-        except (BridgeError, CniError, StateError) as exc:
+        except (BridgeError, CniError, KernelError, StateError) as exc:
             log.warning("endpoint.not_rebuilt", endpoint_id=endpoint_id, error=str(exc))
 
     async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
@@ -81,6 +81,7 @@ class RebuildEndpoint:
         Raises:
             Refused: The network has no record.
             CniError: The network's configuration does not exist or does not fit its plugins.
+            KernelError: Its pinned sandbox cannot be read.
             StateError: The record cannot be written.
         """
         endpoint_id = EndpointId(endpoint.id)
@@ -97,7 +98,9 @@ class RebuildEndpoint:
                         configuration=configuration,
                         addresses=tuple(addresses),
                         mac=endpoint.mac,
-                        is_pinned=self._kernel.is_namespace(pin_path(self._run_dir, AttachmentId(endpoint_id))),
+                        pinned_link=await find_pinned_link(
+                            self._kernel, self._run_dir, AttachmentId(endpoint_id), endpoint.mac
+                        ),
                     )
                 )
                 log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)

@@ -18,6 +18,7 @@ from cni_bridge_state import StateError
 from cni_invoker import CniError
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError
+from cnm_bridge.kernel import KernelError
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.artifacts import remove_unwritten
 from cnm_bridge.recovery.comparison import Comparison, Differences
@@ -159,7 +160,7 @@ class Reconciler:
     async def _try_rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
         try:
             await self._rebuild_endpoint(network, endpoint)
-        except (BridgeError, CniError, StateError) as exc:
+        except (BridgeError, CniError, KernelError, StateError) as exc:
             self._warn_once(endpoint.id, "endpoint.not_rebuilt", endpoint_id=endpoint.id, error=str(exc))
         except Exception:  # a bug is logged, and must not keep the round from handling the other endpoints
             log.exception("endpoint.not_rebuilt", endpoint_id=endpoint.id)

@@ -14,6 +14,7 @@ from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, pin_path, staging_path
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.orphan_audit import Leftovers
+from cnm_bridge.recovery.pinned_link import find_pinned_link
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.queue import TeardownQueue
 
@@ -88,7 +89,7 @@ class RemoveLeftovers:
                         artifact.address for artifact in leftovers.artifacts if artifact.address is not None
                     ),
                     mac=None,
-                    is_pinned=self._kernel.is_namespace(pin_path(self._run_dir, attachment_id)),
+                    pinned_link=await find_pinned_link(self._kernel, self._run_dir, attachment_id, mac=None),
                 )
                 await self._store.put_found_endpoint(record)
             self._teardowns.add(endpoint_id)

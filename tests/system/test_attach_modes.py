@@ -3,6 +3,7 @@
 """Plugins that run in the sandbox itself (Engine 28 and newer), and what happens where that is not possible."""
 
 import json
+import signal
 
 import pytest
 
@@ -13,6 +14,9 @@ from tests.system.scene import Scene, bridge, reaches
 
 HYBRID = ("-o", "cni.attach=hybrid")
 DIRECT = ("-o", "cni.attach=direct")
+STUCK = "/run/stuck"
+PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
+"""The end of a plugin that changes nothing."""
 
 
 @pytest.fixture(name="engine_28")
@@ -125,6 +129,37 @@ def test_a_plugin_that_fails_in_a_running_container(scene: Scene) -> None:
     scene.lab.docker("network", "connect", builtin, container.name)
     wait_torn_down(scene.lab)
     assert names(container) == {"eth0"}
+
+
+@pytest.mark.usefixtures("engine_28")
+def test_a_failing_del_in_a_running_container(scene: Scene) -> None:
+    """The link leaves the container at once, whenever the plugins complete their DEL."""
+    scene.plugin("stuck", f"[ $CNI_COMMAND = DEL ] && [ -e {STUCK} ] && exit 1; {PASS}")
+    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "stuck"}]), *HYBRID)
+    builtin = scene.builtin_network()
+    container = scene.run(network)
+    scene.lab.write(STUCK, "")
+    scene.lab.docker("network", "disconnect", network, container.name)
+    assert names(container) == set()
+    scene.lab.docker("network", "connect", builtin, container.name)
+    scene.lab.remove(STUCK)
+    wait_torn_down(scene.lab)
+    assert names(container) == {"eth0"}
+
+
+@pytest.mark.usefixtures("engine_28")
+def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene) -> None:
+    """The name is found in the sandbox: `host-local` releases an address only with the name that it was given for."""
+    scene, lab = private_scene, private_scene.lab
+    network = scene.network(scene.configure(bridge(scene.subnet())), "-o", "cni.ifname-prefix=lan", *HYBRID)
+    before = lab.state()
+    container = scene.run(network)
+    assert names(container) == {"lan0"}
+    lab.stop_daemon(signal.SIGKILL)
+    lab.run("sh", "-c", "rm -r /var/lib/cni-bridge/*")
+    lab.start_daemon()
+    lab.docker("rm", "-f", container.name)
+    assert lab.wait_clean(before) == ""
 
 
 @pytest.mark.usefixtures("engine_28")

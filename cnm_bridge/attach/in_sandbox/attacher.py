@@ -13,7 +13,7 @@ If the link cannot be made in the sandbox, an endpoint of mode *hybrid* changes 
 staging namespace at Join, with the reserved addresses, and libnetwork moves the link. See `placement.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from ipaddress import IPv4Interface, IPv6Interface
 from pathlib import Path
@@ -43,6 +43,7 @@ from cnm_bridge.planning.expected_link import (
     refuse_unexpected,
 )
 from cnm_bridge.planning.plan import Plan, refuse_ignored
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.wire import ChosenInterface, Joined
 
 __all__ = ["SandboxAttacher"]
@@ -78,6 +79,7 @@ class SandboxAttacher:
         self._move = move
         self._detacher = detacher
         self._run_dir = run_dir
+        self._sandboxes: KeyedLocks[str | None] = KeyedLocks()
 
     async def prepare(self, record: EndpointRecord, plan: Plan, save: SaveRecord) -> EndpointRecord:
         """Run the IPAM plugin, if it is known, and describe the link that will be made."""
@@ -114,22 +116,25 @@ class SandboxAttacher:
         """Run the plugins in the sandbox, or in a staging namespace if that is not possible."""
         if record.phase is Phase.JOINED:
             return record
+        async with self._sandboxes.hold(record.sandbox_key):  # two endpoints must not both find it without a link
+            return await self._attach(record, save)
+
+    async def _attach(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:
         if Path(record.attachment.netns) == staging_path(self._run_dir, record.attachment_id) and _has_left(record):
             return await self._join_again(record, save)
         place = await self._placing.find(record)
         if place.obstacle is not None:
             return await self._move_instead(record, place.obstacle, save)
         pin, ifname = pin_path(self._run_dir, record.attachment_id), record.attachment.ifname
-        settings = await self._kernel.pin_sandbox(Path(record.sandbox_key or ""), pin, ifname)
-        if settings is None:
+        if not await self._kernel.pin_sandbox(Path(record.sandbox_key or ""), pin, ifname):
             return await self._move_instead(record, f"the sandbox is gone, or has a link {ifname} already", save)
         expected = _snapshot(record)
         joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
         try:
             await save(joining)
-            return await self._run_in_sandbox(joining, pin, settings, expected, save)
+            return await self._run_in_sandbox(joining, pin, expected, save)
         except BaseException:
-            await self._restore(pin, settings)
+            await self._restore(pin)
             raise
 
     def join_reply(self, record: EndpointRecord) -> Joined:
@@ -187,7 +192,7 @@ class SandboxAttacher:
         return await find_without_link(self._kernel, records)
 
     async def _run_in_sandbox(
-        self, record: EndpointRecord, pin: Path, settings: Mapping[str, str], expected: Snapshot, save: SaveRecord
+        self, record: EndpointRecord, pin: Path, expected: Snapshot, save: SaveRecord
     ) -> EndpointRecord:
         endpoint = Endpoint(record)
 
@@ -199,7 +204,7 @@ class SandboxAttacher:
 
         result = await self._runtime.add(endpoint.chain, endpoint.attachment, on_result=save_result)
         warn_of_dns(record)
-        snapshot = await self._finish(endpoint, pin, settings, expected)
+        snapshot = await self._finish(endpoint, pin, expected)
         if endpoint.reserved is None:
             refuse_unexpected(endpoint.network, expected, snapshot)
         else:
@@ -209,7 +214,7 @@ class SandboxAttacher:
         await save(record)
         return record
 
-    async def _finish(self, endpoint: Endpoint, pin: Path, settings: Mapping[str, str], expected: Snapshot) -> Snapshot:
+    async def _finish(self, endpoint: Endpoint, pin: Path, expected: Snapshot) -> Snapshot:
         mac = expected.link.mac
         by_plugin = receives_mac(endpoint.chain, endpoint.attachment.args, endpoint.attachment.capability_args)
         finish = Finish(
@@ -223,7 +228,6 @@ class SandboxAttacher:
                 pin,
                 endpoint.record.attachment.ifname,
                 altname=endpoint.altname,
-                settings=settings,
                 finish=finish,
             )
         except LinkMissing as exc:
@@ -275,9 +279,9 @@ class SandboxAttacher:
         moved = replace(record, attachment=replace(record.attachment, mode=AttachMode.MOVE))
         return await self._move.attach(moved, save)
 
-    async def _restore(self, pin: Path, settings: Mapping[str, str]) -> None:
+    async def _restore(self, pin: Path) -> None:
         try:
-            await self._kernel.restore_sandbox(pin, settings)
+            await self._kernel.restore_sandbox(pin)
         except KernelError as exc:  # the first error is what the user must see
             log.warning("sandbox.not_restored", error=str(exc))
 

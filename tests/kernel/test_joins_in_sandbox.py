@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Join of endpoints whose plugins run in the sandbox itself."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from cni_bridge_spec import JsonObject
+from cni_bridge_state import AttachMode, EndpointRecord, Phase, Store
+from cni_invoker import Limits, Runtime
+from cnm_bridge.kernel import Kernel, LinkState, Snapshot
+from tests.kernel.attachers import make_attachers
+from tests.kernel.namespace import Namespace
+from tests.kernel.records import endpoint
+from tests.plugins import FakePlugins
+
+
+async def put_ready(store: Store, number: int, sandbox: Path) -> EndpointRecord:
+    """Store an endpoint whose addresses are reserved, and return it as it is at Join."""
+    ifname = f"box{number}"
+    made = endpoint(f"{number}" * 64, Phase.PENDING, plugins=[{"type": "bridge", "ipam": {"type": "host-local"}}])
+    link = LinkState(name=ifname, kind="veth", mac=None, mtu=0, noarp=False)
+    result: JsonObject = {"cniVersion": "1.0.0", "ips": [{"address": f"10.1.0.{number}/24"}]}
+    made = replace(
+        made,
+        attachment=replace(made.attachment, mode=AttachMode.HYBRID, reservation=result, ifname=ifname),
+        ifname_prefix="box",
+        snapshot=Snapshot(link=link, addresses=(), routes=()).to_json(),
+        added_plugins=1,
+        deleted=(1,),
+    )
+    for phase in (Phase.PENDING, Phase.READY):
+        await store.put_endpoint(replace(made, phase=phase))
+    return replace(made, phase=Phase.READY, sandbox_key=str(sandbox))
+
+
+async def test_two_joins_into_one_sandbox(store: Store, kernel: Kernel, tmp_path: Path, sandbox: Namespace) -> None:
+    """Only one of them makes its link there, even if both come at the same time: Docker would panic with two."""
+    fakes = FakePlugins(tmp_path / "bin")
+    fakes.install("bridge")
+    await store.put_engine_release("28.5")
+    runtime = Runtime([fakes.directory], Limits())
+    attacher = make_attachers(store, runtime, kernel, tmp_path / "run")[AttachMode.HYBRID]
+    records = [await put_ready(store, number, sandbox.path) for number in (1, 2)]
+    joins = [attacher.attach(replace(one, ifname_prefix="eth"), store.put_endpoint) for one in records]
+    errors = await asyncio.gather(*joins, return_exceptions=True)
+    await kernel.remove_staging(tmp_path / "run/sandboxes" / records[0].id)
+    # this bridge makes no link
+    assert "made no link box1 in the container" in str(errors[0])
+    assert "a link called box2 cannot be made in the sandbox: the sandbox has a link" in str(errors[1])
