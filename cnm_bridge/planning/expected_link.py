@@ -7,6 +7,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Interface, IPv6Interface
 from typing import Final
 
 from cni_bridge_spec import find_object
@@ -35,6 +36,7 @@ __all__ = [
     "Delegate",
     "describe_expected",
     "for_join",
+    "keeps_prefix_routes",
     "known_families",
     "refuse_changed",
     "refuse_unexpected",
@@ -75,23 +77,37 @@ DELEGATES: Final[Mapping[str, Delegate]] = {
 """Plugins that call `ipam.ExecAdd` with their own input and use all of its result (read in plugins 1.1.1 and 1.9.1)."""
 
 
+_MOVES_ROUTES: Final = frozenset({"sbr"})
+"""Plugins that move the routes of a link into a table of their own (read in plugins 1.1.1 and 1.9.1)."""
+
 ANY_PLUGIN: Final = Delegate(kind="")
 """Stands for a plugin of which nothing is known."""
 
 
 def describe_expected(
-    delegate: Delegate, ifname: str, given: Sequence[IpInterface], mac: str | None, sysctls: Sequence[Sysctl]
+    delegate: Delegate,
+    ifname: str,
+    given: Sequence[IpInterface],
+    mac: str | None,
+    sysctls: Sequence[Sysctl],
+    *,
+    has_prefix_routes: bool = True,
 ) -> Snapshot:
     """Return the snapshot of a link that will be made, as far as it is known: what Docker learns at CreateEndpoint.
 
     Args:
         delegate: The plugin that will make it.
         ifname: Its name.
-        given: Its addresses.
+        given: Its addresses, in the order of the CNI result.
         mac: The MAC that it will have, None if that is not known.
         sysctls: The settings that it must have.
+        has_prefix_routes: Whether the plugins after it leave the routes of the addresses' prefixes.
     """
-    addresses = tuple(Address(address=one, peer=None, scope=SCOPE_GLOBAL, flags=_PERMANENT) for one in given)
+    # as in a snapshot: the kernel lists the latest IPv6 address first
+    ipv4 = [one for one in given if isinstance(one, IPv4Interface)]
+    ipv6 = [one for one in reversed(given) if isinstance(one, IPv6Interface)]
+    listed: tuple[IpInterface, ...] = (*ipv4, *ipv6)
+    addresses = tuple(Address(address=one, peer=None, scope=SCOPE_GLOBAL, flags=_PERMANENT) for one in listed)
     routes = (
         Route(
             destination=address.address.network,
@@ -111,9 +127,14 @@ def describe_expected(
     return Snapshot(
         link=LinkState(name=ifname, kind=delegate.kind or None, mac=mac, mtu=0, noarp=False),
         addresses=addresses,
-        routes=tuple(routes) if delegate.has_prefix_route else (),
+        routes=tuple(routes) if delegate.has_prefix_route and has_prefix_routes else (),
         sysctls=tuple(sysctls),
     )
+
+
+def keeps_prefix_routes(network: NetworkConfigurationList) -> bool:
+    """Return whether the routes of a link's prefixes stay in the main table, as far as the plugins are known."""
+    return not any(plugin.type in _MOVES_ROUTES for plugin in network.plugins)
 
 
 def known_families(expected: Snapshot) -> frozenset[int]:
@@ -129,11 +150,10 @@ def for_join(snapshot: Snapshot, families: Collection[int]) -> Snapshot:
 
     These are the default routes of some families. The rest is in the sandbox already, and must not be synced.
     """
-    given = {address.address.version: address for address in reversed(snapshot.addresses) if address.is_permanent}
-    shown = {address.version for address in given_addresses(snapshot)}
+    first = {address.version: address for address in reversed(given_addresses(snapshot))}
     return replace(
         snapshot,
-        addresses=tuple(address for version, address in sorted(given.items()) if version in shown),
+        addresses=tuple(address for address in snapshot.addresses if address.address in first.values()),
         routes=tuple(route for route in snapshot.routes if is_left_to_libnetwork(route, families)),
     )
 

@@ -16,7 +16,7 @@ FAILING: Final = "failing"
 
 
 class SandboxCall(StrEnum):
-    """The call during which the daemon dies; if nothing else is said, the container runs before and after it."""
+    """The call during which the daemon dies. The container runs before and after, unless the value says otherwise."""
 
     CREATE = "create"
     JOIN = "join"

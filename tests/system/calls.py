@@ -35,8 +35,8 @@ def call(lab: Lab, method: str, body: JsonObject | None = None) -> JsonObject:
 
 
 def create_network(lab: Lab, configuration: str) -> JsonObject:
-    """Call CreateNetwork as Engine 20.10 does."""
-    generic = {"com.docker.network.generic": {"cni.network": configuration}}
+    """Call CreateNetwork as Engine 20.10 does, for mode *move*, in which all plugins run in CreateEndpoint."""
+    generic = {"com.docker.network.generic": {"cni.network": configuration, "cni.attach": "move"}}
     data = [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
     return call(lab, "CreateNetwork", {"NetworkID": NETWORK, "Options": generic, "IPv4Data": data, "IPv6Data": []})
 

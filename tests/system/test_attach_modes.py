@@ -10,6 +10,8 @@ import pytest
 from cni_bridge_spec import get_objects, get_str
 from tests.lab import Container, Engine
 from tests.system.calls import wait_torn_down
+from tests.system.equivalence import assert_equivalent, run_directly
+from tests.system.plugin_lists import LISTS
 from tests.system.scene import Scene, bridge, reaches
 
 HYBRID = ("-o", "cni.attach=hybrid")
@@ -60,6 +62,18 @@ def test_a_container_on_several_networks(scene: Scene) -> None:
     container = scene.run(first, "--network", second, "--network", scene.builtin_network())
     assert modes(scene) == ["move", "move"]
     assert names(container) == {"eth0", "eth1", "eth2"}
+
+
+@pytest.mark.usefixtures("engine_28")
+@pytest.mark.parametrize("kind", ["bridge second addresses", "bridge sbr", "ptp dual stack"])
+def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, kind: str) -> None:
+    """At Join the networks of a container without a PID namespace are not known; it has all that the plugins made."""
+    chosen = LISTS[kind]
+    name = scene.configure(chosen.plugins(scene.subnet()), cni_version=chosen.cni_version)
+    wanted = run_directly(scene.lab, name, chosen.capability_args)
+    container = scene.run(scene.network(name, *HYBRID), "--pid=host")
+    assert modes(scene) == ["move"]
+    assert_equivalent(scene.lab, container, wanted)
 
 
 @pytest.mark.usefixtures("engine_28")

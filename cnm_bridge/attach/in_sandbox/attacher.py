@@ -38,6 +38,7 @@ from cnm_bridge.planning.expected_link import (
     DELEGATES,
     describe_expected,
     for_join,
+    keeps_prefix_routes,
     known_families,
     refuse_changed,
     refuse_unexpected,
@@ -101,7 +102,9 @@ class SandboxAttacher:
         chosen = plan.requested.mac or plan.own_mac
         mac = chosen.lower() if chosen and delegate.has_own_mac else None  # as the kernel shows it
         sysctls = [Sysctl(name=setting.path(ifname), value=setting.value) for setting in plan.sysctls]
-        snapshot = describe_expected(delegate, ifname, addresses, mac, sysctls)
+        snapshot = describe_expected(
+            delegate, ifname, addresses, mac, sysctls, has_prefix_routes=keeps_prefix_routes(plan.configuration)
+        )
         if reservation is not None:
             refuse_ignored(plan, snapshot)
         record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))

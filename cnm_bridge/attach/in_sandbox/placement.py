@@ -69,8 +69,10 @@ class Placing:
             return Place(obstacle=obstacle)
         process = await self._find_process(Path(record.sandbox_key or ""))
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
-        if record.attach_mode is AttachMode.HYBRID and may_collide and await self._has_further_network(record, process):
-            return Place(obstacle="the container has further networks, or it is not known whether it has")
+        if record.attach_mode is AttachMode.HYBRID and may_collide:
+            obstacle = await self._find_further_network(record, process)
+            if obstacle is not None:
+                return Place(obstacle=obstacle)
         known = None if process is None else ProcessRecord(pid=process.pid, started=process.started)
         return Place(obstacle=None, process=known)
 
@@ -110,15 +112,22 @@ class Placing:
             if other.id != record.id and other.attach_mode is not AttachMode.MOVE and other.phase in _IN_SANDBOX
         ]
 
-    async def _has_further_network(self, record: EndpointRecord, process: SandboxProcess | None) -> bool:
-        container_id = None if process is None else container_of_cgroup(process.cgroup)
-        if container_id is None or not self._release.is_up:  # a booting engine would not answer
-            return True
+    async def _find_further_network(self, record: EndpointRecord, process: SandboxProcess | None) -> str | None:
+        """Return that the container has further networks, or why that is not known; None if it has none."""
+        if process is None:
+            return "the first process in the sandbox is not known, so neither are the container's networks"
+        container_id = container_of_cgroup(process.cgroup)
+        if container_id is None:
+            return f"the first process in the sandbox is in no container's cgroup but in {process.cgroup}"
+        if not self._release.is_up:  # it would not answer
+            return "the Docker Engine is booting, so the container's networks are not known"
         try:
-            return await self._engine.has_further_network(container_id, record.network_id) is not False
+            found = await self._engine.has_further_network(container_id, record.network_id)
         except EngineUnavailable as exc:
-            log.info("container.networks_unknown", error=str(exc))
-            return True
+            return f"the container's networks are not known: {exc}"
+        if found is None:
+            return f"the Docker Engine does not list container {container_id}"
+        return "the container has further networks" if found else None
 
     async def _find_process(self, sandbox: Path) -> SandboxProcess | None:
         try:

@@ -14,7 +14,13 @@ from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
 from cnm_bridge.model.reserved_list import with_reservation
 from cnm_bridge.planning.endpoint_replies import choose_interface
-from cnm_bridge.planning.expected_link import DELEGATES, describe_expected, refuse_changed, refuse_unexpected
+from cnm_bridge.planning.expected_link import (
+    DELEGATES,
+    describe_expected,
+    keeps_prefix_routes,
+    refuse_changed,
+    refuse_unexpected,
+)
 from cnm_bridge.wire import ChosenInterface
 
 MAC = "02:00:00:00:00:01"
@@ -50,6 +56,22 @@ def test_docker_learns_single_addresses_of_ptp() -> None:
     """It removes the route of the prefix; if Docker moved such a link, it would add the route again."""
     reply = choose_interface(expected("ptp"), RequestedInterface())
     assert (str(reply.address), str(reply.address_ipv6)) == ("10.1.0.9/32", "fd00::9/128")
+
+
+def test_docker_learns_the_first_address_of_each_family() -> None:
+    """If Docker moves the link, the sandbox sync adds the others."""
+    given = [ip_interface(address) for address in ("10.1.0.9/24", "10.1.0.8/24", "fd00::9/64", "fd00::8/64")]
+    reply = choose_interface(describe_expected(DELEGATES["bridge"], "eth0", given, MAC, ()), RequestedInterface())
+    assert (str(reply.address), str(reply.address_ipv6)) == ("10.1.0.9/24", "fd00::9/64")
+
+
+def test_docker_learns_single_addresses_if_sbr_moves_the_routes() -> None:
+    """As with `ptp`."""
+    plugins = [{"type": "bridge"}, {"type": "sbr"}]
+    network = NetworkConfigurationList.from_document({"cniVersion": "1.0.0", "name": "blue", "plugins": plugins})
+    has_routes = keeps_prefix_routes(network)
+    snapshot = describe_expected(DELEGATES["bridge"], "eth0", ADDRESSES, MAC, (), has_prefix_routes=has_routes)
+    assert str(choose_interface(snapshot, RequestedInterface()).address) == "10.1.0.9/32"
 
 
 @pytest.mark.parametrize("plugin", ["ipvlan", "host-device", "vlan"])
