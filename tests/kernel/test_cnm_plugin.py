@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The CNI plugin `cnm`, executed by our runtime, with a driver of another design and with our own daemon."""
+
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_spec import JsonObject, JsonValue, render_json
+from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed, Result
+from cni_invoker.sync import Runtime
+from tests.kernel.namespace import Namespace
+from tests.lab.unix_http import is_answering
+from tests.lab.waiting import wait_until
+from tests.plugins.remote_driver import RemoteDriver
+
+PLUGINS = Path("/usr/lib/cni")
+ATTACHED = ["CreateNetwork", "CreateEndpoint", "Join", "ProgramExternalConnectivity", "EndpointOperInfo"]
+DETACHED = ["RevokeExternalConnectivity", "Leave", "DeleteEndpoint", "DeleteNetwork"]
+
+
+@pytest.fixture(name="remote")
+def make_remote(private_namespaces: int) -> Iterator[RemoteDriver]:
+    """A strict driver called `other`, which runs."""
+    assert private_namespaces
+    with RemoteDriver(Path("/run/docker/plugins/other.sock")).running() as driver:
+        yield driver
+
+
+@pytest.fixture(name="cni")
+def make_runtime(private_namespaces: int, tmp_path: Path) -> Runtime:
+    """A runtime that finds `cnm`, as it is installed, and the machine's plugins."""
+    assert private_namespaces
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/cnm").symlink_to(Path(sys.executable).with_name("cnm"))
+    return Runtime([tmp_path / "bin", PLUGINS])
+
+
+@contextmanager
+def container(name: str) -> Iterator[tuple[Attachment, Namespace]]:
+    """A container's namespace; gives the attachment for it."""
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    path = Path("/run/netns", name)
+    try:
+        yield Attachment(container_id=name, ifname="eth0", netns=path), Namespace(path)
+    finally:
+        if path.exists():
+            subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+def network(driver: str = "other", **settings: JsonValue) -> NetworkConfigurationList:
+    """A list with `cnm` alone."""
+    plugin: JsonObject = {"type": "cnm", "driver": driver, **settings}
+    # Debian's host-local does not have 1.1.0.
+    version = "1.0.0" if "ipam" in settings else "1.1.0"
+    return NetworkConfigurationList.from_document({"cniVersion": version, "name": "blue", "plugins": [plugin]})
+
+
+def host_local(directory: Path) -> JsonObject:
+    """An IPAM plugin with the subnet of the strict driver."""
+    return {
+        "type": "host-local",
+        "dataDir": str(directory),
+        "ranges": [[{"subnet": "10.77.0.0/24", "rangeStart": "10.77.0.100"}]],
+        "routes": [{"dst": "203.0.113.0/24"}],
+    }
+
+
+def addresses(result: Result) -> list[str]:
+    """The addresses of a result."""
+    return [str(ip.address) for ip in result.ips]
+
+
+def test_a_container_on_a_driver_s_network(cni: Runtime, remote: RemoteDriver) -> None:
+    """It receives the link, the address, the routes and the gateway, as from Docker; DEL removes all of it."""
+    with container("one") as (attachment, box):
+        result = cni.add(network(options={"color": "blue"}, endpointOptions={"weight": "3"}), attachment)
+        assert remote.methods == ATTACHED
+        assert remote.body("CreateNetwork")["Options"]["com.docker.network.generic"] == {"color": "blue"}
+        assert remote.body("CreateNetwork")["IPv4Data"] == [{"AddressSpace": "null", "Pool": "0.0.0.0/0"}]
+        assert remote.body("CreateEndpoint")["Options"]["weight"] == "3"
+        assert remote.body("Join")["SandboxKey"] == attachment.netns
+        assert addresses(result) == ["10.77.0.2/24"]
+        assert result.interfaces[0].sandbox == attachment.netns
+        assert result.interfaces[0].mac == box.link("eth0")["address"]
+        assert {(str(route.dst), str(route.gw)) for route in result.routes} == {
+            ("198.51.100.1/32", "None"),
+            ("192.0.2.0/24", "198.51.100.1"),
+            ("0.0.0.0/0", "10.77.0.1"),
+        }
+        assert box.run("ip route show default").decode().startswith("default via 10.77.0.1 dev eth0")
+        assert b"via 198.51.100.1 dev eth0" in box.run("ip route show 192.0.2.0/24")
+        box.run("busybox ping -c 1 -w 5 10.77.0.1")
+        cni.check(network(), attachment, result)
+        box.ip("address delete 10.77.0.2/24 dev eth0")
+        with pytest.raises(PluginFailed, match=r"eth0 has lost 10\.77\.0\.2/24"):
+            cni.check(network(), attachment, result)
+        remote.calls.clear()
+        for _ in range(2):  # the second one has nothing to do
+            cni.delete(network(), attachment, result)
+        assert remote.methods == DETACHED
+        assert box.links() == set()
+        with pytest.raises(PluginFailed, match="eth0 of one is not attached"):
+            cni.check(network(), attachment, result)
+
+
+def test_addresses_of_an_ipam_plugin(cni: Runtime, remote: RemoteDriver, tmp_path: Path) -> None:
+    """The driver receives them and the subnet as from Docker's IPAM; DEL frees them, without a result too."""
+    with container("one") as (attachment, box):
+        result = cni.add(network(ipam=host_local(tmp_path)), attachment)
+        assert remote.body("CreateEndpoint")["Interface"]["Address"] == "10.77.0.100/24"
+        assert remote.body("CreateNetwork")["IPv4Data"] == [
+            {"AddressSpace": "LocalDefault", "Pool": "10.77.0.0/24", "Gateway": "10.77.0.1/24"}
+        ]
+        assert addresses(result) == ["10.77.0.100/24"]
+        assert b"203.0.113.0/24 via 10.77.0.1 dev eth0" in box.run("ip route")
+        cni.delete(network(ipam=host_local(tmp_path)), attachment, None)
+    assert not [file for file in (tmp_path / "blue").iterdir() if file.name.startswith("10.")]
+
+
+def test_a_network_exists_as_long_as_it_has_containers(cni: Runtime, remote: RemoteDriver) -> None:
+    """It is created with the first and deleted with the last; its containers reach each other."""
+    with container("one") as (one, box), container("two") as (two, _):
+        cni.add(network(), one)
+        result = cni.add(network(), two)
+        box.run(f"busybox ping -c 1 -w 5 {result.ips[0].address.ip}")
+        with pytest.raises(PluginFailed, match="driver or options of the network have changed"):
+            cni.add(network(options={"color": "red"}), replace(one, ifname="eth1"))
+        cni.delete(network(), one, None)
+        assert remote.methods.count("CreateNetwork") == 1
+        assert "DeleteNetwork" not in remote.methods
+        cni.delete(network(), two, result)
+        assert remote.methods[-1] == "DeleteNetwork"
+        cni.add(network(options={"color": "red"}), one)
+        cni.delete(network(options={"color": "red"}), one, None)
+
+
+@pytest.mark.parametrize("method", ["CreateNetwork", "CreateEndpoint", "Join", "EndpointOperInfo"])
+def test_a_failed_add_is_undone(cni: Runtime, remote: RemoteDriver, tmp_path: Path, method: str) -> None:
+    """The error is the driver's; nothing stays in the driver, in the container, or with the IPAM plugin."""
+    remote.refuse[method] = "banana"
+    ipam = host_local(tmp_path)
+    with container("one") as (attachment, box):
+        with pytest.raises(PluginFailed, match=f"driver other refuses NetworkDriver.{method}: banana") as failed:
+            cni.add(network(ipam=ipam), attachment)
+        assert failed.value.code == 100
+        remote.refuse.clear()
+        assert box.links() == set()
+        assert not [file for file in (tmp_path / "blue").iterdir() if file.name.startswith("10.")]
+        remote.calls.clear()
+        cni.delete(network(ipam=ipam), attachment, None)
+        assert remote.calls == []
+        cni.delete(network(), attachment, cni.add(network(), attachment))
+
+
+def test_a_link_name_that_is_taken(cni: Runtime, remote: RemoteDriver) -> None:
+    """The kernel's reason is in the error, and the driver's link is gone."""
+    with container("one") as (attachment, box):
+        box.ip("link add eth0 type veth peer name other")
+        with pytest.raises(PluginFailed, match="File exists"):
+            cni.add(network(), attachment)
+        assert remote.methods[-1] == "DeleteNetwork"
+        assert box.links() == {"eth0", "other"}
+
+
+def test_the_host_s_namespace(cni: Runtime, remote: RemoteDriver) -> None:
+    """It is refused: the link would be renamed in the host."""
+    attachment = Attachment(container_id="one", ifname="eth0", netns="/proc/self/ns/net")
+    with pytest.raises(PluginFailed, match="is the host's namespace"):
+        cni.add(network(), attachment)
+    assert remote.methods[-1] == "DeleteNetwork"
+
+
+def test_del_after_the_container_and_the_driver_have_gone(cni: Runtime) -> None:
+    """DEL fails as long as the driver does not answer, and succeeds when it has no such endpoint any more."""
+    driver = RemoteDriver(Path("/run/docker/plugins/other.sock"))
+    with container("one") as (attachment, _):
+        with driver.running():
+            cni.add(network(), attachment)
+        subprocess.run(["ip", "netns", "delete", "one"], check=True)
+    with pytest.raises(PluginFailed, match="there is no Docker network driver other"):
+        cni.delete(network(), attachment, None)
+    driver.forget()
+    driver.calls.clear()
+    with driver.running():
+        cni.delete(network(), attachment, None)
+        assert driver.methods == DETACHED
+    subprocess.run(["ip", "link", "delete", "rd0"], check=True)  # it has forgotten that, too
+
+
+def test_a_driver_that_does_not_answer(cni: Runtime, remote: RemoteDriver) -> None:
+    """DEL says so with code 11, try again later, and the repeated DEL completes."""
+    with container("one") as (attachment, box):
+        cni.add(network(), attachment)
+        kept = remote.socket.rename(remote.socket.with_name("kept"))
+        with socket.socket(socket.AF_UNIX) as closed:
+            closed.bind(str(remote.socket))
+        with pytest.raises(PluginFailed, match="does not answer NetworkDriver") as failed:
+            cni.delete(network(), attachment, None)
+        assert failed.value.code == 11
+        remote.socket.unlink()
+        kept.rename(remote.socket)
+        cni.delete(network(), attachment, None)
+        assert box.links() == set()
+
+
+def test_gc_and_status(cni: Runtime, remote: RemoteDriver) -> None:
+    """GC deletes the endpoints that are not valid; STATUS fails without the driver."""
+    cni.status(network())
+    with container("one") as (one, kept), container("two") as (two, box):
+        cni.add(network(), one)
+        cni.add(network(), two)
+        cni.gc(network(), [AttachmentKey(container_id="one", ifname="eth0")])
+        assert (kept.links(), box.links()) == ({"eth0"}, set())
+        cni.gc(network(), [])
+        assert kept.links() == set()
+    assert remote.methods[-1] == "DeleteNetwork"
+    with pytest.raises(PluginFailed, match="there is no Docker network driver missing") as failed:
+        cni.status(network("missing"))
+    assert failed.value.code == 50
+
+
+def test_our_own_daemon(cni: Runtime, private_namespaces: int, tmp_path: Path) -> None:
+    """CNI, cnm, the daemon, CNI: two containers reach each other, and nothing is left behind."""
+    assert private_namespaces
+    lists, state = tmp_path / "net.d", tmp_path / "state"
+    lists.mkdir()
+    inner: JsonObject = {
+        "cniVersion": "1.0.0",
+        "name": "inner",
+        "plugins": [{"type": "bridge", "bridge": "cni-test0", "isGateway": True, "ipam": host_local(tmp_path / "ips")}],
+    }
+    (lists / "inner.conflist").write_bytes(render_json(inner))
+    answers = Path("/run/docker/plugins/cni-bridge.sock")
+    options = {"--socket": answers, "--state-dir": state, "--cni-conf-dir": lists, "--run-dir": Path("/run/cni-bridge")}
+    command = [str(Path(sys.executable).with_name("cni-bridge")), "serve", "--docker-host", f"unix://{tmp_path}/none"]
+    with subprocess.Popen([*command, *(str(word) for pair in options.items() for word in pair)]) as daemon:
+        try:
+            wait_until(lambda: is_answering(answers, "POST", "/Plugin.Activate"), "the daemon's answer")
+            blue = network("cni-bridge", options={"cni.network": "inner"})
+            with container("one") as (one, box), container("two") as (two, _):
+                first, second = cni.add(blue, one), cni.add(blue, two)
+                assert addresses(first) == ["10.77.0.100/24"]
+                box.run(f"busybox ping -c 1 -w 5 {second.ips[0].address.ip}")
+                cni.check(blue, one, first)
+                cni.delete(blue, one, first)
+                cni.delete(blue, two, None)
+                assert box.links() == set()
+        finally:
+            daemon.terminate()
+            assert daemon.wait(60) == 0
+    assert not [file for file in (tmp_path / "ips/inner").iterdir() if file.name.startswith("10.")]
+    subprocess.run(["ip", "link", "delete", "cni-test0"], check=True)
