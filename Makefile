@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheels constraints deb test-deb test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheels constraints deb test-deb test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ fast:
 
 coverage: venv ## which lines the fast tests run, without those of processes that they start
 	$(BIN)/pytest --numprocesses 4 --cov --cov-report term:skip-covered tests/unit tests/contract
+
+interrupted: setup ## no lost DEL: RUNS=10000 of cni_invoker, killed and hindered; SEED= repeats them (needs root)
+	unshare --mount --propagation private $(BIN)/python -m tests.interrupted --runs $(or $(RUNS),10000) $(if $(SEED),--seed $(SEED))
 
 kernel: setup
 	@$(BIN)/python -m tests.lab.fetch_plugins || true # without them the tests say what they skip
