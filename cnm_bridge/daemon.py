@@ -38,7 +38,12 @@ _LATER_S: Final = 5.0
 
 
 def run(
-    settings: Settings, listeners: Sequence[Listener], source: SettingsSource, *, admin: Listener | None = None
+    settings: Settings,
+    listeners: Sequence[Listener],
+    source: SettingsSource,
+    *,
+    admin: Listener | None = None,
+    scrapes: Listener | None = None,
 ) -> None:
     """Run the daemon until a signal stops it; see `serve`.
 
@@ -48,18 +53,23 @@ def run(
     keep_memory_small()
     shorten_thread_turns()
     try:
-        asyncio.run(serve(settings, listeners, source, admin=admin))
+        asyncio.run(serve(settings, listeners, source, admin=admin, scrapes=scrapes))
     except (InvalidParameter, StateError) as exc:
         raise Refused(str(exc)) from exc
 
 
 async def serve(
-    settings: Settings, listeners: Sequence[Listener], source: SettingsSource, *, admin: Listener | None = None
+    settings: Settings,
+    listeners: Sequence[Listener],
+    source: SettingsSource,
+    *,
+    admin: Listener | None = None,
+    scrapes: Listener | None = None,
 ) -> None:
     """Answer Docker on listening sockets until SIGTERM or SIGINT, then complete running calls and teardowns.
 
-    The first one is the plugin socket. The admin socket, if there is one, is answered during the clean-up at the start
-    and at the end, too.
+    The first one is the plugin socket. The admin socket and the one for scrapes of metrics, if there are any, are
+    answered during the clean-up at the start and at the end, too.
 
     SIGHUP reads the settings from their source again; see `cnm_bridge.reloading`.
 
@@ -85,7 +95,7 @@ async def serve(
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
         settle_memory()  # again: after a reboot there may be thousands of teardowns
-        async with daemon.answering_admin(admin), asyncio.TaskGroup() as tasks:
+        async with daemon.answering_admin(admin), daemon.answering_scrapes(scrapes), asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(run) for run in (*_background(daemon, settings), reloading.run())]
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)

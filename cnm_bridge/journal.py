@@ -82,10 +82,14 @@ class Journal:
         phase = None if is_removed else record.phase.value
         self.add("endpoint.phase", endpointId=record.id, networkId=record.network_id, phase=phase)
 
+    def add_listener(self, listener: Callable[[Event], None]) -> None:
+        """Call `listener`, which must neither block nor raise, with each new event from now on."""
+        self._listeners.append(listener)
+
     @contextmanager
     def listening(self, listener: Callable[[Event], None]) -> Iterator[None]:
-        """Call `listener`, which must neither block nor raise, with each new event during the block."""
-        self._listeners.append(listener)
+        """Call `listener` as `add_listener` does, during the block."""
+        self.add_listener(listener)
         try:
             yield
         finally:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Listening TCP sockets beside the plugin socket, for a Docker that finds the driver through a plugin spec file.
+"""Listening TCP sockets: for a Docker that finds the driver through a plugin spec file, and for scrapes of metrics.
 
 A client can run plugins as root. So another host can connect only with TLS and a certificate of our authority; without
 TLS only this host can connect.
@@ -22,7 +22,7 @@ from cnm_bridge.settings import Settings
 if TYPE_CHECKING:
     import ssl
 
-__all__ = ["Listener", "TcpAddress", "network_listeners"]
+__all__ = ["Listener", "TcpAddress", "metrics_listener", "network_listeners", "parse_address"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,47 @@ def network_listeners(settings: Settings) -> Iterator[Sequence[Listener]]:
     tls = _context(settings) if any(address.tls for address in addresses) else None
     with ExitStack() as stack:
         yield [
-            Listener(stack.enter_context(_listen(address)), tls=tls if address.tls else None) for address in addresses
+            Listener(stack.enter_context(_listen(address.host, address.port)), tls=tls if address.tls else None)
+            for address in addresses
         ]
 
 
-def _listen(address: TcpAddress) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+@contextmanager
+def metrics_listener(settings: Settings) -> Iterator[Listener | None]:
+    """Listen at the address for metrics during the block; yield None if there is none.
+
+    Raises:
+        Refused: The address cannot be used.
+    """
+    if not settings.metrics_listen:
+        yield None
+        return
+    with _listen(*parse_address(settings.metrics_listen), option="--metrics-listen") as sock:
+        yield Listener(sock)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return the IP address and the port of `ADDRESS:PORT`; an IPv6 address is in brackets.
+
+    Raises:
+        Refused: It is not such a text.
+    """
     try:
-        return socket.create_server((address.host, address.port), family=family)
+        url = urlsplit(f"//{text}")
+        if url.netloc != text or url.port is None:
+            raise ValueError(text)
+        return str(ipaddress.ip_address(url.hostname or "")), url.port
+    except ValueError as exc:
+        raise Refused(f"{text!r} is not ADDRESS:PORT with an IP address, e.g. 127.0.0.1:9790") from exc
+
+
+def _listen(host: str, port: int, *, option: str = "--listen") -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
     except OSError as exc:
         reason = os.strerror(exc.errno or 0)
-        raise Refused(f"cannot listen at {address.host} port {address.port}: {reason}; set --listen") from exc
+        raise Refused(f"cannot listen at {host} port {port}: {reason}; set {option}") from exc
 
 
 def _context(settings: Settings) -> "ssl.SSLContext":

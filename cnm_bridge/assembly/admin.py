@@ -5,9 +5,11 @@
 from dataclasses import dataclass
 
 from cnm_bridge.admin.http import Request
+from cnm_bridge.admin.metrics import Metrics
 from cnm_bridge.admin.requests import admin_requests
 from cnm_bridge.admin.status import Status
 from cnm_bridge.assembly.endpoints import EndpointRoom
+from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
@@ -21,14 +23,31 @@ class AdminRoom:
 
     Attributes:
         requests: The requests that the daemon answers at the admin socket.
+        metrics: The one of them that it answers at the address for metrics, too.
     """
 
     requests: tuple[Request, ...]
+    metrics: Request
 
 
 def make_admin(
-    resources: Resources, *, teardown: TeardownRoom, recovery: RecoveryRoom, endpoints: EndpointRoom
+    resources: Resources,
+    *,
+    networks: NetworkRoom,
+    teardown: TeardownRoom,
+    recovery: RecoveryRoom,
+    endpoints: EndpointRoom,
 ) -> AdminRoom:
     """Return the objects of the room."""
     status = Status(resources.store, teardown.queue, recovery.reconciler, recovery.audit, endpoints.unpublished)
-    return AdminRoom(requests=admin_requests(status))
+    metrics = Metrics(
+        store=resources.store,
+        teardowns=teardown.queue,
+        reconcile=recovery.reconciler,
+        audit=recovery.audit,
+        unpublished=endpoints.unpublished,
+        directories=networks.directories,
+        journal=resources.journal,
+        state_dir=resources.settings.state_dir,
+    )
+    return AdminRoom(requests=(*admin_requests(status), metrics.request), metrics=metrics.request)

@@ -56,6 +56,10 @@ class Daemon:
         """Answer the operator's requests on the admin socket while the block runs; nothing without one."""
         return answering_admin(listener, self.admin.requests)
 
+    def answering_scrapes(self, listener: Listener | None) -> AbstractAsyncContextManager[None]:
+        """Answer `GET /metrics` on a TCP socket while the block runs; nothing without one."""
+        return answering_admin(listener, (self.admin.metrics,))
+
 
 def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None = None) -> Daemon:
     """Make all objects and connect them.
@@ -73,7 +77,7 @@ def assemble(settings: Settings, store: Store, *, plugin_descriptors: int | None
     recovery = make_recovery(resources, networks=networks, attach=attach, teardown=teardown)
     endpoints = make_endpoints(resources, networks=networks, attach=attach, teardown=teardown, recovery=recovery)
     api = make_api(resources, calls=calls, networks=networks, endpoints=endpoints)
-    admin = make_admin(resources, teardown=teardown, recovery=recovery, endpoints=endpoints)
+    admin = make_admin(resources, networks=networks, teardown=teardown, recovery=recovery, endpoints=endpoints)
     for forget in (teardown.in_use.forget, attach.sandbox_sync.forget, endpoints.unpublished.forget):
         store.when_removed(forget)
     return Daemon(

@@ -18,7 +18,7 @@ from cnm_bridge.cli.state import state
 from cnm_bridge.cli.status import status
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports
-from cnm_bridge.network_sockets import Listener, network_listeners
+from cnm_bridge.network_sockets import Listener, metrics_listener, network_listeners
 from cnm_bridge.sockets import open_sockets
 
 __all__ = ["main"]
@@ -47,7 +47,11 @@ def serve(context: click.Context, /, **given: object) -> None:
     """
     settings = settings_from(given)
     try:
-        with open_sockets(settings) as sockets, network_listeners(settings) as further:
+        with (
+            open_sockets(settings) as sockets,
+            network_listeners(settings) as further,
+            metrics_listener(settings) as scrapes,
+        ):
             gc.disable()  # until `settle_memory`: everything that is imported and read before is permanent
             # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.
             with lean_imports(certificates=not settings.docker_host.startswith("unix:")):
@@ -60,7 +64,8 @@ def serve(context: click.Context, /, **given: object) -> None:
                 read=lambda: settings_from(read_again(context)),
                 options={setting.parameter: setting.name for setting in SETTINGS},
             )
-            run(settings, [Listener(sockets.plugin), *further], source, admin=Listener(sockets.admin))
+            plugins, admin = Listener(sockets.plugin), Listener(sockets.admin)
+            run(settings, [plugins, *further], source, admin=admin, scrapes=scrapes)
     except (BridgeError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         sys.exit(1)

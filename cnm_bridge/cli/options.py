@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from cnm_bridge.cli.config_file import ValueKind, read_config_file
-from cnm_bridge.cli.types import Directory, EngineAddress, File, ListenAddress, Seconds
+from cnm_bridge.cli.types import Directory, EngineAddress, File, ListenAddress, MetricsAddress, Seconds
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import AttachOption, LogFormat, LogLevel, Settings
 
@@ -142,6 +142,13 @@ SETTINGS: Final = (
         multiple=True,
         default=_DEFAULTS.listen,
         help="Listen at tcp://LOOPBACK:PORT or https://ADDRESS:PORT, besides the socket. Repeatable.",
+    ),
+    Setting(
+        name="metrics-listen",
+        parameter="metrics_listen",
+        type=MetricsAddress(),
+        default=_DEFAULTS.metrics_listen,
+        help="Serve metrics at http://ADDRESS:PORT/metrics, to everyone who can connect.",
     ),
     Setting(
         name="tls-cert",

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from cnm_bridge.errors import Refused
-from cnm_bridge.network_sockets import TcpAddress
+from cnm_bridge.network_sockets import TcpAddress, parse_address
 
-__all__ = ["Directory", "EngineAddress", "File", "ListenAddress", "Seconds"]
+__all__ = ["Directory", "EngineAddress", "File", "ListenAddress", "MetricsAddress", "Seconds"]
 
 
 class _NotEmpty(click.Path):
@@ -38,6 +38,21 @@ class File(_NotEmpty):
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
+
+
+class MetricsAddress(click.ParamType[str]):
+    """An address to serve metrics at, `ADDRESS:PORT`, or nothing."""
+
+    name = "address:port"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what is not an IP address with a port."""
+        try:
+            if value:
+                parse_address(value)
+        except Refused as exc:
+            self.fail(str(exc), param, ctx)
+        return value
 
 
 class Seconds(click.FloatRange):

@@ -3,17 +3,13 @@
 """Checks that Docker's IPAM and the plugins' IPAM have the same subnet and gateway; pure."""
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
 
-from cni_bridge_spec import JsonObject, find_object, find_str, get_list, get_objects
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
+from cnm_bridge.planning.address_ranges import HOST_LOCAL, parse_ranges
 
 __all__ = ["refuse_other_pools"]
-
-_HOST_LOCAL: Final = "host-local"
 
 
 def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> None:
@@ -25,10 +21,10 @@ def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRe
     Raises:
         Refused: A pool or its gateway differs from the list's.
     """
-    ipam = next((find_object(p.document, "ipam") or {} for p in network.plugins if p.ipam_type), None)
-    if not pools or ipam is None or ipam.get("type") != _HOST_LOCAL:
+    ipam_type = next((plugin.ipam_type for plugin in network.plugins if plugin.ipam_type), None)
+    if not pools or ipam_type != HOST_LOCAL:
         return
-    known = _subnets(ipam)
+    known = {one.subnet: one.gateway for one in parse_ranges(network)}
     for pool in pools:
         if pool.subnet not in known:
             has = ", ".join(map(str, known)) or "none"
@@ -43,19 +39,3 @@ def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRe
                 f"Docker's IPAM driver uses {pool.gateway} as the gateway of {pool.subnet}, but CNI configuration "
                 f"{network.name} uses {gateway}; create the network with --gateway {gateway}"
             )
-
-
-def _subnets(ipam: JsonObject) -> dict[IPv4Network | IPv6Network, IPv4Address | IPv6Address]:
-    """Return the subnets of host-local with their gateways; the default gateway is the first address."""
-    ranges = [ipam] if find_str(ipam, "subnet") else []
-    for item in get_list(ipam, "ranges"):
-        ranges += get_objects({"ranges": item}, "ranges")
-    found: dict[IPv4Network | IPv6Network, IPv4Address | IPv6Address] = {}
-    for item in ranges:
-        try:
-            subnet = ip_network(find_str(item, "subnet") or "", strict=False)
-            gateway = find_str(item, "gateway")
-            found[subnet] = ip_address(gateway) if gateway else subnet.network_address + 1
-        except ValueError:  # the plugin reports it
-            continue
-    return found

@@ -8,6 +8,7 @@ whose CreateEndpoint has not been answered yet is in no list of Docker's, and a 
 """
 
 import asyncio
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -78,6 +79,7 @@ class Reconciler:
         self._interval_s = interval_s
         self._grace_s = grace_s
         self._rounds = 0
+        self._last_round: float | None = None
         self._wanted = asyncio.Event()
         self._warned_before: frozenset[tuple[str, str]] = frozenset()
         self._warned_now: set[tuple[str, str]] = set()
@@ -91,6 +93,11 @@ class Reconciler:
     def rounds(self) -> int:
         """Number of completed rounds in which the engine answered, since the daemon started."""
         return self._rounds
+
+    @property
+    def last_round(self) -> float | None:
+        """When the last of these rounds ended, in seconds since 1970; None if there was none."""
+        return self._last_round
 
     async def run(self) -> None:
         """Run rounds until cancelled."""
@@ -112,6 +119,7 @@ class Reconciler:
         """Run one round."""
         if await self._compare_and_repair():
             self._rounds += 1
+            self._last_round = time.time()
         self._warned_before, self._warned_now = frozenset(self._warned_now), set()
 
     async def _compare_and_repair(self) -> bool:

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Runs pending teardowns, and repeats each until it completes. Docker has already forgotten these endpoints."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,10 +38,12 @@ class PendingTeardown:
     Attributes:
         attempts: Number of attempts in the background.
         error: The error of the last attempt, None before one has failed.
+        failing_since: When the first attempt in this run of the daemon failed, by `time.monotonic`; None before that.
     """
 
     attempts: int
     error: str | None
+    failing_since: float | None
 
 
 class TeardownQueue:
@@ -78,6 +81,7 @@ class TeardownQueue:
         self._idle_gate: IdleGate[EndpointId] = IdleGate(quiet_s)
         self._attempts = RunningTeardowns()
         self._errors: dict[EndpointId, str] = {}
+        self._failing_since: dict[EndpointId, float] = {}
         self._retries: RetryQueue[EndpointId] = RetryQueue(
             self._attempt,
             first_pause_s=_FIRST_PAUSE_S,
@@ -90,7 +94,11 @@ class TeardownQueue:
     def all(self) -> Mapping[EndpointId, PendingTeardown]:
         """The pending teardowns."""
         return {
-            endpoint_id: PendingTeardown(attempts=attempts, error=self._errors.get(endpoint_id))
+            endpoint_id: PendingTeardown(
+                attempts=attempts,
+                error=self._errors.get(endpoint_id),
+                failing_since=self._failing_since.get(endpoint_id),
+            )
             for endpoint_id, attempts in self._retries.attempts.items()
         }
 
@@ -263,9 +271,11 @@ class TeardownQueue:
 
     def _note_failure(self, endpoint_id: EndpointId, exc: Exception) -> None:
         self._errors[endpoint_id] = str(exc)
+        self._failing_since.setdefault(endpoint_id, time.monotonic())
         if isinstance(exc, PluginTimeout) and exc.started:
             self._slots.note_hung(endpoint_id)
 
     def _forget_failure(self, endpoint_id: EndpointId) -> None:
         self._errors.pop(endpoint_id, None)
+        self._failing_since.pop(endpoint_id, None)
         self._slots.forget_hung(endpoint_id)

@@ -11,6 +11,7 @@ sandbox needs a sync. The plugins only make a link. The columns:
 * *stall*: the longest time for which the event loop was blocked while the daemon started, synchronised all sandboxes
   and did a round of reconcile; then in the first minute of tearing everything down after a reboot. In brackets the
   longest without the time for which its thread was ready and no processor was free; and the most CPU time of it;
+* *stall: scrape*: the same during scrapes of the metrics, the first of which imports the library;
 * *create*: the median of 20 CreateEndpoint calls, in brackets the CPU time of the daemon's threads for each of them;
 * *descriptors*: the most that were open at once, without sockets;
 * *RSS*: at the end, and the most while everything was torn down.
@@ -43,6 +44,7 @@ __all__ = ["main"]
 
 COUNTS: Final = (1, 10, 100, 1000, 10000)
 CREATES: Final = 20
+SCRAPES: Final = 5
 PLUGIN: Final = """#!/bin/sh
 case "$CNI_COMMAND" in
 VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' ;;
@@ -126,6 +128,12 @@ async def create(host: Host, watch: Watch) -> str:
     return f"{median(taken):.0f} ({cpu_ms / CREATES:.0f})"
 
 
+async def scrape(directory: Path) -> None:
+    """Read the metrics."""
+    for _ in range(SCRAPES):
+        await asyncio.to_thread(request, directory / "run" / "admin.sock", "GET", "/metrics", timeout_s=120)
+
+
 async def measure(count: int, directory: Path, states: Path) -> tuple[str, ...]:
     """Measure a daemon with `count` endpoints; return the row of the table.
 
@@ -159,6 +167,9 @@ async def measure(count: int, directory: Path, states: Path) -> tuple[str, ...]:
                 print(f"    at rest after {time.monotonic() - began - QUIET_S:.0f} s", file=sys.stderr)
                 start = watch.take_stall()
                 create_ms = await create(host, watch)
+                watch.take_stall()
+                await scrape(directory)
+                scraping = watch.take_stall()
                 rss_mb = watch.rss()
         descriptors = watch.descriptors
         with host.daemon(states / "before") as watch:
@@ -173,6 +184,7 @@ async def measure(count: int, directory: Path, states: Path) -> tuple[str, ...]:
         f"{answer_s:.2f} ({answer_cpu_s:.2f})",
         start,
         reboot,
+        scraping,
         create_ms,
         str(max(descriptors, watch.descriptors)),
         f"{rss_mb:.0f}",
@@ -186,6 +198,7 @@ HEAD: Final = (
     "first answer s",
     "stall: start ms",
     "stall: reboot ms",
+    "stall: scrape ms",
     "create ms",
     "descriptors",
     "RSS MB",

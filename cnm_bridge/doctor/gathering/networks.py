@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
-from cni_bridge_spec import find_object, find_str
 from cni_invoker import Limits, NetworkConfigurationList, Runtime, run_preflight
 from cnm_bridge.doctor.facts import ConfiguredNetwork
+from cnm_bridge.planning.address_ranges import reservation_directories
 from cnm_bridge.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.recovery.artifacts import find_reservations
 from cnm_bridge.settings import AttachOption, Settings
@@ -42,11 +42,9 @@ async def _gather(network: NetworkConfigurationList, settings: Settings, *, quic
 
 
 def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Address, ...]:
-    found = []
-    for plugin in network.plugins:
-        if plugin.ipam_type == "host-local":
-            directory = find_str(find_object(plugin.document, "ipam") or {}, "dataDir") or "/var/lib/cni/networks"
-            found += [
-                ip_address(one.address) for one in find_reservations(Path(directory), network.name).owned if one.address
-            ]
-    return tuple(found)
+    return tuple(
+        ip_address(one.address)
+        for directory in reservation_directories(network)
+        for one in find_reservations(Path(directory), network.name).owned
+        if one.address
+    )

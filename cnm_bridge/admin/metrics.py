@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`GET /metrics`: what the daemon counts, in Prometheus' text format.
+
+Calls and executions are counted when they happen. The rest is read by a scrape, in a thread, so that it delays none of
+Docker's calls.
+"""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cni_bridge_state import EndpointRecord, Store
+from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
+from cnm_bridge.admin.event_counts import EventCounts
+from cnm_bridge.admin.http import Request
+from cnm_bridge.endpoints.unpublished import Unpublished
+from cnm_bridge.journal import Journal
+from cnm_bridge.planning.address_ranges import find_ranges, reservation_directories
+from cnm_bridge.recovery.orphan_audit import OrphanAudit
+from cnm_bridge.recovery.reconciler import Reconciler
+from cnm_bridge.teardown.queue import TeardownQueue
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["Metrics"]
+
+_CONTENT_TYPE: Final = "text/plain; version=0.0.4"
+
+
+class Metrics:
+    """Builds the answers to scrapes.
+
+    Args:
+        store: The networks and endpoints.
+        teardowns: The pending teardowns.
+        reconcile: Knows whether the engine is up.
+        audit: Finds orphans.
+        unpublished: Knows the endpoints whose ports are not published.
+        directories: The configurations, whose addresses are counted.
+        journal: Calls and executions.
+        state_dir: The directory of the records.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        teardowns: TeardownQueue,
+        reconcile: Reconciler,
+        audit: OrphanAudit,
+        unpublished: Unpublished,
+        directories: ConfigurationDirectories,
+        journal: Journal,
+        state_dir: Path,
+    ) -> None:
+        self._store = store
+        self._teardowns = teardowns
+        self._reconcile = reconcile
+        self._audit = audit
+        self._unpublished = unpublished
+        self._directories = directories
+        self._state_dir = state_dir
+        self._counts = EventCounts()
+        journal.add_listener(self._counts.note)
+
+    @property
+    def request(self) -> Request:
+        """The request of a scraper."""
+        return Request(path="/metrics", answer=self._answer, content_type=_CONTENT_TYPE)
+
+    async def _answer(self, _: Mapping[str, str]) -> bytes:
+        pending = [one for one in self._teardowns.all.values() if one.attempts]
+        since = min((one.failing_since for one in pending if one.failing_since is not None), default=None)
+        read = partial(
+            self._render,
+            endpoints=self._store.endpoints(),
+            names={network.id: network.name or network.id for network in self._store.networks()},
+            used={network.configuration or network.name or "" for network in self._store.networks()},
+            pending_teardowns=len(pending),
+            oldest_failure_s=0.0 if since is None else max(0.0, time.monotonic() - since),
+        )
+        return await asyncio.to_thread(read)
+
+    def _render(
+        self,
+        *,
+        endpoints: Sequence[EndpointRecord],
+        names: Mapping[str, str],
+        used: set[str],
+        pending_teardowns: int,
+        oldest_failure_s: float,
+    ) -> bytes:
+        # Imported by the first scrape: a daemon that is never scraped does not load the library.
+        from cnm_bridge.admin.metric_families import Figures, render_metrics  # noqa: PLC0415
+
+        by_phase = Counter((names.get(one.network_id, one.network_id), one.phase.value) for one in endpoints)
+        index = self._directories.index()
+        lists = [index.find(name) for name in index.names if name in used]
+        figures: Figures = Figures(
+            endpoints={(network, phase): count for (network, phase), count in by_phase.items()},
+            networks=len(names),
+            pending_teardowns=pending_teardowns,
+            oldest_failure_s=oldest_failure_s,
+            orphans=len(self._audit.orphans),
+            unpublished=len(self._unpublished.reasons),
+            engine_is_up=self._reconcile.engine_is_up,
+            rounds=self._reconcile.rounds,
+            last_round=self._reconcile.last_round or 0.0,
+            state_bytes=sum(_sizes(self._state_dir)),
+            damaged_copies=len(self._store.damaged_copies()),
+            addresses={(one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)},
+            reserved={(one.name,): _count_reserved(one) for one in lists if reservation_directories(one)},
+        )
+        return render_metrics(self._counts, figures)
+
+
+def _sizes(directory: Path) -> Iterator[int]:
+    """Yield the sizes of the database's files, except those that LevelDB has just removed."""
+    for file in (directory / "leveldb").glob("*"):
+        with suppress(OSError):
+            yield file.stat().st_size
+
+
+def _count_reserved(network: NetworkConfigurationList) -> int:
+    """Return the number of host-local's reservations, by the names of their files alone."""
+    names: list[str] = []
+    for directory in reservation_directories(network):
+        with suppress(OSError):  # no address was ever reserved
+            names += os.listdir(Path(directory, network.name))  # noqa: PTH208 - ten thousand names
+    return sum(map(_is_address, names))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name.replace("_", ":"))
+    except ValueError:  # `lock`, `last_reserved_ip.0`
+        return False
+    return True

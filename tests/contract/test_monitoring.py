@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The files for monitoring use metrics that exist, and the document explains all of them."""
+
+import json
+import re
+from pathlib import Path
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.unit.cnm_bridge.admin.metrics_example import render_example
+
+DOCS = Path(__file__).parents[2] / "docs"
+DOCUMENT = (DOCS / "monitoring.md").read_text("utf-8")
+ALERTS = yaml.safe_load((DOCS / "monitoring/alerts.yml").read_text("utf-8"))
+DASHBOARD = json.loads((DOCS / "monitoring/grafana-dashboard.json").read_text("utf-8"))
+FAMILIES = {family.name: family for family in text_string_to_metric_families(render_example().decode())}
+SAMPLES = {sample.name for family in FAMILIES.values() for sample in family.samples}
+
+
+def used(expressions: list[str]) -> set[str]:
+    """Return the names of our metrics in expressions of PromQL."""
+    return {name for text in expressions for name in re.findall(r"\b(?:cni_bridge|process)_\w+", text)}
+
+
+def test_the_files_use_metrics_that_exist() -> None:
+    """In alert rules, panels and variables."""
+    rules = [rule["expr"] for group in ALERTS["groups"] for rule in group["rules"]]
+    panels = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    variables = [variable["query"] for variable in DASHBOARD["templating"]["list"]]
+    names = used([*rules, *panels, *variables])
+    assert "cni_bridge_pending_teardown_age_seconds" in names
+    assert names - SAMPLES == set()
+
+
+def test_the_document_has_each_metric_and_each_alert() -> None:
+    """And no others."""
+    rows = set(re.findall(r"^\| `(cni_bridge_\w+)`", DOCUMENT, re.MULTILINE))
+    families = {
+        f"{name}_total" if family.type == "counter" else name
+        for name, family in FAMILIES.items()
+        if name.startswith("cni_bridge")
+    }
+    assert rows == families
+    alerts = {rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]}
+    assert set(re.findall(r"^\| `(CniBridge\w+)`", DOCUMENT, re.MULTILINE)) == alerts
