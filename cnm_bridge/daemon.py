@@ -28,7 +28,7 @@ from cnm_bridge.process_tuning import (
 )
 from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.settings import Settings
-from cnm_bridge.systemd import take_notify
+from cnm_bridge.systemd import feed_watchdog, take_notify, take_watchdog_s
 
 __all__ = ["run", "serve"]
 
@@ -80,7 +80,7 @@ async def serve(
         StateError: The state directory cannot be used.
     """
     stop, reload = _event_for(signal.SIGTERM, signal.SIGINT), _event_for(signal.SIGHUP)
-    notify = take_notify()
+    notify, watchdog_s = take_notify(), take_watchdog_s()
     descriptors = raise_descriptor_limit()
     store = await asyncio.to_thread(Store.open, settings.state_dir)
     settle_memory()
@@ -96,7 +96,8 @@ async def serve(
         unfinished = await daemon.recovery.unfinished.add()
         settle_memory()  # again: after a reboot there may be thousands of teardowns
         async with daemon.answering_admin(admin), daemon.answering_scrapes(scrapes), asyncio.TaskGroup() as tasks:
-            background = [tasks.create_task(run) for run in (*_background(daemon, settings), reloading.run())]
+            works = (*_background(daemon, settings), reloading.run(), feed_watchdog(notify, watchdog_s))
+            background = [tasks.create_task(work) for work in works]
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
                 recovered = tasks.create_task(daemon.teardown.queue.wait_tried())

@@ -2,7 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Structured logs on stderr: an event name and fields, as JSON or as text for a terminal.
 
-`cnm_bridge.api.rpc` binds the fields of a call (`rpc`, `network_id`, `endpoint_id`) to structlog's context variables.
+`cnm_bridge.api.rpc` binds the fields of a call (`rpc`, `network_id`, `endpoint_id`) to structlog's context variables,
+`cnm_bridge.trace` the field `trace_id`. If stderr leads to the journal, each line begins with its priority
+(sd-daemon(3)), so that `journalctl -p warning` shows what it should.
 """
 
 import logging
@@ -10,9 +12,10 @@ import sys
 from typing import Final
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 from cnm_bridge.settings import LogFormat, LogLevel
+from cnm_bridge.systemd import is_journal
 
 __all__ = ["configure_logging"]
 
@@ -21,6 +24,10 @@ _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
     # Tracebacks must not contain local variables: configurations may contain credentials.
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
+
+
+_PRIORITIES: Final = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
+"""The priorities of syslog."""
 
 
 def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
@@ -37,6 +44,8 @@ def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
         if text
         else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
+    if is_journal(sys.stderr.fileno()):
+        rendering[-1] = _with_priority(rendering[-1])
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
@@ -51,3 +60,14 @@ def configure_logging(level: LogLevel, fmt: LogFormat) -> None:
     )
     logging.getLogger("cni_invoker").setLevel(threshold)
     logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[handler], force=True)
+
+
+def _with_priority(render: Processor) -> Processor:
+    """Return a renderer that puts the priority in front of each line of another one."""
+
+    def rendered(logger: WrappedLogger, method: str, event: EventDict) -> str:
+        prefix = f"<{_PRIORITIES.get(str(event.get('level')), _PRIORITIES['info'])}>"
+        text = str(render(logger, method, event))
+        return "\n".join(f"{prefix}{line}" for line in text.split("\n"))
+
+    return rendered

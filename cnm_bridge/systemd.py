@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Receives open sockets from systemd, and reports readiness to it.
+"""Receives open sockets from systemd, and reports readiness and life to it.
 
-Both are no-ops outside systemd. The variables are removed from the environment, because plugins inherit it.
-Sources: sd_listen_fds(3), sd_notify(3).
+All are no-ops outside systemd. The variables are removed from the environment, because plugins inherit it.
+Sources: sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3), systemd.exec(5).
 """
 
+import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -13,7 +14,10 @@ from contextlib import suppress
 from itertools import chain, repeat
 from typing import Final
 
-__all__ = ["take_notify", "take_sockets"]
+__all__ = ["feed_watchdog", "is_journal", "take_notify", "take_sockets", "take_watchdog_s"]
+
+_FEEDINGS: Final = 3
+"""How often the watchdog is fed within its time limit."""
 
 _FIRST_FD: Final = 3
 
@@ -52,3 +56,30 @@ def take_notify() -> Callable[[str], None]:
             sock.sendto(state.encode(), address)
 
     return notify
+
+
+def take_watchdog_s() -> float | None:
+    """Return the time limit of systemd's watchdog for this process, and unset its variables; None if there is none."""
+    mine = os.environ.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    limit_us = os.environ.pop("WATCHDOG_USEC", "")
+    return int(limit_us) / 1e6 if mine and limit_us.isdigit() and int(limit_us) else None
+
+
+async def feed_watchdog(notify: Callable[[str], None], limit_s: float | None) -> None:
+    """Tell systemd, until cancelled, that the event loop turns; return at once without a watchdog.
+
+    If the loop stops turning for the time limit, systemd kills the daemon and starts it again.
+    """
+    while limit_s is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(limit_s / _FEEDINGS)
+
+
+def is_journal(fd: int) -> bool:
+    """Return whether a descriptor leads directly to the journal, which reads a priority at the beginning of lines."""
+    device, _, inode = os.environ.get("JOURNAL_STREAM", "").partition(":")
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return False
+    return (device, inode) == (str(status.st_dev), str(status.st_ino))

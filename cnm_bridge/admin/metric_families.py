@@ -27,7 +27,7 @@ class Figures:
     """What was read for one scrape.
 
     Attributes:
-        endpoints: (network, phase) → number of endpoints.
+        endpoints: (configuration, phase) → number of endpoints.
         networks: Number of networks.
         pending_teardowns: Number of teardowns that have failed at least once.
         oldest_failure_s: Seconds since the first failure of the oldest of them, 0 if there is none.

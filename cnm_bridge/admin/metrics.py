@@ -83,8 +83,7 @@ class Metrics:
         read = partial(
             self._render,
             endpoints=self._store.endpoints(),
-            names={network.id: network.name or network.id for network in self._store.networks()},
-            used={network.configuration or network.name or "" for network in self._store.networks()},
+            configurations={network.id: network.configuration or network.name for network in self._store.networks()},
             pending_teardowns=len(pending),
             oldest_failure_s=0.0 if since is None else max(0.0, time.monotonic() - since),
         )
@@ -94,20 +93,19 @@ class Metrics:
         self,
         *,
         endpoints: Sequence[EndpointRecord],
-        names: Mapping[str, str],
-        used: set[str],
+        configurations: Mapping[str, str | None],
         pending_teardowns: int,
         oldest_failure_s: float,
     ) -> bytes:
         # Imported by the first scrape: a daemon that is never scraped does not load the library.
         from cnm_bridge.admin.metric_families import Figures, render_metrics  # noqa: PLC0415
 
-        by_phase = Counter((names.get(one.network_id, one.network_id), one.phase.value) for one in endpoints)
+        by_phase = Counter((configurations.get(one.network_id) or "", one.phase.value) for one in endpoints)
         index = self._directories.index()
-        lists = [index.find(name) for name in index.names if name in used]
+        lists = [index.find(name) for name in index.names if name in configurations.values()]
         figures: Figures = Figures(
             endpoints={(network, phase): count for (network, phase), count in by_phase.items()},
-            networks=len(names),
+            networks=len(configurations),
             pending_teardowns=pending_teardowns,
             oldest_failure_s=oldest_failure_s,
             orphans=len(self._audit.orphans),

@@ -30,6 +30,7 @@ from cnm_bridge.api.pending_connections import PendingConnections
 from cnm_bridge.errors import BadRequest, BridgeError
 from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import KernelError
+from cnm_bridge.trace import traced
 
 __all__ = ["MAX_BODY_BYTES", "Answer", "Method", "make_app"]
 
@@ -98,7 +99,7 @@ def _handler(
     validate = load_validator(method.schema) if method.schema and not is_constant else None
 
     async def handle(request: web.Request) -> web.Response:
-        with structlog.contextvars.bound_contextvars(rpc=method.name):
+        with traced(), structlog.contextvars.bound_contextvars(rpc=method.name):
             started = time.monotonic()
             reply = await _answer(method, validate, request, calls, connections)
             duration_ms = round((time.monotonic() - started) * 1000, 1)

@@ -13,6 +13,7 @@ from cnm_bridge.engine import Engine, KnownRelease
 from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.settings import Settings
+from cnm_bridge.trace import find_trace
 
 __all__ = ["Resources", "make_resources"]
 
@@ -65,7 +66,12 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
         settings=settings,
         store=store,
         runtime=Runtime(
-            settings.cni_bin_dirs, limits, lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir, observer=journal
+            settings.cni_bin_dirs,
+            limits,
+            lock_dir=DEFAULT_LOCK_DIR,
+            running_dir=running_dir,
+            observer=journal,
+            find_trace=find_trace,
         ),
         limits=limits,
         running_dir=running_dir,

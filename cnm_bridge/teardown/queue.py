@@ -20,6 +20,7 @@ from cnm_bridge.teardown.checked_teardown import CheckedTeardown
 from cnm_bridge.teardown.running import RunningTeardowns
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
+from cnm_bridge.trace import traced
 
 __all__ = ["PendingTeardown", "TeardownQueue"]
 
@@ -242,7 +243,7 @@ class TeardownQueue:
         return record is not None and record.phase is Phase.DELETING
 
     async def _attempt(self, endpoint_id: EndpointId) -> bool:
-        with structlog.contextvars.bound_contextvars(endpoint_id=endpoint_id):
+        with traced(), structlog.contextvars.bound_contextvars(endpoint_id=endpoint_id):
             try:
                 await self._idle_gate.wait(endpoint_id)
                 return await self._attempt_in_slot(endpoint_id)

@@ -68,10 +68,9 @@ def test_an_alert_fires_for_a_pending_teardown(private_scene: Scene, prometheus:
 exit 0"""
     private_scene.plugin("failing", plugin)
     list_name = private_scene.configure((*bridge(private_scene.subnet()), {"type": "failing"}), cni_version="0.4.0")
-    network = private_scene.network(list_name)
-    container = private_scene.run(network)
+    container = private_scene.run(private_scene.network(list_name))
     metrics = scrape(lab)
-    assert f'cni_bridge_endpoints{{network="{network}",phase="joined"}} 1.0' in metrics
+    assert f'cni_bridge_endpoints{{network="{list_name}",phase="joined"}} 1.0' in metrics
     assert 'cni_bridge_plugin_executions_total{outcome="success",plugin="failing",verb="ADD"} 1.0' in metrics
     assert 'cni_bridge_calls_total{call="NetworkDriver.Join",outcome="answered"} 1.0' in metrics
     assert f'cni_bridge_ipam_reserved_addresses{{network="{list_name}"}} 1.0' in metrics

@@ -129,3 +129,23 @@ def test_the_socket_outlives_the_daemon(plain_lab: Lab) -> None:
         systemd.control("kill", f"--signal={number.name}", "--kill-whom=main", SERVICE)
         assert activate(plain_lab) == ACTIVATED
         assert plain_lab.path(PLUGIN_SOCKET).is_socket()
+
+
+def test_a_daemon_that_stands_still_is_started_again(plain_lab: Lab) -> None:
+    """The event loop feeds systemd's watchdog; a stopped process does not."""
+    systemd = Systemd(plain_lab)
+    limit_s = 2
+    plain_lab.write(f"/run/systemd/system/{SERVICE}.d/watchdog.conf", f"[Service]\nWatchdogSec={limit_s}\n")
+    systemd.control("daemon-reload")
+    systemd.control("start", SOCKET, SERVICE)
+    before = systemd.show(SERVICE, "MainPID", "NRestarts")
+
+    def fed_us() -> int:
+        return int(systemd.show(SERVICE, "WatchdogTimestampMonotonic")["WatchdogTimestampMonotonic"])
+
+    started_us = fed_us()
+    wait_until(lambda: fed_us() > started_us + limit_s * 1_000_000, "a watchdog that is fed beyond its limit", 30.0)
+    assert systemd.show(SERVICE, "MainPID", "NRestarts") == before
+    systemd.control("kill", "--signal=SIGSTOP", "--kill-whom=main", SERVICE)
+    wait_until(lambda: systemd.show(SERVICE, "NRestarts")["NRestarts"] == "1", "a new daemon", 60.0)
+    assert activate(plain_lab) == ACTIVATED

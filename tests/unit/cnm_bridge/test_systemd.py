@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Sockets that systemd passes are used, and systemd receives the daemon's state."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.systemd import take_notify, take_sockets
+from cnm_bridge.systemd import feed_watchdog, is_journal, take_notify, take_sockets, take_watchdog_s
 
 TAKE = """
 import os, sys
@@ -87,3 +88,55 @@ def test_a_missing_supervisor_is_ignored(monkeypatch: pytest.MonkeyPatch, addres
     """Without a supervisor, or with an invalid address, nothing is sent and nothing raised."""
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     take_notify()("READY=1")
+
+
+@pytest.mark.parametrize(
+    ("variables", "limit_s"),
+    [
+        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": str(os.getpid())}, 2.5),
+        ({"WATCHDOG_USEC": "2500000"}, 2.5),
+        ({"WATCHDOG_USEC": "2500000", "WATCHDOG_PID": "1"}, None),  # another process's
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({}, None),
+    ],
+)
+def test_the_watchdog_is_taken(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], limit_s: float | None
+) -> None:
+    """Plugins do not inherit its variables."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert take_watchdog_s() == limit_s
+    assert [name for name in os.environ if name.startswith("WATCHDOG")] == []
+
+
+async def test_the_watchdog_is_fed_until_cancelled() -> None:
+    """Several times within its limit; without a limit not at all."""
+    fed = asyncio.Event()
+    states: list[str] = []
+
+    def notify(state: str) -> None:
+        states.append(state)
+        if len(states) > 2:
+            fed.set()
+
+    await feed_watchdog(notify, None)
+    assert states == []
+    async with asyncio.TaskGroup() as tasks:
+        feeding = tasks.create_task(feed_watchdog(notify, 0.003))
+        await fed.wait()
+        feeding.cancel()
+    assert set(states) == {"WATCHDOG=1"}
+
+
+def test_the_journal_is_recognized(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By device and inode, because a redirected stderr inherits the variable too."""
+    with (tmp_path / "log").open("w") as file:
+        status = os.fstat(file.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+        assert is_journal(file.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino + 1}")
+        assert not is_journal(file.fileno())
+        monkeypatch.delenv("JOURNAL_STREAM")
+        assert not is_journal(file.fileno())

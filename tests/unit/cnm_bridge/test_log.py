@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Lines of the log carry their priority if they go to the journal."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import logging, os, sys
+status = os.fstat(2)
+if sys.argv[2] == "journal":
+    os.environ["JOURNAL_STREAM"] = f"{status.st_dev}:{status.st_ino}"
+import structlog
+from cnm_bridge.log import configure_logging
+from cnm_bridge.settings import LogFormat, LogLevel
+configure_logging(LogLevel.DEBUG, LogFormat(sys.argv[1]))
+log = structlog.get_logger()
+log.debug("some.event")
+log.warning("other.event", error="first\\nsecond")
+logging.getLogger("cni_invoker").error("plugin.not_observed")
+try:
+    raise ValueError("broken")
+except ValueError:
+    log.exception("rpc.bug")
+"""
+
+
+def log_lines(tmp_path: Path, fmt: str, destination: str) -> list[str]:
+    """Return what a process logs to a file that is, or is not, the journal."""
+    with (tmp_path / "log").open("w+") as file:
+        subprocess.run([sys.executable, "-c", PROGRAM, fmt, destination], stderr=file, check=True)
+        file.seek(0)
+        return file.read().splitlines()
+
+
+def test_each_line_has_its_priority(tmp_path: Path) -> None:
+    """As syslog numbers them; the rest is the same JSON as elsewhere."""
+    lines = log_lines(tmp_path, "json", "journal")
+    assert [line[:3] for line in lines] == ["<7>", "<4>", "<3>", "<3>"]
+    assert [json.loads(line[3:])["event"] for line in lines][:2] == ["some.event", "other.event"]
+
+
+def test_each_line_of_a_traceback_too(tmp_path: Path) -> None:
+    """The journal makes an entry of each line."""
+    lines = log_lines(tmp_path, "text", "journal")
+    assert len(lines) > 5
+    assert {line[:3] for line in lines[2:]} == {"<3>"}
+
+
+@pytest.mark.parametrize("fmt", ["json", "text"])
+def test_a_file_gets_no_priority(tmp_path: Path, fmt: str) -> None:
+    """It would be noise there."""
+    assert not any(line.startswith("<") for line in log_lines(tmp_path, fmt, "file"))
