@@ -28,7 +28,8 @@ from cnm_bridge.process_tuning import (
 )
 from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.settings import Settings
-from cnm_bridge.systemd import feed_watchdog, take_notify, take_watchdog_s
+from cnm_bridge.systemd import take_notify, take_watchdog_s
+from cnm_bridge.watchdog import feed_watchdog
 
 __all__ = ["run", "serve"]
 

@@ -6,7 +6,6 @@ All are no-ops outside systemd. The variables are removed from the environment, 
 Sources: sd_listen_fds(3), sd_notify(3), sd_watchdog_enabled(3), systemd.exec(5).
 """
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -14,10 +13,7 @@ from contextlib import suppress
 from itertools import chain, repeat
 from typing import Final
 
-__all__ = ["feed_watchdog", "is_journal", "take_notify", "take_sockets", "take_watchdog_s"]
-
-_FEEDINGS: Final = 3
-"""How often the watchdog is fed within its time limit."""
+__all__ = ["is_journal", "take_notify", "take_sockets", "take_watchdog_s"]
 
 _FIRST_FD: Final = 3
 
@@ -63,16 +59,6 @@ def take_watchdog_s() -> float | None:
     mine = os.environ.pop("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     limit_us = os.environ.pop("WATCHDOG_USEC", "")
     return int(limit_us) / 1e6 if mine and limit_us.isdigit() and int(limit_us) else None
-
-
-async def feed_watchdog(notify: Callable[[str], None], limit_s: float | None) -> None:
-    """Tell systemd, until cancelled, that the event loop turns; return at once without a watchdog.
-
-    If the loop stops turning for the time limit, systemd kills the daemon and starts it again.
-    """
-    while limit_s is not None:
-        notify("WATCHDOG=1")
-        await asyncio.sleep(limit_s / _FEEDINGS)
 
 
 def is_journal(fd: int) -> bool:

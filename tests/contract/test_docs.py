@@ -118,7 +118,7 @@ def test_the_table_of_events_has_events_only() -> None:
 
 
 def test_all_events_are_listed() -> None:
-    """Whoever searches the log for an event finds it in docs/troubleshooting.md."""
+    """Each event of the log is in docs/troubleshooting.md."""
     events = _events("debug", "info", *LOUD)
     assert {"rpc.answered", "endpoint.torn_down"} <= events
     assert sorted(event for event in events if f"`{event}`" not in TROUBLESHOOTING) == []

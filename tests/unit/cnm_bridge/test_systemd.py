@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.systemd import feed_watchdog, is_journal, take_notify, take_sockets, take_watchdog_s
+from cnm_bridge.systemd import is_journal, take_notify, take_sockets, take_watchdog_s
+from cnm_bridge.watchdog import feed_watchdog
 
 TAKE = """
 import os, sys
