@@ -13,10 +13,10 @@ import structlog
 
 from cni_bridge_spec import load_explanation
 from cni_bridge_state import StateError, Store
-from cni_invoker import ConfigurationDirectories
 from cni_invoker.errors import InvalidParameter
 from cnm_bridge import __version__
 from cnm_bridge.assembly import Daemon, assemble
+from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.errors import Refused
 from cnm_bridge.log import configure_logging
 from cnm_bridge.network_sockets import Listener
@@ -92,7 +92,7 @@ async def serve(
                 "daemon.not_root", consequence="no container can be attached: only root can make network namespaces"
             )
         daemon = assemble(settings, store, plugin_descriptors=descriptors)
-        reloading = Reloading(settings, source, reload, _appliers(daemon.networks.directories))
+        reloading = Reloading(settings, source, reload, _appliers(daemon.networks))
         await daemon.endpoints.port_publisher.load()
         unfinished = await daemon.recovery.unfinished.add()
         settle_memory()  # again: after a reboot there may be thousands of teardowns
@@ -159,14 +159,15 @@ def _event_for(*numbers: signal.Signals) -> asyncio.Event:
     return event
 
 
-def _appliers(directories: ConfigurationDirectories) -> Mapping[str, Callable[[Settings], None]]:
+def _appliers(networks: NetworkRoom) -> Mapping[str, Callable[[Settings], None]]:
     """Return the functions that apply new values of the settings that can change while the daemon runs."""
 
     def apply_logging(changed: Settings) -> None:
         configure_logging(changed.log_level, changed.log_format)
 
     return {
-        "cni_conf_dirs": lambda changed: directories.look_in(changed.cni_conf_dirs),
+        "cni_conf_dirs": lambda changed: networks.directories.look_in(changed.cni_conf_dirs),
+        "networks": lambda changed: networks.managed.replace(changed.networks),
         "log_level": apply_logging,
         "log_format": apply_logging,
     }

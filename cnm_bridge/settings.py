@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["AttachOption", "LogFormat", "LogLevel", "Settings"]
+__all__ = ["AttachOption", "LogFormat", "LogLevel", "ManagedNetwork", "Settings"]
 
 
 class AttachOption(StrEnum):
@@ -41,6 +41,25 @@ class LogFormat(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedNetwork:
+    """A Docker network that the daemon creates if it is missing.
+
+    Attributes:
+        name: Its name in Docker.
+        configuration: The name of its CNI configuration.
+        locked: Whether no other network may use that configuration.
+        internal: Whether it is internal.
+        options: Its further options, as of `docker network create -o`.
+    """
+
+    name: str
+    configuration: str
+    locked: bool = False
+    internal: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The daemon's settings. Those an operator can set are in docs/configuration.md; the others are limits.
 
@@ -67,6 +86,7 @@ class Settings:
         netlink_timeout_s: Time limit of one netlink reply.
         drain_timeout_s: Time limit of SIGTERM for running calls and teardowns.
         attach: How to attach endpoints for which `cni.attach` is not set.
+        networks: The Docker networks that the daemon creates if they are missing.
         cni_gc: Whether to run the plugins' GC; only if no other runtime uses networks of the same names.
         cni_gc_every_s: Pause between two runs of GC.
         log_level: The lowest level that is logged.
@@ -95,6 +115,7 @@ class Settings:
     netlink_timeout_s: float = 10.0
     drain_timeout_s: float = 80.0
     attach: AttachOption = AttachOption.MOVE
+    networks: tuple[ManagedNetwork, ...] = ()
     cni_gc: bool = False
     cni_gc_every_s: float = 600.0
     log_level: LogLevel = LogLevel.INFO

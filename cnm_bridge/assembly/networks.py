@@ -8,6 +8,7 @@ from cni_bridge_state import NetworkId
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.networks.engine_import import EngineImport
+from cnm_bridge.networks.managed import ManagedNetworks
 from cnm_bridge.networks.network_names import NetworkNameResolver
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
@@ -23,6 +24,7 @@ class NetworkRoom:
     directories: ConfigurationDirectories
     name_resolver: NetworkNameResolver
     engine_import: EngineImport
+    managed: ManagedNetworks
 
 
 def make_networks(resources: Resources) -> NetworkRoom:
@@ -31,6 +33,8 @@ def make_networks(resources: Resources) -> NetworkRoom:
     directories = ConfigurationDirectories(resources.settings.cni_conf_dirs)
     name_resolver = NetworkNameResolver(resources.store, resources.engine, locks, resources.settings.binding_timeout_s)
     engine_import = EngineImport(resources.store, resources.engine_in_calls, locks)
+    settings = resources.settings
+    managed = ManagedNetworks(settings.networks, resources.engine, settings.socket.stem)
     return NetworkRoom(
         service=NetworkService(
             store=resources.store,
@@ -39,10 +43,12 @@ def make_networks(resources: Resources) -> NetworkRoom:
             name_resolver=name_resolver,
             engine_import=engine_import,
             release=resources.release,
-            attach=resources.settings.attach,
+            attach=settings.attach,
+            managed=managed,
             locks=locks,
         ),
         directories=directories,
         name_resolver=name_resolver,
         engine_import=engine_import,
+        managed=managed,
     )

@@ -74,6 +74,7 @@ def make_recovery(
             comparison=Comparison(resources.store, engine, teardown.liveness, networks.service, audit),
             in_use=teardown.in_use,
             networks=networks.service,
+            managed=networks.managed,
             teardowns=teardown.queue,
             rebuild_endpoint=rebuild_endpoint,
             remove_leftovers=remove_leftovers,

@@ -6,13 +6,13 @@ import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 from cnm_bridge.errors import BadOption
 
 __all__ = ["TomlValue", "ValueKind", "read_config_file"]
 
-TomlValue = str | int | float | bool | list[str]
+TomlValue = str | int | float | bool | list[str] | list[dict[str, Any]]
 
 
 class ValueKind(StrEnum):
@@ -22,6 +22,7 @@ class ValueKind(StrEnum):
     TEXTS = "a list of texts"
     NUMBER = "a number"
     TRUTH = "true or false"
+    TABLES = "a list of tables, [[networks]]"
 
 
 def read_config_file(path: Path, kinds: Mapping[str, ValueKind]) -> Mapping[str, TomlValue]:
@@ -55,5 +56,7 @@ def _is(kind: ValueKind, value: object) -> bool:
             return isinstance(value, int | float) and not isinstance(value, bool)
         case ValueKind.TRUTH:
             return isinstance(value, bool)
+        case ValueKind.TABLES:
+            return isinstance(value, list) and all(isinstance(item, dict) for item in value)
         case _:
             assert_never(kind)

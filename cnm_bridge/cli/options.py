@@ -16,9 +16,10 @@ import click
 from click.core import ParameterSource
 
 from cnm_bridge.cli.config_file import ValueKind, read_config_file
+from cnm_bridge.cli.network_type import Network, refuse_conflicts
 from cnm_bridge.cli.types import Directory, EngineAddress, File, ListenAddress, MetricsAddress, Seconds
-from cnm_bridge.errors import BridgeError
-from cnm_bridge.settings import AttachOption, LogFormat, LogLevel, Settings
+from cnm_bridge.errors import BridgeError, Refused
+from cnm_bridge.settings import AttachOption, LogFormat, LogLevel, ManagedNetwork, Settings
 
 __all__ = [
     "ADMIN_SOCKET",
@@ -43,6 +44,7 @@ _FILE_KEY: Final = "cnm_bridge.configuration_file"
 _DIRECTORY: Final = Directory()
 _FILE: Final = File()
 _SECONDS: Final = Seconds()
+_NETWORK: Final = Network()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ class Setting:
     @property
     def kind(self) -> ValueKind:
         """The type of its value in the configuration file."""
+        if self.type is _NETWORK:
+            return ValueKind.TABLES
         if self.multiple:
             return ValueKind.TEXTS
         if self.type is click.BOOL:
@@ -227,6 +231,14 @@ SETTINGS: Final = (
     ),
     ATTACH,
     Setting(
+        name="networks",
+        parameter="networks",
+        type=_NETWORK,
+        multiple=True,
+        default=_DEFAULTS.networks,
+        help="A Docker network to create if it is missing: NAME or NAME=CONFIGURATION. Repeatable; more in the file.",
+    ),
+    Setting(
         name="cni-gc",
         parameter="cni_gc",
         type=click.BOOL,
@@ -307,7 +319,18 @@ def _option(setting: Setting) -> Callable[[F], F]:
         show_default=True,
         show_envvar=True,
         help=setting.help,
+        callback=_check_networks if setting.type is _NETWORK else None,
     )
+
+
+def _check_networks(
+    context: click.Context, parameter: click.Parameter, networks: tuple[ManagedNetwork, ...]
+) -> tuple[ManagedNetwork, ...]:
+    try:
+        refuse_conflicts(networks)
+    except Refused as exc:
+        raise click.BadParameter(str(exc), context, parameter) from exc
+    return networks
 
 
 def _load_config(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:

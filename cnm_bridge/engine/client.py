@@ -13,7 +13,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
@@ -104,6 +104,20 @@ class Engine:
         with self._read():
             found = _json_object(answer, "the answer to GET /networks/ID")
             return await asyncio.to_thread(EngineNetwork.from_json, found)  # it may have thousands of endpoints
+
+    async def find_network_named(self, name: str) -> EngineNetwork | None:
+        """Return the network with a name, None if there is none."""
+        network = await self.find_network(name)  # the engine also finds a network by the beginning of its ID
+        return network if network is not None and network.name == name else None
+
+    async def create_network(self, body: Mapping[str, object]) -> None:
+        """Create a network, as `POST /networks/create` describes it. The engine calls the network's driver meanwhile.
+
+        Raises:
+            EngineUnavailable: There is no valid answer, or the engine refuses; the text says why.
+        """
+        async with self._asked() as docker:
+            await docker.networks.create(dict(body))
 
     async def network_name(self, network_id: str) -> str | None:
         """Return the name of a network, None if the engine does not know it; see `find_network`."""

@@ -18,6 +18,7 @@ from cnm_bridge.engine import KnownRelease
 from cnm_bridge.errors import Refused
 from cnm_bridge.networks.attach_mode import choose_attach_mode
 from cnm_bridge.networks.engine_import import EngineImport
+from cnm_bridge.networks.managed import ManagedNetworks
 from cnm_bridge.networks.network_names import NetworkNameResolver
 from cnm_bridge.planning.addressing import MAC_BYTES, random_mac
 from cnm_bridge.planning.attach_choice import AttachChoice, can_choose_mac
@@ -44,6 +45,7 @@ class NetworkService:
         engine_import: Imports networks that have no record.
         release: The engine's release, which determines the possible attach modes.
         attach: How to attach endpoints for which `cni.attach` is not set.
+        managed: The networks that the operator lists.
         locks: The locks of networks.
     """
 
@@ -57,6 +59,7 @@ class NetworkService:
         engine_import: EngineImport,
         release: KnownRelease,
         attach: AttachOption,
+        managed: ManagedNetworks,
         locks: KeyedLocks[NetworkId],
     ) -> None:
         self._store = store
@@ -66,6 +69,7 @@ class NetworkService:
         self._engine_import = engine_import
         self._release = release
         self._attach = attach
+        self._managed = managed
         self._locks = locks
         self._seen: ConfigurationIndex | None = None
 
@@ -75,7 +79,8 @@ class NetworkService:
         Raises:
             BadOption: An option is unknown, or its value is invalid.
             Refused: Docker's IPAM has chosen a pool that the configuration does not have, an option needs a plugin that
-                is not in the list, or the network exists with other options.
+                is not in the list, the configuration belongs to a locked network, or the network exists with other
+                options.
             CniError: The configuration does not exist, or one of its plugins is missing or too old.
         """
         options = parse_options(request.options)
@@ -93,6 +98,7 @@ class NetworkService:
             if known is not None:
                 _refuse_difference(known, record)
                 return
+            self._managed.refuse_other(record.configuration, record.options)
             await self._check(record, options)
             await self._store.put_network(record)
         if record.configuration is None:
@@ -100,9 +106,18 @@ class NetworkService:
         log.info("network.created", configuration=record.configuration)
 
     async def delete(self, request: NetworkReference) -> None:
-        """Remove the record of a network, if there is one."""
-        async with self._locks.hold(request.network_id):
-            await self._store.remove_network(request.network_id)
+        """Remove the record of a network, if there is one.
+
+        Raises:
+            Refused: It is locked, and will be created again. Docker removes it all the same, so its record is removed.
+        """
+        await self.forget(request.network_id)
+        self._managed.note_deleted(request.network_id)
+
+    async def forget(self, network_id: NetworkId) -> None:
+        """Remove the record of a network that Docker does not have, if there is one."""
+        async with self._locks.hold(network_id):
+            await self._store.remove_network(network_id)
 
     async def plan(self, request: CreateEndpoint) -> tuple[NetworkRecord, Plan]:
         """Return an endpoint's network and its plan, made from the list that is on disk now.
@@ -154,6 +169,7 @@ class NetworkService:
         if options.configuration is not None:
             return self._index().find(options.configuration)
         name = network.name or await self._name_resolver.wait(network.id)
+        self._managed.refuse_name(name)
         try:
             return self._index().find(name)
         except ConfigurationNotFound as exc:

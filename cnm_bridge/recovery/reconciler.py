@@ -20,6 +20,7 @@ from cni_invoker import CniError
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.kernel import KernelError
+from cnm_bridge.networks.managed import ManagedNetworks
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.artifacts import remove_unwritten
 from cnm_bridge.recovery.comparison import Comparison, Differences
@@ -29,7 +30,6 @@ from cnm_bridge.recovery.remove_leftovers import RemoveLeftovers
 from cnm_bridge.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.queue import TeardownQueue
-from cnm_bridge.wire import NetworkReference
 
 __all__ = ["Reconciler"]
 
@@ -49,6 +49,7 @@ class Reconciler:
         comparison: Finds the differences.
         in_use: Finds endpoints in use.
         networks: Removes the records of networks.
+        managed: Creates the networks that the operator lists.
         teardowns: Tears endpoints down.
         rebuild_endpoint: Creates records of endpoints that Docker has and that have none.
         remove_leftovers: Removes objects of our own endpoints without a record.
@@ -63,6 +64,7 @@ class Reconciler:
         comparison: Comparison,
         in_use: InUseCheck,
         networks: NetworkService,
+        managed: ManagedNetworks,
         teardowns: TeardownQueue,
         rebuild_endpoint: RebuildEndpoint,
         remove_leftovers: RemoveLeftovers,
@@ -73,6 +75,7 @@ class Reconciler:
         self._comparison = comparison
         self._in_use = in_use
         self._networks = networks
+        self._managed = managed
         self._teardowns = teardowns
         self._rebuild_endpoint = rebuild_endpoint
         self._remove_leftovers = remove_leftovers
@@ -81,6 +84,7 @@ class Reconciler:
         self._rounds = 0
         self._last_round: float | None = None
         self._wanted = asyncio.Event()
+        managed.when_missing(self._wanted.set)
         self._warned_before: frozenset[tuple[str, str]] = frozenset()
         self._warned_now: set[tuple[str, str]] = set()
 
@@ -117,6 +121,7 @@ class Reconciler:
 
     async def once(self) -> None:
         """Run one round."""
+        await self._managed.create_missing()
         if await self._compare_and_repair():
             self._rounds += 1
             self._last_round = time.time()
@@ -136,7 +141,7 @@ class Reconciler:
             await self._teardowns.abandon(record)
         for network_id in second.networks & first.networks:
             log.warning("network.forgotten", network_id=network_id, reason=FORGOTTEN)
-            await self._networks.delete(NetworkReference(network_id=network_id))
+            await self._networks.forget(network_id)
         for endpoint_id in second.unknown.keys() & first.unknown.keys():
             await self._try_rebuild(*second.unknown[endpoint_id])
         for attachment_id in (second.leftovers.keys() & first.leftovers.keys()) - second.unknown.keys():

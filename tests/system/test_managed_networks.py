@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Networks of the configuration file: the daemon creates them in Docker, and protects those that are locked."""
+
+import signal
+
+import pytest
+
+from tests.lab import wait_until
+from tests.system.scene import Scene, bridge, reaches, wait_logged
+
+FILE = "/etc/cni-bridge/config.toml"
+TABLE = '[[networks]]\nname = "{name}"\nconfiguration = "{configuration}"\n'
+
+
+@pytest.mark.smoke
+def test_a_locked_network(private_scene: Scene) -> None:
+    """It is there as soon as the daemon runs, nothing else gets its configuration, and a removed one comes back."""
+    scene, lab = private_scene, private_scene.lab
+    subnet = scene.subnet()
+    configuration = scene.configure(bridge(subnet))
+    lab.write(FILE, TABLE.format(name="kubernetes", configuration=configuration) + "locked = true\n")
+    lab.restart_daemon()
+    wait_logged(lab, "network.managed_created")
+    container = scene.run("kubernetes")
+    assert reaches(container, subnet.gateway)
+    error = scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.network={configuration}")
+    assert "only network kubernetes may use it" in error
+    lab.docker("rm", "-f", container.name)
+
+    lab.docker("network", "rm", "kubernetes")
+    wait_until(lambda: "kubernetes" in _networks(scene), "the network's return", 30)
+
+    lab.write(FILE, TABLE.format(name="second", configuration=configuration))
+    assert lab.daemon is not None
+    lab.daemon.kill(signal.SIGHUP)
+    wait_until(lambda: "second" in _networks(scene), "the network that was added", 30)
+    lab.docker("network", "rm", "kubernetes")
+    lab.remove(FILE)
+    lab.restart_daemon()
+    lab.docker("network", "rm", "second")
+    assert _networks(scene) == {"bridge", "host", "none"}
+
+
+def _networks(scene: Scene) -> set[str]:
+    return set(scene.lab.docker("network", "ls", "--format", "{{.Name}}").split())
