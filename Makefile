@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench man wheels constraints deb test-deb test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench docs plots man wheels constraints deb test-deb test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,12 @@ $(RELEASE): $(READY)
 
 man: $(RELEASE) ## the manual pages, from the commands' help, into packaging/man
 	$(BIN)/python packaging/man_pages.py "$$(git log -1 --format=%cs)"
+
+docs: $(RELEASE) ## the documentation as one static folder, build/docs/site, with a search; links are checked
+	$(BIN)/python packaging/docs_site.py
+
+plots: venv ## the pictures of docs/performance.md, from the tables beside them
+	$(BIN)/python packaging/plots.py
 
 wheels: man ## source archives and wheels of cni-invoker and cni-bridge, into dist
 	rm -rf dist

@@ -4,6 +4,8 @@
 
 import ast
 import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -56,6 +58,26 @@ def _anchors(document: Path) -> set[str]:
     """Return the anchors that a code hosting site makes of the headings."""
     headings = re.findall(r"^#+ (.*)$", document.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_site_has_every_page() -> None:
+    """A page that is not in the navigation is found by search only; decisions are listed by their own page."""
+    document = tomllib.loads((ROOT / "docs/zensical.toml").read_text("utf-8"))
+
+    def pages(entry: object) -> Iterator[str]:
+        if isinstance(entry, str):
+            yield entry
+        for item in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ():
+            yield from pages(item)
+
+    listed = set(pages(document["project"]["nav"]))
+    assert listed == {
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "docs/decisions/README.md",
+        *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
+    }
 
 
 MAPS = ("architecture", "docker-protocol", "endpoint-lifecycle", "extending", "processes", "retries", "testing")
