@@ -86,6 +86,8 @@ class Settings:
         netlink_timeout_s: Time limit of one netlink reply.
         drain_timeout_s: Time limit of SIGTERM for running calls and teardowns.
         attach: How to attach endpoints for which `cni.attach` is not set.
+        allow_inline: Whether a network may bring its own list (`cni.conflist`), which runs plugins with arguments of
+            the caller's choice.
         networks: The Docker networks that the daemon creates if they are missing.
         cni_gc: Whether to run the plugins' GC; only if no other runtime uses networks of the same names.
         cni_gc_every_s: Pause between two runs of GC.
@@ -115,6 +117,7 @@ class Settings:
     netlink_timeout_s: float = 10.0
     drain_timeout_s: float = 80.0
     attach: AttachOption = AttachOption.MOVE
+    allow_inline: bool = False
     networks: tuple[ManagedNetwork, ...] = ()
     cni_gc: bool = False
     cni_gc_every_s: float = 600.0

@@ -44,6 +44,7 @@ def make_networks(resources: Resources) -> NetworkRoom:
             engine_import=engine_import,
             release=resources.release,
             attach=settings.attach,
+            allow_inline=settings.allow_inline,
             managed=managed,
             locks=locks,
         ),

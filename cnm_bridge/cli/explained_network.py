@@ -20,7 +20,7 @@ class ExplainedNetwork:
     """A resolved name.
 
     Attributes:
-        configuration: The CNI configuration on disk.
+        configuration: The CNI configuration on disk, or the one that the network has brought.
         options: The options of the Docker network, overridden by the given ones.
         docker: The Docker network, None if there is none with that name.
         doubt: The reason why it is unknown whether the Docker network exists, None if it is known.
@@ -58,6 +58,8 @@ async def find_explained_network(
     ours = docker if docker is not None and docker.driver == driver else None
     options = parse_options(merge_options(ours.options if ours else {}, given))
     index = ConfigurationDirectories(conf_dirs).index()
+    if options.inline is not None:
+        return ExplainedNetwork(configuration=options.inline, options=options, docker=ours, doubt=doubt)
     wanted = options.configuration or (ours.name if ours else name)
     try:
         configuration = index.find(wanted)

@@ -239,6 +239,13 @@ SETTINGS: Final = (
         help="A Docker network to create if it is missing: NAME or NAME=CONFIGURATION. Repeatable; more in the file.",
     ),
     Setting(
+        name="allow-inline",
+        parameter="allow_inline",
+        type=click.BOOL,
+        default=_DEFAULTS.allow_inline,
+        help="Whether docker network create may pass a CNI configuration itself (-o cni.conflist=JSON).",
+    ),
+    Setting(
         name="cni-gc",
         parameter="cni_gc",
         type=click.BOOL,

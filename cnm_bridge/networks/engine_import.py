@@ -69,7 +69,7 @@ class EngineImport:
         """
         network_id = NetworkId(network.id)
         try:
-            configuration = parse_options(network.options).configuration
+            configuration = parse_options(network.options).configuration_name
         except BridgeError as exc:
             if self._refused.get(network_id) != str(exc):  # each round finds it again
                 self._refused[network_id] = str(exc)

@@ -3,7 +3,7 @@
 """Docker networks: created, deleted, and resolved to a network configuration list."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from cni_invoker import CniError, ConfigurationDirectories, NetworkConfiguration
 from cni_invoker.advanced import ConfigurationIndex
 from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.engine import KnownRelease
-from cnm_bridge.errors import Refused
+from cnm_bridge.errors import BadOption, Refused
 from cnm_bridge.networks.attach_mode import choose_attach_mode
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.managed import ManagedNetworks
@@ -23,7 +23,7 @@ from cnm_bridge.networks.network_names import NetworkNameResolver
 from cnm_bridge.planning.addressing import MAC_BYTES, random_mac
 from cnm_bridge.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.planning.docker_options import refuse_unread, split_unknown
-from cnm_bridge.planning.options import Options, merge_options, parse_options
+from cnm_bridge.planning.options import CONFIGURATION, INLINE, Options, merge_options, parse_options
 from cnm_bridge.planning.plan import Plan, plan_attachment, with_mac
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import AttachOption
@@ -45,6 +45,7 @@ class NetworkService:
         engine_import: Imports networks that have no record.
         release: The engine's release, which determines the possible attach modes.
         attach: How to attach endpoints for which `cni.attach` is not set.
+        allow_inline: Whether a network may bring its own list.
         managed: The networks that the operator lists.
         locks: The locks of networks.
     """
@@ -59,6 +60,7 @@ class NetworkService:
         engine_import: EngineImport,
         release: KnownRelease,
         attach: AttachOption,
+        allow_inline: bool,
         managed: ManagedNetworks,
         locks: KeyedLocks[NetworkId],
     ) -> None:
@@ -69,6 +71,7 @@ class NetworkService:
         self._engine_import = engine_import
         self._release = release
         self._attach = attach
+        self._allow_inline = allow_inline
         self._managed = managed
         self._locks = locks
         self._seen: ConfigurationIndex | None = None
@@ -87,7 +90,7 @@ class NetworkService:
         refuse_unread(request.options, ipv4=request.ipv4, ipv6=request.ipv6)
         record = NetworkRecord(
             id=request.network_id,
-            configuration=options.configuration,
+            configuration=options.configuration_name,
             name=None,
             internal=request.internal,
             options=request.options,
@@ -129,6 +132,8 @@ class NetworkService:
             CniError: The list named with `cni.network` no longer exists, or its plugins do not support its version.
         """
         wishes, unknown = split_unknown(request.options)
+        if INLINE in wishes:
+            raise BadOption(INLINE, "is an option of networks, not of containers")
         for option in unknown:
             log.warning("endpoint.option_unknown", option=option)
         network, plan = await self._plan(request.network_id, wishes, request.requested)
@@ -166,6 +171,9 @@ class NetworkService:
         )
 
     async def _find_configuration(self, network: NetworkRecord, options: Options) -> NetworkConfigurationList:
+        if options.inline is not None:
+            self._refuse_inline(options.inline)
+            return options.inline
         if options.configuration is not None:
             return self._index().find(options.configuration)
         name = network.name or await self._name_resolver.wait(network.id)
@@ -184,7 +192,8 @@ class NetworkService:
         Raises:
             CniError: It does not exist, or its plugins have no version in common.
         """
-        return await self._runtime.negotiate(self._index().find(name))
+        inline = (found for found in self._inline_lists() if found.name == name)
+        return await self._runtime.negotiate(next(inline, None) or self._index().find(name))
 
     def bound_names(self) -> tuple[str, ...]:
         """Return the names of the lists that networks use."""
@@ -193,7 +202,8 @@ class NetworkService:
 
     def bound_documents(self) -> tuple[JsonObject, ...]:
         """Return the JSON of the lists that networks use and that are on disk now."""
-        index, found = self._index(), []
+        found = [inline.document for inline in self._inline_lists()]
+        index = self._index()
         for name in dict.fromkeys(self.bound_names()):
             with suppress(CniError):
                 found.append(index.find(name).document)
@@ -206,6 +216,26 @@ class NetworkService:
             with suppress(CniError):  # CreateEndpoint reports the error
                 found.append(await self.find_configuration(name))
         return tuple(found)
+
+    def _inline_lists(self) -> Iterator[NetworkConfigurationList]:
+        """Yield the lists that networks have brought."""
+        for network in self._store.networks():
+            if INLINE in network.options and (inline := parse_options(network.options).inline) is not None:
+                yield inline
+
+    def _refuse_inline(self, inline: NetworkConfigurationList) -> None:
+        """Refuse a list that a network has brought, unless the operator allows it and its name is free."""
+        if not self._allow_inline:
+            raise Refused(
+                f"option {INLINE}: not allowed, because it runs plugins as root with arguments of the caller's choice; "
+                "an operator can allow it with allow-inline = true in the configuration of cni-bridge"
+            )
+        with suppress(ConfigurationNotFound):
+            known = self._index().find(inline.name)
+            raise Refused(
+                f"option {INLINE}: the host has a CNI configuration {inline.name} already ({known.source}); use "
+                f"-o {CONFIGURATION}={inline.name}, or give the list another name"
+            )
 
     def _index(self) -> ConfigurationIndex:
         """Return the current configurations; unusable ones are logged once after each change."""
@@ -224,7 +254,9 @@ class NetworkService:
         if network.configuration is None:
             index.require_any()
             return
-        found = index.find(network.configuration)
+        if options.inline is not None:
+            self._refuse_inline(options.inline)
+        found = options.inline or index.find(network.configuration)
         nothing = RequestedInterface()
         planned = plan_attachment(found, options, nothing, network.pools, internal=network.internal).configuration
         preflight = await run_preflight(self._runtime, planned)

@@ -9,7 +9,8 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_a
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
-from cni_invoker.errors import InvalidParameter
+from cni_invoker import NetworkConfigurationList
+from cni_invoker.errors import BadConfiguration, InvalidParameter
 from cni_invoker.names import check_argument
 from cnm_bridge.errors import BadOption
 from cnm_bridge.planning.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
@@ -24,12 +25,22 @@ from cnm_bridge.planning.docker_options import (
 )
 from cnm_bridge.settings import AttachOption
 
-__all__ = ["CONFIGURATION", "OPTIONS", "OPTION_FAMILIES", "Options", "WantedAddress", "merge_options", "parse_options"]
+__all__ = [
+    "CONFIGURATION",
+    "INLINE",
+    "OPTIONS",
+    "OPTION_FAMILIES",
+    "Options",
+    "WantedAddress",
+    "merge_options",
+    "parse_options",
+]
 
 WantedAddress = IPv4Address | IPv6Address
 """A requested address; an `ip_interface` if its prefix length is requested as well."""
 
 CONFIGURATION: Final = "cni.network"
+INLINE: Final = "cni.conflist"
 _ATTACH: Final = "cni.attach"
 _IPS: Final = "cni.ips"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
@@ -37,7 +48,7 @@ _ARGS: Final = "cni.args."
 _LABELS: Final = "cni.labels."
 _CAPABILITY: Final = "cni.capability."
 
-OPTIONS: Final = frozenset({CONFIGURATION, _ATTACH, _IPS, _IFNAME_PREFIX, *BANDWIDTH_OPTIONS})
+OPTIONS: Final = frozenset({CONFIGURATION, INLINE, _ATTACH, _IPS, _IFNAME_PREFIX, *BANDWIDTH_OPTIONS})
 """The options with fixed names."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
 """The options whose names end in the user's own word: prefix → how to show them in an error."""
@@ -75,6 +86,7 @@ class Options:
 
     Attributes:
         configuration: Name of the network configuration list, None if it was not given.
+        inline: The list itself, None if it was not given.
         ips: The addresses that the container must have.
         args: CNI_ARGS.
         labels: The values for `args.cni.labels`.
@@ -86,6 +98,7 @@ class Options:
     """
 
     configuration: str | None = None
+    inline: NetworkConfigurationList | None = None
     ips: tuple[WantedAddress, ...] = ()
     args: tuple[tuple[str, str], ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
@@ -94,6 +107,11 @@ class Options:
     ifname: str | None = None
     sysctls: tuple[LinkSetting, ...] = ()
     attach: AttachOption | None = None
+
+    @property
+    def configuration_name(self) -> str | None:
+        """The name of the list, given by name or itself; None for the list that has the network's name."""
+        return self.configuration if self.inline is None else self.inline.name
 
 
 def merge_options(network: Mapping[str, str], endpoint: Mapping[str, str]) -> dict[str, str]:
@@ -121,9 +139,12 @@ def parse_options(options: Mapping[str, str]) -> Options:
     configuration = options.get(CONFIGURATION)
     if configuration == "":
         raise BadOption(CONFIGURATION, "is empty; give the name of a CNI network configuration")
+    if configuration is not None and INLINE in options:
+        raise BadOption(INLINE, f"excludes {CONFIGURATION}; leave one out")
     bandwidth = bandwidth_args(options)
     return Options(
         configuration=configuration,
+        inline=_parse_inline(options[INLINE]) if INLINE in options else None,
         ips=_parse_ips(options[_IPS]) if _IPS in options else (),
         args=tuple(_parse_args(options)),
         labels=tuple((key, value) for _, key, value in _family(options, _LABELS)),
@@ -161,6 +182,13 @@ def _family(options: Mapping[str, str], family: str) -> Iterator[tuple[str, str,
     for option, value in sorted(options.items()):
         if option.startswith(family):
             yield option, option.removeprefix(family), value
+
+
+def _parse_inline(text: str) -> NetworkConfigurationList:
+    try:
+        return NetworkConfigurationList.from_document(parse_json(text.encode()))
+    except (ValueError, BadConfiguration) as exc:
+        raise BadOption(INLINE, f"is not a CNI network configuration list: {exc}") from exc
 
 
 def _parse_attach(text: str) -> AttachOption:

@@ -121,6 +121,9 @@ def test_endpoint_options_win_over_network_options() -> None:
     ("option", "value", "message"),
     [
         ("cni.network", "", "is empty"),
+        ("cni.conflist", "{", "is not a CNI network configuration list"),
+        ("cni.conflist", "\ud800", "is not a CNI network configuration list"),
+        ("cni.conflist", '{"name": "lan", "cniVersion": "1.0.0", "plugins": []}', "no plugins in list"),
         ("cni.ips", "10.1.0.300", "10.1.0.300"),
         ("cni.ips", "", "is not an address"),
         ("cni.ips", "fd00::1,fd00::1/64", "twice"),
@@ -162,6 +165,17 @@ def test_invalid_values_are_rejected(option: str, value: str, message: str) -> N
         parse_options({option: value})
     assert caught.value.option == option
     assert message in str(caught.value)
+
+
+def test_a_list_of_its_own() -> None:
+    """It excludes the name of another one."""
+    inline = '{"name": "lan", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}]}'
+    options = parse_options({"cni.conflist": inline})
+    assert (options.configuration, options.configuration_name) == (None, "lan")
+    assert options.inline is not None
+    assert [plugin.type for plugin in options.inline.plugins] == ["bridge"]
+    with pytest.raises(BadOption, match=r"excludes cni\.network"):
+        parse_options({"cni.conflist": inline, "cni.network": "lan"})
 
 
 def test_both_addresses_of_a_31_network_are_valid() -> None:
