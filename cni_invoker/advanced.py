@@ -20,6 +20,7 @@ from cni_invoker.execution.process import Ended
 from cni_invoker.execution.request import Request, requests_for_add
 from cni_invoker.execution.trace_context import TraceContext
 from cni_invoker.preflight import PluginFinding, Role
+from cni_invoker.recording import FileRecordingExec, Replayed, replay
 from cni_invoker.results.convert import convert_result
 from cni_invoker.results.result import parse_result
 from cni_invoker.rules_by_address import needs_rules
@@ -41,12 +42,14 @@ __all__ = [
     "Execution",
     "ExecutionObserver",
     "FakeExec",
+    "FileRecordingExec",
     "NsenterExec",
     "PluginCall",
     "PluginConfiguration",
     "PluginExec",
     "PluginFinding",
     "RecordingExec",
+    "Replayed",
     "Request",
     "Role",
     "ShadowedConfiguration",
@@ -59,6 +62,7 @@ __all__ = [
     "needs_rules",
     "parse_configuration",
     "parse_result",
+    "replay",
     "requests_for_add",
     "with_plugins",
 ]

@@ -36,6 +36,7 @@ _WORDS: Final = {
     "cache.progress_not_stored": "the progress of the del cannot be stored; a repetition starts from the beginning: "
     "{place}: {reason}",
     "delete.incomplete": "resources of {network} may have been left behind: {error}",
+    "execution.not_recorded": "executions are not recorded: {file}: {reason}",
     "lock.unavailable": "other processes may create the same iptables chains concurrently: "
     "no lock in {directory}: {reason}",
     "plugins.ended": "killed processes that were left behind for {container_id}: {pids}",

@@ -36,6 +36,7 @@ from cni_invoker.cli.output import (
 from cni_invoker.codes import ErrorCode
 from cni_invoker.config.directory import ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.config.lists import NetworkConfigurationList
+from cni_invoker.documents.jsontypes import JsonError
 from cni_invoker.errors import (
     CacheDamaged,
     CacheError,
@@ -48,6 +49,7 @@ from cni_invoker.errors import (
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
 from cni_invoker.preflight import run_preflight
+from cni_invoker.recording import FileRecordingExec, replay
 from cni_invoker.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
@@ -106,6 +108,8 @@ def _cli() -> None:
     CNI_IFNAME   name of the interface                        [eth0]
     CNI_ARGS     arguments for plugins, K=V;K2=V2
     CAP_ARGS     capability arguments, a JSON object
+
+    CNI_INVOKER_RECORD  a file in which each execution of a plugin is recorded
     """  # noqa: D301  # \b tells click not to wrap the next paragraph
 
 
@@ -252,6 +256,24 @@ def _list(as_json: bool) -> None:
         click.echo(render_index_text(index))
 
 
+@_cli.command("replay")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def _replay(file: Path) -> None:
+    """Judge recorded executions again.
+
+    No plugin runs. CNI_INVOKER_RECORD names the file that executions are recorded in.
+    """
+
+    async def show() -> None:
+        async for judged in replay(file):
+            click.echo(str(judged))
+
+    try:
+        _run(show)
+    except (JsonError, OSError) as exc:
+        raise click.ClickException(f"{file} is no recording: {exc}") from exc
+
+
 def _index() -> ConfigurationIndex:
     return ConfigurationDirectories([find_configuration_dir(os.environ)]).index()
 
@@ -274,7 +296,14 @@ def _parse_key(text: str) -> AttachmentKey:
 
 
 def _runtime(running_dir: Path | None = None) -> Runtime:
-    return Runtime(find_plugin_dirs(os.environ), _LIMITS, lock_dir=DEFAULT_LOCK_DIR, running_dir=running_dir)
+    file = os.environ.get("CNI_INVOKER_RECORD")
+    return Runtime(
+        find_plugin_dirs(os.environ),
+        _LIMITS,
+        lock_dir=DEFAULT_LOCK_DIR,
+        running_dir=running_dir,
+        plugin_exec=FileRecordingExec(file) if file else None,
+    )
 
 
 def _cached_runtime(cache_dir: Path) -> CachedRuntime:

@@ -81,8 +81,10 @@ def _of_records(case: Case, contents: Sequence[bytes], lists: Sequence[Any]) -> 
             yield "unreadable-record"
         record = parse_stored(content)
         if isinstance(record, dict):
-            if record.get("config") != next(iter(lists), None) or any(
-                record.get(key) != case.request.get(name, name) for key, name in _OF_A_RECORD.items()
+            if (
+                len(lists) > 1
+                or record.get("config") != next(iter(lists), None)
+                or any(record.get(key) != case.request.get(name, name) for key, name in _OF_A_RECORD.items())
             ):
                 yield "record-of-another-add"
             if record.get("networkName") != case.request["network"]:
