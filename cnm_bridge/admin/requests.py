@@ -4,16 +4,31 @@
 
 from collections.abc import Mapping
 
+from cnm_bridge.admin.actions import Actions
+from cnm_bridge.admin.checks import EndpointChecks
+from cnm_bridge.admin.endpoints import EndpointDocuments
 from cnm_bridge.admin.http import Request
 from cnm_bridge.admin.status import Status
 
 __all__ = ["admin_requests"]
 
 
-def admin_requests(status: Status) -> tuple[Request, ...]:
+def admin_requests(
+    status: Status, endpoints: EndpointDocuments, checks: EndpointChecks, actions: Actions
+) -> tuple[Request, ...]:
     """Return the requests of version 1."""
 
     async def get_status(_: Mapping[str, str]) -> bytes:
         return await status.render()
 
-    return (Request(path="/v1/status", answer=get_status),)
+    return (
+        Request(path="/v1/status", answer=get_status),
+        Request(path="/v1/endpoints", answer=endpoints.render_list),
+        Request(path="/v1/endpoints/{id}", answer=endpoints.describe),
+        Request(path="/v1/endpoints/{id}/check", answer=checks.check),
+        Request(verb="POST", path="/v1/compare", answer=actions.compare),
+        Request(verb="POST", path="/v1/retry", answer=actions.retry),
+        Request(verb="POST", path="/v1/retry/{id}", answer=actions.retry),
+        Request(path="/v1/leftovers", answer=actions.show),
+        Request(verb="POST", path="/v1/leftovers/{id}/release", answer=actions.release),
+    )

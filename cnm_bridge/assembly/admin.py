@@ -4,6 +4,9 @@
 
 from dataclasses import dataclass
 
+from cnm_bridge.admin.actions import Actions
+from cnm_bridge.admin.checks import EndpointChecks
+from cnm_bridge.admin.endpoints import EndpointDocuments
 from cnm_bridge.admin.http import Request
 from cnm_bridge.admin.metrics import Metrics
 from cnm_bridge.admin.requests import admin_requests
@@ -13,6 +16,7 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
+from cnm_bridge.recovery.release_orphan import ReleaseOrphan
 
 __all__ = ["AdminRoom", "make_admin"]
 
@@ -50,4 +54,9 @@ def make_admin(
         journal=resources.journal,
         state_dir=resources.settings.state_dir,
     )
-    return AdminRoom(requests=(*admin_requests(status), metrics.request), metrics=metrics.request)
+    documents = EndpointDocuments(resources.store, endpoints.unpublished, teardown.queue, resources.journal)
+    checks = EndpointChecks(resources.store, documents, resources.runtime, resources.kernel)
+    release = ReleaseOrphan(recovery.audit, resources.kernel)
+    actions = Actions(teardown.queue, recovery.reconciler, recovery.audit, release)
+    requests = admin_requests(status, documents, checks, actions)
+    return AdminRoom(requests=(*requests, metrics.request), metrics=metrics.request)

@@ -8,10 +8,14 @@ import sys
 import click
 
 from cnm_bridge import __version__
+from cnm_bridge.cli.check import check
+from cnm_bridge.cli.clean_up import gc_command, release, retry
 from cnm_bridge.cli.daemon_settings import settings_from
 from cnm_bridge.cli.doctor import doctor
 from cnm_bridge.cli.explain import explain
+from cnm_bridge.cli.inspect import inspect
 from cnm_bridge.cli.install_spec import install_spec
+from cnm_bridge.cli.ls import ls
 from cnm_bridge.cli.options import SETTINGS, with_settings
 from cnm_bridge.cli.settings_command import SettingsCommand, read_again
 from cnm_bridge.cli.state import state
@@ -30,11 +34,8 @@ def main() -> None:
     """Docker networks made by CNI plugins."""
 
 
-main.add_command(doctor)
-main.add_command(explain)
-main.add_command(install_spec)
-main.add_command(state)
-main.add_command(status)
+for command in (check, doctor, explain, gc_command, inspect, install_spec, ls, release, retry, state, status):
+    main.add_command(command)
 
 
 @main.command(cls=SettingsCommand)

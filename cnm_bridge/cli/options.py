@@ -274,13 +274,18 @@ DIRECTORIES: Final = tuple(
 """The directories of configurations, plugins and namespaces."""
 
 
-def with_settings(*settings: Setting) -> Callable[[F], F]:
-    """Return a decorator that adds settings and `--config` as options to a command."""
+def with_settings(*settings: Setting, has_config: bool = True) -> Callable[[F], F]:
+    """Return a decorator that adds settings and `--config` as options to a command.
+
+    Args:
+        settings: The settings.
+        has_config: Whether to add `--config`; only one of several such decorators does.
+    """
 
     def decorate(function: F) -> F:
         for setting in reversed(settings):
             function = _option(setting)(function)
-        return _CONFIG(function)
+        return _CONFIG(function) if has_config else function
 
     return decorate
 

@@ -3,9 +3,18 @@
 """A client of the Docker Engine API, for what the driver calls do not contain. No driver call depends on it."""
 
 from cnm_bridge.engine.client import Engine
-from cnm_bridge.engine.container import container_of_cgroup
+from cnm_bridge.engine.container import EngineContainer, container_of_cgroup
 from cnm_bridge.engine.known_release import KnownRelease
 from cnm_bridge.engine.network import LOCAL, EngineEndpoint, EngineNetwork
 from cnm_bridge.engine.release import EngineRelease
 
-__all__ = ["LOCAL", "Engine", "EngineEndpoint", "EngineNetwork", "EngineRelease", "KnownRelease", "container_of_cgroup"]
+__all__ = [
+    "LOCAL",
+    "Engine",
+    "EngineContainer",
+    "EngineEndpoint",
+    "EngineNetwork",
+    "EngineRelease",
+    "KnownRelease",
+    "container_of_cgroup",
+]

@@ -23,7 +23,7 @@ from aiodocker.containers import DockerContainer
 from aiodocker.networks import DockerNetwork
 
 from cni_bridge_spec import JsonError, JsonObject, find_str, get_str
-from cnm_bridge.engine.container import has_further_network, has_name, has_other_network
+from cnm_bridge.engine.container import EngineContainer, has_further_network, has_name, has_other_network
 from cnm_bridge.engine.description import EngineDescription
 from cnm_bridge.engine.network import EngineNetwork
 from cnm_bridge.engine.release import EngineRelease
@@ -136,11 +136,33 @@ class Engine:
         filters = json.dumps({"name": [f"^/{re.escape(endpoint.name)}$"]})
         async with self._asked() as docker:
             answer: object = [
-                _shown(container) for container in await docker.containers.list(all="true", filters=filters)
+                _shown(container, "Names", "NetworkSettings")
+                for container in await docker.containers.list(all="true", filters=filters)
             ]
         with self._read():
             shown = _json_objects(answer, "the answer to GET /containers/json")
             return [has_other_network(one, network) for one in shown if has_name(one, endpoint.name)] == [False]
+
+    async def network_names(self) -> Mapping[str, str]:
+        """Return the name of each network, by ID."""
+        async with self._asked() as docker:
+            answer: object = await docker.networks.list()
+        with self._read():
+            found = _json_objects(answer, "the answer to GET /networks")
+            return {get_str(network, "Id"): get_str(network, "Name") for network in found}
+
+    async def containers(self) -> tuple[EngineContainer, ...]:
+        """Return all containers, including those that do not run.
+
+        Not for the daemon: the answer for thousands of containers is parsed in one turn of the event loop.
+        """
+        async with self._asked() as docker:
+            answer: object = [
+                _shown(container, "Id", "Names", "Image", "State", "NetworkSettings")
+                for container in await docker.containers.list(all="true")
+            ]
+        with self._read():
+            return tuple(map(EngineContainer.from_json, _json_objects(answer, "the answer to GET /containers/json")))
 
     async def has_further_network(self, container_id: str, network_id: str) -> bool | None:
         """Return whether a container that is being started or connected has a network besides `network_id`.
@@ -150,7 +172,8 @@ class Engine:
         filters = json.dumps({"id": [container_id]})
         async with self._asked() as docker:
             answer: object = [
-                _shown(container) for container in await docker.containers.list(all="true", filters=filters)
+                _shown(container, "Names", "NetworkSettings")
+                for container in await docker.containers.list(all="true", filters=filters)
             ]
         with self._read():
             shown = _json_objects(answer, "the answer to GET /containers/json")
@@ -214,9 +237,9 @@ class Engine:
         return f"Docker Engine at {self._host}"
 
 
-def _shown(container: DockerContainer) -> dict[str, object]:
+def _shown(container: DockerContainer, *keys: str) -> dict[str, object]:
     """Return the JSON of a container that aiodocker has listed."""
-    return {key: container[key] for key in ("Names", "NetworkSettings")}
+    return {key: container[key] for key in keys}
 
 
 def _release(info: object) -> EngineRelease | None:

@@ -15,12 +15,52 @@ start. A network that a running container is being connected to is not included 
 """
 
 import re
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
-from cni_bridge_spec import JsonObject, find_str, get_object, get_strings
+from cni_bridge_spec import JsonObject, find_object, find_str, get_object, get_str, get_strings
 from cnm_bridge.engine.network import EngineNetwork
 
-__all__ = ["container_of_cgroup", "has_further_network", "has_name", "has_other_network"]
+__all__ = ["EngineContainer", "container_of_cgroup", "has_further_network", "has_name", "has_other_network"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineContainer:
+    """A container as the engine lists it.
+
+    Attributes:
+        id: Its ID.
+        name: Its name.
+        image: The image, as it was given to `docker run`.
+        state: E.g. `running`, `exited`.
+        endpoint_ids: Its endpoints on all networks, as far as they exist.
+    """
+
+    id: str
+    name: str
+    image: str
+    state: str
+    endpoint_ids: frozenset[str]
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read one element of `GET /containers/json`.
+
+        Raises:
+            JsonError: A key is missing or its value has another type.
+        """
+        networks = find_object(find_object(document, "NetworkSettings") or {}, "Networks") or {}
+        found = (find_str(get_object(networks, name), "EndpointID") for name in networks)
+        names = get_strings(document, "Names")
+        return cls(
+            id=get_str(document, "Id"),
+            # a link of another container has a name, too, with two slashes
+            name=next((name[1:] for name in names if name.count("/") == 1), ""),
+            image=find_str(document, "Image") or "",
+            state=find_str(document, "State") or "",
+            endpoint_ids=frozenset(filter(None, found)),
+        )
+
 
 _CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 

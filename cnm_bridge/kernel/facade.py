@@ -171,6 +171,16 @@ class Kernel(KernelView):
         """
         return await self._run(partial(self._link_in_sandbox(sandbox, altname).sync, sandbox_plan))
 
+    async def look_in_sandbox(self, sandbox: Path, altname: str) -> Snapshot | None:
+        """Return a link in a sandbox with its addresses and routes, and the sandbox's policy rules.
+
+        None if the sandbox does not exist, is the host namespace, or does not have the link. Nothing is changed.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        return await self._run(self._link_in_sandbox(sandbox, altname).look)
+
     async def withdraw(self, sandbox: Path, altname: str, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Remove the policy rules that `sync_sandbox` added: the kernel does not remove them with the link.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cnm_bridge.kernel.errors import KernelError, attempt
+from cnm_bridge.kernel.namespaces.addresses_in_namespaces import addresses_in_use
 from cnm_bridge.kernel.namespaces.first_process import SandboxProcess, find_first_process
 from cnm_bridge.kernel.namespaces.links_in_namespaces import (
     altnames_in_use,
@@ -125,6 +126,16 @@ class KernelView:
         """
         look = partial(altnames_mounted, besides, host=self._host, reply_limit_s=self._reply_limit_s)
         return await self._run(look)
+
+    async def addresses_in_use(self) -> frozenset[str]:
+        """Return the addresses, without prefixes, of all namespaces that have processes or are mounted, but the host's.
+
+        Raises:
+            KernelError: The kernel refused, or not all processes are visible.
+        """
+        if not self._sees_processes:
+            raise KernelError("look at", "processes", "not all of them are visible from here")
+        return await self._run(partial(addresses_in_use, host=self._host, reply_limit_s=self._reply_limit_s))
 
     async def find_process_namespaces(self) -> ProcessNamespaces:
         """Return the namespaces that have processes, and their links, except the host namespace.

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,8 @@ log = structlog.get_logger()
 _RESERVATIONS: Final = Path("/var/lib/cni/networks")
 """host-local's data directory, unless its configuration has `dataDir`."""
 
+_UNKNOWN: Final = "?"
+
 _LIBCNI_RESULTS: Final = (Path("/var/lib/cni/results"), Path("/var/lib/cni/cache/results"))
 """The caches of other runtimes: cnitool, containerd, Podman and nerdctl; and of cri-dockerd."""
 
@@ -58,6 +61,11 @@ class Orphan:
     network: str
     container_id: str
     what: str
+
+    @property
+    def id(self) -> str:
+        """An ID by which an operator names it: twelve digits, the same in every run."""
+        return sha256(f"{self.network} {self.container_id} {self.what}".encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +116,24 @@ class OrphanAudit:
     def has_unconfirmed(self) -> bool:
         """Whether the last scan found an orphan that the previous one did not find."""
         return not self._found <= set(self._orphans)
+
+    def forget(self, orphan: Orphan) -> None:
+        """Drop an orphan that has been removed."""
+        self._orphans = tuple(one for one in self._orphans if one != orphan)
+        self._found -= {orphan}
+
+    def find_owner(self, orphan: Orphan) -> str | None:
+        """Return who owns an object now, in words; None if it is still unowned. Blocks while files are listed."""
+        if self._store.find_attachment(AttachmentId(orphan.container_id)) is not None:
+            return "an endpoint of cni-bridge"
+        files = sorted(_list_cache_files())
+        if any(file.startswith(f"{orphan.network}-{orphan.container_id}-") for file in files):
+            return "a container of another runtime, which has it in libcni's cache"
+        if orphan.container_id != _UNKNOWN:
+            return None
+        records = self._store.endpoints()
+        names = names_for_cache_files(files).union(*(hashed_names(one.cni_network, one.id) for one in records))
+        return "another container" if any(name in names for name in orphan.what.split()) else None
 
     async def scan(
         self, networks: Iterable[str], configurations: Iterable[JsonObject] = ()
@@ -212,7 +238,7 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orph
         *(hashed_names(name, attachment_id) for attachment_id, name in known.items()),
         *(hashed_names(name, attachment_id) for name in scan.networks for attachment_id in ours),
     )
-    unowned = (Orphan(network="?", container_id="?", what=what) for name, what in hashed if name not in owned)
+    unowned = (Orphan(network=_UNKNOWN, container_id=_UNKNOWN, what=what) for name, what in hashed if name not in owned)
     return leftovers, (*with_id, *unowned)
 
 

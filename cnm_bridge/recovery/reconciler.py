@@ -85,6 +85,8 @@ class Reconciler:
         self._last_round: float | None = None
         self._wanted = asyncio.Event()
         managed.when_missing(self._wanted.set)
+        self._begun = self._ended = 0
+        self._round_ended = asyncio.Event()
         self._warned_before: frozenset[tuple[str, str]] = frozenset()
         self._warned_now: set[tuple[str, str]] = set()
 
@@ -112,12 +114,23 @@ class Reconciler:
                     async with asyncio.timeout(self._interval_s):
                         await self._wanted.wait()
                 self._wanted.clear()
+                self._begun += 1
                 try:
                     await self.once()
                 except StateError as exc:
                     log.warning("reconcile.given_up", error=str(exc))
                 except Exception:  # a bug in background work is logged, and must not end the daemon
                     log.exception("reconcile.bug")
+                self._ended = self._begun
+                self._round_ended.set()
+                self._round_ended = asyncio.Event()
+
+    async def wait_round(self) -> None:
+        """Begin a round now, and wait for its end. If one is running, another follows it."""
+        wanted = self._begun + 1
+        self._wanted.set()
+        while self._ended < wanted:
+            await self._round_ended.wait()
 
     async def once(self) -> None:
         """Run one round."""

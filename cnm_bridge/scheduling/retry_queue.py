@@ -129,6 +129,10 @@ class RetryQueue(Generic[K]):
         """The number of failed attempts of each key in progress."""
         return {key: progress.attempts for key, progress in self._progress.items()}
 
+    def attempts_of(self, key: K) -> int | None:
+        """Return the number of failed attempts of a key, None if it is not in progress."""
+        return self._progress[key].attempts if key in self._progress else None
+
     def is_under_way(self, key: K) -> bool:
         """Return whether a key is in the queue and has not succeeded."""
         return key in self._progress

@@ -203,6 +203,23 @@ class TeardownQueue:
             self.add(record.id)
             raise
 
+    async def retry(self, endpoints: Iterable[EndpointId]) -> None:
+        """Run the failed teardowns of these endpoints again now, and wait until each has been tried."""
+        before = {endpoint_id: self._retries.attempts_of(endpoint_id) for endpoint_id in endpoints}
+        waiting = {endpoint_id: attempts for endpoint_id, attempts in before.items() if attempts}
+        for endpoint_id in waiting:
+            self.add(endpoint_id)
+
+        def is_tried() -> bool:
+            while waiting:
+                endpoint_id, attempts = next(iter(waiting.items()))
+                if self._retries.attempts_of(endpoint_id) == attempts:
+                    return False
+                del waiting[endpoint_id]
+            return True
+
+        await self._attempts.wait_until(is_tried)
+
     async def run(self) -> None:
         """Run the pending teardowns until cancelled."""
         await self._retries.run()

@@ -3,11 +3,12 @@
 """The admin socket: its documents fit `spec/admin`, and an unknown request gets an answer that says why."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject, JsonValue, load_validator
+from cni_bridge_spec import JsonObject, JsonValue, get_objects, load_validator
 from cni_bridge_state import NetworkRecord
 from cnm_bridge import __version__
 from tests.contract.serving import serving
@@ -75,3 +76,37 @@ async def test_dockers_calls_are_not_answered_there(tmp_path: Path) -> None:
         status, _ = await ask(served.admin, "/Plugin.Activate", "POST")
         assert status == 404
         assert (await served.post("CniBridge.Status", b""))[0] == 404
+
+
+async def test_the_list_of_endpoints_has_ports_and_times(tmp_path: Path) -> None:
+    """The document fits its schema; what is unknown is null."""
+    port: JsonObject = {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
+    made = endpoint("e" * 64)
+    published = replace(made.attachment, capability_args={"portMappings": [port]})
+    async with serving(tmp_path) as served:
+        await put(served.store, endpoint("d" * 64))
+        await put(served.store, replace(made, attachment=published, created_at=1_700_000_000))
+        status, document = await ask(served.admin, "/v1/endpoints")
+    assert status == 200
+    first, second = get_objects(load_validator("admin/endpoints")(document), "endpoints")
+    assert (first["id"], first["ports"], first["createdAt"], first["mac"]) == ("d" * 64, [], None, None)
+    assert (second["id"], second["ports"], second["createdAt"]) == ("e" * 64, [port], 1_700_000_000)
+
+
+async def test_an_endpoint_is_described(tmp_path: Path) -> None:
+    """The document fits its schema, and has the last execution of each plugin."""
+    async with serving(tmp_path) as served:
+        await put(served.store, endpoint("e" * 64))
+        status, document = await ask(served.admin, f"/v1/endpoints/{'e' * 64}")
+    assert status == 200
+    described = load_validator("admin/endpoint")(document)
+    assert described["plugins"] == [{"type": "bridge", "isAdded": False, "isDeleted": False, "executions": {}}]
+    assert described["owned"] == {"reservations": [], "rules": [], "links": []}
+    assert (described["containerId"], described["cniVersion"]) == ("e" * 64, "1.0.0")
+
+
+async def test_an_unknown_endpoint_is_an_error(tmp_path: Path) -> None:
+    """The daemon knows full IDs only; the command resolves names."""
+    async with serving(tmp_path) as served:
+        status, document = await ask(served.admin, "/v1/endpoints/abc")
+    assert (status, load_validator("admin/error")(document)["kind"]) == (404, "notFound")

@@ -26,9 +26,13 @@ from pyroute2.netlink.rtnl import (
 
 from cnm_bridge.kernel.errors import NamespaceMissing, attempt
 from cnm_bridge.kernel.namespaces.netns import NamespaceId, enter, namespace_id, open_namespace
+from cnm_bridge.kernel.netlink.addresses import find_addresses
 from cnm_bridge.kernel.netlink.links import find_link_by_altname
+from cnm_bridge.kernel.netlink.routes import find_routes
+from cnm_bridge.kernel.netlink.rules import find_rules
 from cnm_bridge.kernel.netlink.socket import Netlink
 from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
+from cnm_bridge.kernel.records.snapshot import Snapshot
 from cnm_bridge.kernel.sandbox.apply import is_placed, sync, withdraw
 
 __all__ = ["LinkInSandbox"]
@@ -61,6 +65,22 @@ class LinkInSandbox:
             with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
                 link = find_link_by_altname(netlink, self.altname)
                 return None if link is None else sync(netlink, link, sandbox_plan)
+
+    def look(self) -> Snapshot | None:
+        """Return the link with its addresses and routes, and the sandbox's rules; None if it is not there."""
+        with attempt("look at", str(self)), self._inside() as is_inside:
+            if not is_inside:
+                return None
+            with Netlink(reply_limit_s=self.reply_limit_s) as netlink:
+                link = find_link_by_altname(netlink, self.altname)
+                if link is None:
+                    return None
+                return Snapshot(
+                    link=link.state,
+                    addresses=find_addresses(netlink, link),
+                    routes=find_routes(netlink, link),
+                    rules=find_rules(netlink),
+                )
 
     def withdraw(self, sandbox_plan: SandboxPlan) -> tuple[str, ...]:
         """Remove the plan's policy rules and return them in words; none if the link is not in the sandbox."""

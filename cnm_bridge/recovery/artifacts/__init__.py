@@ -12,8 +12,13 @@ from cnm_bridge.recovery.artifacts.hashed_names import (
     is_ifb_name,
     names_for_cache_files,
 )
-from cnm_bridge.recovery.artifacts.reservations import Reservations, find_reservations, remove_unwritten
-from cnm_bridge.recovery.artifacts.rules import EmptyChain, SavedRules, find_rules, parse_rules
+from cnm_bridge.recovery.artifacts.reservations import (
+    Reservations,
+    find_reservations,
+    remove_reservation,
+    remove_unwritten,
+)
+from cnm_bridge.recovery.artifacts.rules import EmptyChain, SavedRules, find_rules, parse_rules, read_rules
 
 __all__ = [
     "IFB_KIND",
@@ -30,5 +35,7 @@ __all__ = [
     "is_ifb_name",
     "names_for_cache_files",
     "parse_rules",
+    "read_rules",
+    "remove_reservation",
     "remove_unwritten",
 ]

@@ -18,7 +18,7 @@ from typing import Final
 
 from cnm_bridge.recovery.artifacts.artifact import PluginArtifact
 
-__all__ = ["Reservations", "find_reservations", "remove_unwritten"]
+__all__ = ["Reservations", "find_reservations", "remove_reservation", "remove_unwritten"]
 
 _LOCK: Final = "lock"
 
@@ -72,6 +72,19 @@ def remove_unwritten(file: Path) -> bool:
     """
     with suppress(BlockingIOError, FileNotFoundError), _lock_of(file):  # the lock is held, or the file was removed
         if file.stat().st_size == 0:
+            file.unlink()
+            return True
+    return False
+
+
+def remove_reservation(file: Path, container_id: str) -> bool:
+    """Remove a reservation of a container while no host-local runs; return whether it was there.
+
+    Raises:
+        OSError: host-local holds its lock, or the file cannot be removed.
+    """
+    with suppress(FileNotFoundError), _lock_of(file):
+        if file.read_text("utf-8").split(maxsplit=1)[:1] == [container_id]:
             file.unlink()
             return True
     return False

@@ -24,7 +24,7 @@ import structlog
 from cnm_bridge.recovery.artifacts.artifact import PluginArtifact
 from cnm_bridge.recovery.artifacts.hashed_names import is_chain_name
 
-__all__ = ["EmptyChain", "SavedRules", "find_rules", "parse_rules"]
+__all__ = ["EmptyChain", "SavedRules", "find_rules", "parse_rules", "read_rules"]
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ async def find_rules(commands: Sequence[str] = _COMMANDS, *, limit_s: float = _L
         commands: The commands that print the rules.
         limit_s: Time limit of each command, in seconds.
     """
-    saved = [await _run(command, limit_s) for command in commands]
+    saved = [await read_rules(command, "-t", "nat", limit_s=limit_s) for command in commands]
 
     def parse() -> SavedRules:
         tables = [command.rpartition("/")[2].removesuffix("-save") for command in commands]
@@ -107,9 +107,10 @@ def parse_rules(text: str, command: str = "iptables") -> SavedRules:
     )
 
 
-async def _run(command: str, limit_s: float) -> str:
+async def read_rules(command: str, *arguments: str, limit_s: float = _LIMIT_S) -> str:
+    """Return the output of iptables-save or ip6tables-save; empty if it fails."""
     try:
-        process = await asyncio.create_subprocess_exec(command, "-t", "nat", stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
+        process = await asyncio.create_subprocess_exec(command, *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
     except OSError as exc:  # a host without iptables has no such rules
         log.debug("rules.unread", command=command, error=str(exc))
         return ""

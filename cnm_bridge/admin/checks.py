@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Checks whether an endpoint is still as its plugins made it; see `spec/admin/check.json`. Nothing is changed.
+
+The plugins' own CHECK is run one plugin at a time, so that each failure is reported, and on one endpoint at a time, so
+that the slots for Docker's calls stay free.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cni_bridge_spec import JsonObject, JsonValue, find_str, get_objects, get_str
+from cni_bridge_state import AttachMode, EndpointRecord, Phase, Store
+from cni_invoker import CniError, Result, Runtime
+from cni_invoker.advanced import with_plugins
+from cni_invoker.errors import VerbUnsupported
+from cnm_bridge.admin.endpoints import EndpointDocuments
+from cnm_bridge.kernel import Kernel, KernelError, Snapshot
+from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.planning.endpoint_replies import DEFAULT_ROUTES, known_addresses
+from cnm_bridge.planning.expected_artifacts import find_missing_reservations, find_missing_rules, is_compared
+from cnm_bridge.planning.sandbox_difference import find_differences
+from cnm_bridge.recovery.owned_artifacts import find_owned
+
+__all__ = ["EndpointChecks"]
+
+_LIMIT_S: Final = 20.0
+"""Time limit of the plugins' CHECK; meanwhile the endpoint cannot be torn down."""
+
+_DEFAULTS: Final = frozenset(map(str, DEFAULT_ROUTES))
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """A difference: what was compared (`link`, `rule`, a plugin's type, …), and a text."""
+
+    about: str
+    what: str
+
+
+class EndpointChecks:
+    """Checks endpoints.
+
+    Args:
+        store: The records.
+        documents: Finds the endpoint of a request.
+        runtime: Runs the plugins' CHECK.
+        kernel: Looks into sandboxes.
+    """
+
+    def __init__(self, store: Store, documents: EndpointDocuments, runtime: Runtime, kernel: Kernel) -> None:
+        self._store = store
+        self._documents = documents
+        self._runtime = runtime
+        self._kernel = kernel
+        self._turn = asyncio.Semaphore(1)
+
+    async def check(self, parameters: Mapping[str, str]) -> JsonObject:
+        """Return the differences of the endpoint with the ID `id`.
+
+        If its record changes meanwhile, they are discarded: a container that leaves differs from what was made.
+
+        Raises:
+            AdminError: There is no such endpoint.
+        """
+        record = self._documents.get(parameters)
+        if record.phase is not Phase.JOINED:
+            return _render(record, (), (f"it is {record.phase.value}, and only joined endpoints are checked",))
+        async with self._turn:
+            endpoint = Endpoint(record)
+            notes: list[str] = []
+            findings = [one async for one in self._findings(endpoint, notes)]
+        if self._store.find_endpoint(record.id) != record:
+            return _render(record, (), ("it has changed during the check",))
+        return _render(record, findings, notes)
+
+    async def _findings(self, endpoint: Endpoint, notes: list[str]) -> AsyncIterator[_Finding]:
+        found = await self._look(endpoint)
+        if found is None:
+            yield _Finding("link", f"it is not in the sandbox {endpoint.sandbox}")
+        elif endpoint.snapshot is not None:
+            is_moved = endpoint.record.attach_mode is AttachMode.MOVE
+            differences = find_differences(
+                endpoint.snapshot, found, internal=endpoint.record.internal, is_moved=is_moved
+            )
+            for about, what in differences:
+                yield _Finding(about, what)
+        for one in await self._artifacts(endpoint, notes):
+            yield one
+        if found is not None:
+            async for one in self._plugins(endpoint, found, notes):
+                yield one
+
+    async def _look(self, endpoint: Endpoint) -> Snapshot | None:
+        if endpoint.sandbox is None:
+            return None
+        try:
+            return await self._kernel.look_in_sandbox(endpoint.sandbox, endpoint.altname)
+        except KernelError:
+            return None
+
+    async def _artifacts(self, endpoint: Endpoint, notes: list[str]) -> list[_Finding]:
+        owned = await find_owned(endpoint.record)
+        plugins, addresses = get_objects(endpoint.record.configuration, "plugins"), known_addresses(endpoint)
+        reservations = find_missing_reservations(plugins, addresses, owned.reservations)
+        found = [_Finding("reservation", f"{one} is missing") for one in reservations]
+        if shutil.which("iptables-save") is None:
+            notes.append("rules are not examined, because there is no iptables-save")
+            return found
+        rules = find_missing_rules(plugins, addresses, endpoint.record.attachment.capability_args, owned.rules)
+        return [*found, *(_Finding("rule", f"{one} is missing") for one in rules)]
+
+    async def _plugins(self, endpoint: Endpoint, found: Snapshot, notes: list[str]) -> AsyncIterator[_Finding]:
+        """Run the CHECK of each plugin of the chain, with the link's present name and namespace."""
+        assert endpoint.sandbox is not None  # noqa: S101  # the link is in it
+        network, result = endpoint.chain, endpoint.result
+        if network.disable_check:
+            notes.append("the list has disableCheck, so no plugin was asked")
+            return
+        is_moved = endpoint.record.attach_mode is AttachMode.MOVE
+        netns = endpoint.sandbox if is_moved else endpoint.netns
+        attachment = replace(endpoint.attachment_in(netns), ifname=found.link.name)
+        given = None if result is None else _as_found(result, attachment.netns, found)
+        for plugin in network.plugins:
+            if is_compared(plugin.document):
+                continue
+            try:
+                async with asyncio.timeout(_LIMIT_S):
+                    await self._runtime.check(with_plugins(network, [plugin]), attachment, given)
+            except VerbUnsupported as exc:
+                notes.append(f"no plugin was asked: {exc}")
+                return
+            except CniError as exc:
+                yield _Finding(plugin.type, str(exc))
+            except TimeoutError:
+                yield _Finding(plugin.type, f"CHECK did not end within {_LIMIT_S:g} s")
+
+
+def _as_found(result: Result, netns: str, found: Snapshot) -> Result:
+    """Return the result of ADD as it is now: with the link's name and namespace, and without a default route it lost.
+
+    libnetwork renames the link, and keeps the default routes of one network of a container only.
+    """
+    document = result.document
+    has_default = {route.destination.version for route in found.routes if route.destination in DEFAULT_ROUTES}
+    interfaces: list[JsonValue] = [
+        {**one, "name": found.link.name, "sandbox": netns} if find_str(one, "sandbox") else one
+        for one in get_objects(document, "interfaces")
+    ]
+    routes: list[JsonValue] = [
+        route for route in get_objects(document, "routes") if _is_kept(get_str(route, "dst"), has_default)
+    ]
+    changed = {key: value for key, value in (("interfaces", interfaces), ("routes", routes)) if key in document}
+    return Result.from_document({**document, **changed})
+
+
+def _is_kept(destination: str, has_default: Iterable[int]) -> bool:
+    return destination not in _DEFAULTS or (6 if ":" in destination else 4) in has_default
+
+
+def _render(record: EndpointRecord, findings: Iterable[_Finding], notes: Iterable[str]) -> JsonObject:
+    return {
+        "id": record.id,
+        "phase": record.phase.value,
+        "findings": [{"about": one.about, "what": one.what} for one in findings],
+        "notes": [*notes],
+    }

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge gc`, `retry` and `release`: run what is pending, show what is left, and remove what is named."""
+
+from pathlib import Path
+
+import click
+
+from cnm_bridge.cli.admin_command import asks_daemon
+from cnm_bridge.cli.exit_status import ExitStatus
+from cnm_bridge.cli.output.options import shows
+
+__all__ = ["gc_command", "release", "retry"]
+
+
+@click.command("gc")
+@asks_daemon
+@shows
+def gc_command(socket: Path) -> tuple[object, ExitStatus]:
+    """Compare records, engine and kernel now, and show what is left: failed teardowns and unowned leftovers.
+
+    This takes some seconds, because only what two comparisons find counts. What is certainly cni-bridge's own is
+    removed; the rest may belong to another runtime, and is shown with an ID for `cni-bridge release`.
+
+    The exit status is 0 if nothing is left, else 1; 3 if the daemon does not answer.
+
+    Templates have Id, Network, ContainerId, What.
+    """
+    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.cli.leftovers import show_left  # noqa: PLC0415
+
+    return show_left(AdminClient(socket).post("compare"))
+
+
+@click.command("retry")
+@click.argument("endpoints", metavar="[ENDPOINT]...", nargs=-1)
+@asks_daemon
+@shows
+def retry(socket: Path, *, endpoints: tuple[str, ...]) -> tuple[object, ExitStatus]:
+    """Run failed teardowns now, all or those of ENDPOINT, and show what is left.
+
+    ENDPOINT is the beginning of an endpoint's ID, as `cni-bridge status` shows it. The daemon repeats failed teardowns
+    by itself, at least every five minutes.
+
+    The exit status is 0 if nothing is left, else 1; 2 if ENDPOINT has no failed teardown; 3 if the daemon does not
+    answer.
+    """
+    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.cli.leftovers import pick, show_left  # noqa: PLC0415
+
+    client = AdminClient(socket)
+    if not endpoints:
+        return show_left(client.post("retry"))
+    failed = client.get("status")
+    documents = [client.post("retry", found) for found in pick(failed, "pendingTeardowns", "endpointId", endpoints)]
+    return show_left(documents[-1])
+
+
+@click.command("release")
+@click.argument("leftovers", metavar="ID...", nargs=-1, required=True)
+@asks_daemon
+@shows
+def release(socket: Path, *, leftovers: tuple[str, ...]) -> tuple[object, ExitStatus]:
+    """Remove unowned leftovers by the IDs that `cni-bridge gc` shows: reservations of host-local, and iptables rules.
+
+    Before each is removed, it is examined once more: what belongs to an endpoint or is in libcni's cache, and an
+    address that any network namespace has, is kept.
+
+    The exit status is 0 if nothing is left, 1 if something is left or was not removed, 2 if an ID is unknown, 3 if the
+    daemon does not answer.
+    """
+    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.cli.leftovers import pick, show_left  # noqa: PLC0415
+
+    client = AdminClient(socket)
+    known = client.get("leftovers")
+    documents = [client.post("leftovers", one, "release") for one in pick(known, "leftovers", "id", leftovers)]
+    return show_left(documents[-1])

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""What must exist on the host for an endpoint, as far as its list shows it: reservations and iptables rules; pure.
+
+Only what plugins make by default and in the same way in all versions: the reservation of `host-local`, the masquerading
+of `bridge` and `ptp`, the ports of `portmap`. Everything else is for the plugins' own CHECK. Rules of a list that
+chooses nftables are not examined.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_bool, get_objects
+from cnm_bridge.kernel import IpInterface
+from cnm_bridge.planning.port_mapping import CAPABILITY
+
+__all__ = ["find_missing_reservations", "find_missing_rules", "is_compared"]
+
+_MASQUERADING: Final = frozenset({"bridge", "ptp"})
+_NFTABLES: Final = "nftables"
+_COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
+
+
+def is_compared(plugin: JsonObject) -> bool:
+    """Return whether `find_missing_rules` replaces the CHECK of a plugin, which reports what is not missing.
+
+    portmap looks for the rules of an IPv4 address in ip6tables as well (plugins `meta/portmap`, checkPorts).
+    """
+    return find_str(plugin, "type") == "portmap" and find_str(plugin, "backend") != _NFTABLES
+
+
+def find_missing_reservations(
+    plugins: Iterable[JsonObject], addresses: Iterable[IpInterface], existing: Sequence[str]
+) -> Iterator[str]:
+    """Yield the reservations of `host-local` that do not exist, in words.
+
+    Args:
+        plugins: The plugins of the endpoint's list.
+        addresses: Its addresses.
+        existing: The paths of its reservations.
+    """
+    if any(find_str(find_object(plugin, "ipam") or {}, "type") == "host-local" for plugin in plugins):
+        names = {path.rpartition("/")[2].replace("_", ":") for path in existing}
+        yield from (f"the reservation of {one.ip} by host-local" for one in addresses if str(one.ip) not in names)
+
+
+def find_missing_rules(
+    plugins: Iterable[JsonObject],
+    addresses: Sequence[IpInterface],
+    capability_args: JsonObject,
+    existing: Sequence[str],
+) -> Iterator[str]:
+    """Yield the rules that do not exist, in words.
+
+    Args:
+        plugins: The plugins of the endpoint's list.
+        addresses: Its addresses.
+        capability_args: What its plugins received by capability.
+        existing: Its rules, as the commands that would create them.
+    """
+    for plugin in plugins:
+        name = find_str(plugin, "type") or "?"
+        if name in _MASQUERADING and get_bool(plugin, "ipMasq"):
+            if find_str(plugin, "ipMasqBackend") != _NFTABLES:
+                yield from _missing_masquerading(name, addresses, existing)
+        elif is_compared(plugin):
+            yield from _missing_ports(_ports(capability_args), addresses, existing)
+
+
+def _ports(capability_args: JsonObject) -> Sequence[JsonObject]:
+    return get_objects(capability_args, CAPABILITY) if CAPABILITY in capability_args else ()
+
+
+def _missing_masquerading(plugin: str, addresses: Iterable[IpInterface], existing: Sequence[str]) -> Iterator[str]:
+    for address in addresses:
+        command = _COMMANDS[address.version]
+        jump = f"{command} -t nat -A POSTROUTING -s {address.ip}/{address.max_prefixlen} "
+        if not any(rule.startswith(jump) for rule in existing):
+            yield f"the rule of {plugin} in POSTROUTING that masquerades {address.ip}"
+        elif not any(rule.startswith(f"{command} -t nat -A CNI-") and "-j MASQUERADE" in rule for rule in existing):
+            yield f"the rule of {plugin} that masquerades, in the chain for {address.ip}"
+
+
+def _missing_ports(
+    ports: Sequence[JsonObject], addresses: Sequence[IpInterface], existing: Sequence[str]
+) -> Iterator[str]:
+    chains = [rule for rule in existing if " -A CNI-DN-" in rule]
+    jumps = [rule for rule in existing if " -A CNI-HOSTPORT-DNAT " in rule]
+    for port in ports:
+        number, protocol = find_int(port, "hostPort"), find_str(port, "protocol") or "tcp"
+        words = f"-p {protocol}", f"--dport {number} ", "-j DNAT"
+        if addresses and not any(all(word in rule for word in words) for rule in chains):
+            yield f"the rule of portmap for port {number}/{protocol}"
+    if addresses and ports and not jumps:
+        yield "the rule of portmap in CNI-HOSTPORT-DNAT that leads to its ports"

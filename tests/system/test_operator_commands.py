@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The operator's commands on a real engine. A test makes its container once, and looks at it with many commands."""
+
+import json
+import shlex
+import subprocess
+
+import pytest
+
+from cni_bridge_spec import JsonObject, get_object, get_objects, get_str, get_strings, load_validator
+from tests.lab import Lab, wait_until
+from tests.system.calls import ask_status
+from tests.system.scene import Scene, bridge
+
+PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
+
+PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
+
+
+def command(lab: Lab, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run cni-bridge, whatever its exit status is."""
+    return lab.run("cni-bridge", *arguments, check=False)
+
+
+def inspect(lab: Lab, name: str) -> JsonObject:
+    """Return what `cni-bridge inspect` shows of a container with one endpoint."""
+    (document,) = json.loads(lab.run("cni-bridge", "inspect", "--format", "json", name).stdout)
+    return load_validator("admin/endpoint")(document)
+
+
+@pytest.mark.smoke
+def test_what_an_operator_sees(scene: Scene) -> None:
+    """Lists have names and ports, which no engine shows; a container is found by name, ID and address."""
+    lab, subnet = scene.lab, scene.subnet()
+    configuration = scene.configure([*bridge(subnet), PORTMAP])
+    network = scene.network(configuration)
+    name = scene.run(network, "-p", "8601:80").name
+
+    template = "{{.Container}}|{{.Image}}|{{.Network}}|{{.Ports}}|{{.Phase}}"
+    assert f"{name}|busybox|{network}|8601->80/tcp|joined" in command(lab, "ls", "--format", template).stdout.split()
+    listed = json.loads(command(lab, "ls", "--format", "json", network).stdout)
+    (entry,) = get_objects(listed, "endpoints")
+    load_validator("admin/endpoints")(listed)
+    assert get_str(get_object(entry, "container"), "name") == name
+    assert network in command(lab, "ls", "--networks").stdout
+
+    described = inspect(lab, name)
+    (address,) = get_strings(described, "addresses")
+    by_id, by_address = inspect(lab, get_str(described, "id")[:20]), inspect(lab, address.partition("/")[0])
+    assert described["id"] == by_id["id"] == by_address["id"]
+    plugins = get_objects(described, "plugins")
+    assert [plugin["type"] for plugin in plugins] == ["bridge", "firewall", "portmap"]
+    for plugin in plugins:
+        assert get_object(get_object(plugin, "executions"), "ADD")["outcome"] == "success"
+    owned = get_object(described, "owned")
+    assert get_strings(owned, "reservations") == (f"/var/lib/cni/networks/{configuration}/{address.partition('/')[0]}",)
+    rules = "\n".join(get_strings(owned, "rules"))
+    for part in ("CNI-HOSTPORT-DNAT", "POSTROUTING", "CNI-FORWARD"):
+        assert f"-A {part} " in rules
+    assert "portmap" in command(lab, "inspect", name).stdout
+
+    misspelt = command(lab, "inspect", f"{name}x")
+    assert (misspelt.returncode, f"did you mean {name}?" in misspelt.stderr) == (2, True)
+    nameless = command(lab, "ls", "--docker-host", "unix:///nowhere.sock")
+    assert (nameless.returncode, "names of containers are not known" in nameless.stderr) == (0, True)
+    assert nameless.stdout.splitlines()[1].split()[:2] == ["?", "?"]
+    assert address in nameless.stdout
+    assert command(lab, "ls", "--admin-socket", "/nowhere.sock").returncode == 3
+
+
+def checked(lab: Lab, name: str) -> tuple[int, set[str]]:
+    """Return the exit status of `cni-bridge check`, and what it has found differences about."""
+    done = command(lab, "check", name, "--format", "{{.About}}")
+    return done.returncode, set(done.stdout.split())
+
+
+@pytest.mark.smoke
+def test_what_was_removed_is_found(scene: Scene) -> None:
+    """An untouched container has no difference; a removed rule, reservation or address is named."""
+    lab, subnet = scene.lab, scene.subnet()
+    network = scene.network(scene.configure([*bridge(subnet, ipv6=True), PORTMAP]))
+    name = scene.run(network, "-p", "8602:80").name
+    assert checked(lab, name) == (0, set()), command(lab, "check", name).stdout
+    described = inspect(lab, name)
+    owned = get_object(described, "owned")
+
+    def rule(part: str) -> list[str]:
+        (found, *_) = (one for one in get_strings(owned, "rules") if part in one)
+        return shlex.split(found)
+
+    for part, found in (("-A POSTROUTING -s 10.", "rule"), ("-A CNI-DN-", "rule"), ("-A CNI-FORWARD", "firewall")):
+        arguments = rule(part)
+        index = arguments.index("-A")
+        lab.run(*arguments[:index], "-D", *arguments[index + 1 :])
+        status, about = checked(lab, name)
+        assert (status, found in about) == (1, True), part
+        lab.run(*arguments[:index], "-I", *arguments[index + 1 :])
+    assert checked(lab, name) == (0, set())
+
+    (reservation, *_) = get_strings(owned, "reservations")
+    content = lab.read(reservation)
+    lab.remove(reservation)
+    assert "reservation" in checked(lab, name)[1]
+    lab.write(reservation, content)
+    (address, *_) = get_strings(described, "addresses")
+    lab.run("nsenter", f"--net={get_str(described, 'sandboxKey')}", "ip", "address", "del", address, "dev", "eth0")
+    status, about = checked(lab, name)
+    assert (status, "address" in about) == (1, True)
+
+
+def test_leftovers_are_removed_by_name(private_scene: Scene) -> None:
+    """`gc` shows what is unowned, `release` removes what is named, and keeps what is in use; `retry` repeats a DEL."""
+    lab, subnet = private_scene.lab, private_scene.subnet()
+    private_scene.plugin("moody", f'[ "$CNI_COMMAND" = DEL ] && [ -e /run/bad-mood ] && exit 1; {PASS}')
+    configuration = private_scene.configure([*bridge(subnet), {"type": "moody"}])
+    container = private_scene.run(private_scene.network(configuration))
+    directory, base = f"/var/lib/cni/networks/{configuration}", subnet.ipv4[: -len("0/24")]
+    unused, used = f"{directory}/{base}77", f"{directory}/{base}88"
+    rule = ("POSTROUTING", "-s", f"{base}77/32", "-m", "comment", "--comment")
+    comment = f'name: "{configuration}" id: "gone"'
+    for path in (unused, used):
+        lab.write(path, "gone\neth0" if path == unused else "other\neth0")
+    lab.run("iptables", "-t", "nat", "-A", *rule, comment, "-j", "ACCEPT")
+    lab.run("ip", "netns", "add", "other-runtime")
+    lab.run("ip", "-n", "other-runtime", "addr", "add", f"{base}88/24", "dev", "lo")
+
+    found = command(lab, "gc", "--format", "json")
+    assert found.returncode == 1
+    leftovers = get_objects(load_validator("admin/leftovers")(json.loads(found.stdout)), "leftovers")
+    ids = {get_str(one, "what"): get_str(one, "id") for one in leftovers}
+    (shown_rule,) = (what for what in ids if what.startswith("iptables"))
+    assert set(ids) == {unused, used, shown_rule}
+    refused = command(lab, "release", ids[used])
+    assert (refused.returncode, f"{base}88" in refused.stderr) == (1, True)
+    assert lab.path(used).exists()
+    assert command(lab, "release", "ffff").returncode == 2
+    assert command(lab, "release", ids[unused], ids[shown_rule]).returncode == 1  # the one in use is left
+    assert not lab.path(unused).exists()
+    assert comment not in lab.run("iptables", "-t", "nat", "-S").stdout.replace("\\", "")
+
+    lab.run("ip", "netns", "del", "other-runtime")
+    assert command(lab, "release", ids[used][:6]).returncode == 0
+    assert not lab.path(used).exists()
+    lab.write("/run/bad-mood", "")
+    lab.docker("rm", "-f", container.name)
+    wait_until(lambda: bool(get_objects(ask_status(lab), "pendingTeardowns")), "a failed teardown", 30)
+    assert command(lab, "retry").returncode == 1
+    lab.remove("/run/bad-mood")
+    (pending,) = get_objects(ask_status(lab), "pendingTeardowns")
+    done = command(lab, "retry", get_str(pending, "endpointId")[:8])
+    assert (done.returncode, done.stdout.strip()) == (0, "nothing is left")

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Missing reservations and rules are found, as far as a list shows what there must be."""
+
+from ipaddress import ip_interface
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from cnm_bridge.planning.expected_artifacts import find_missing_reservations, find_missing_rules
+
+ADDRESSES = [ip_interface("10.1.2.3/24"), ip_interface("fd00::3/64")]
+BRIDGE: JsonObject = {"type": "bridge", "ipMasq": True, "ipam": {"type": "host-local"}}
+PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
+PORTS: JsonObject = {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]}
+CHAIN = "CNI-0123456789abcdef01234567"
+MASQUERADING = [
+    f'iptables -t nat -A POSTROUTING -s 10.1.2.3/32 -m comment --comment "x" -j {CHAIN}',
+    f"iptables -t nat -A {CHAIN} ! -d 224.0.0.0/4 -j MASQUERADE",
+    f'ip6tables -t nat -A POSTROUTING -s fd00::3/128 -m comment --comment "x" -j {CHAIN}',
+    f"ip6tables -t nat -A {CHAIN} ! -d ff00::/8 -j MASQUERADE",
+]
+PUBLISHING = [
+    "iptables -t nat -A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 8080 -j CNI-DN-0123456789abcdef01234",
+    "iptables -t nat -A CNI-DN-0123456789abcdef01234 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.1.2.3:80",
+]
+
+
+def test_nothing_is_missing() -> None:
+    """Of an untouched container."""
+    paths = ["/var/lib/cni/networks/lan/10.1.2.3", "/var/lib/cni/networks/lan/fd00__3"]
+    assert list(find_missing_reservations([BRIDGE], ADDRESSES, paths)) == []
+    assert list(find_missing_rules([BRIDGE, PORTMAP], ADDRESSES, PORTS, MASQUERADING + PUBLISHING)) == []
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_a_missing_rule_of_masquerading(index: int) -> None:
+    """Each of the rules that the plugin makes for a family is needed."""
+    rules = [rule for number, rule in enumerate(MASQUERADING) if number != index]
+    (found,) = find_missing_rules([BRIDGE], ADDRESSES, {}, rules)
+    assert str(ADDRESSES[index // 2].ip) in found
+
+
+@pytest.mark.parametrize("index", range(2))
+def test_a_missing_rule_of_a_port(index: int) -> None:
+    """The rule of the port, or the one that leads to it."""
+    rules = [rule for number, rule in enumerate(PUBLISHING) if number != index]
+    (found,) = find_missing_rules([PORTMAP], ADDRESSES, PORTS, rules)
+    assert "portmap" in found
+
+
+def test_a_missing_reservation() -> None:
+    """The address is named."""
+    (found,) = find_missing_reservations([BRIDGE], ADDRESSES, ["/var/lib/cni/networks/lan/10.1.2.3"])
+    assert "fd00::3" in found
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        {"type": "bridge"},
+        {"type": "macvlan", "ipMasq": True},
+        {"type": "bridge", "ipMasq": True, "ipMasqBackend": "nftables"},
+        {"type": "portmap", "backend": "nftables"},
+    ],
+)
+def test_what_a_list_does_not_promise_is_not_missed(plugin: JsonObject) -> None:
+    """Other plugins make other rules, or none."""
+    assert list(find_missing_rules([plugin], ADDRESSES, PORTS, [])) == []
+    assert list(find_missing_reservations([plugin], ADDRESSES, [])) == []
