@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cnm_bridge.admin.actions import Actions
 from cnm_bridge.admin.checks import EndpointChecks
 from cnm_bridge.admin.endpoints import EndpointDocuments
+from cnm_bridge.admin.events import EventStream
 from cnm_bridge.admin.http import Request
 from cnm_bridge.admin.metrics import Metrics
 from cnm_bridge.admin.requests import admin_requests
@@ -58,5 +59,12 @@ def make_admin(
     checks = EndpointChecks(resources.store, documents, resources.runtime, resources.kernel)
     release = ReleaseOrphan(recovery.audit, resources.kernel)
     actions = Actions(teardown.queue, recovery.reconciler, recovery.audit, release)
-    requests = admin_requests(status, documents, checks, actions)
+    requests = admin_requests(
+        store=resources.store,
+        status=status,
+        endpoints=documents,
+        checks=checks,
+        actions=actions,
+        events=EventStream(resources.journal),
+    )
     return AdminRoom(requests=(*requests, metrics.request), metrics=metrics.request)

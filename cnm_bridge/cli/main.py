@@ -12,14 +12,17 @@ from cnm_bridge.cli.check import check
 from cnm_bridge.cli.clean_up import gc_command, release, retry
 from cnm_bridge.cli.daemon_settings import settings_from
 from cnm_bridge.cli.doctor import doctor
+from cnm_bridge.cli.events import events, top
 from cnm_bridge.cli.explain import explain
 from cnm_bridge.cli.inspect import inspect
 from cnm_bridge.cli.install_spec import install_spec
 from cnm_bridge.cli.ls import ls
+from cnm_bridge.cli.network import network
 from cnm_bridge.cli.options import SETTINGS, with_settings
 from cnm_bridge.cli.settings_command import SettingsCommand, read_again
 from cnm_bridge.cli.state import state
 from cnm_bridge.cli.status import status
+from cnm_bridge.cli.sysdump import sysdump
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports
 from cnm_bridge.network_sockets import Listener, metrics_listener, network_listeners
@@ -34,7 +37,10 @@ def main() -> None:
     """Docker networks made by CNI plugins."""
 
 
-for command in (check, doctor, explain, gc_command, inspect, install_spec, ls, release, retry, state, status):
+for command in (
+    *(check, doctor, events, explain, gc_command, inspect, install_spec, ls, network, release, retry, state, status),
+    *(sysdump, top),
+):
     main.add_command(command)
 
 

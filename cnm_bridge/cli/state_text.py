@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Renders the stored state as text for a terminal. Pure."""
+"""Renders the exported state (`spec/state/export.json`) as text for a terminal. Pure."""
 
 from collections.abc import Sequence
 from ipaddress import ip_interface
 
-from cni_bridge_spec import find_str, get_objects, get_str, render_json
-from cni_bridge_state import EndpointRecord, NetworkRecord, Store
+from cni_bridge_spec import JsonObject, find_object, find_str, get_bool, get_objects, get_str
 from cnm_bridge.cli.table import SHORT, table
 
-__all__ = ["render_found", "render_overview"]
+__all__ = ["find_records", "render_overview"]
 
 
-def render_overview(store: Store) -> str:
+def render_overview(document: JsonObject) -> str:
     """Return a table of networks and one of endpoints."""
-    names = {network.id: network.name for network in store.networks()}
-    networks = [(network.id[:SHORT], network.name or "-", _binding(network)) for network in store.networks()]
+    found = get_objects(document, "networks")
+    names = {get_str(network, "id"): find_str(network, "name") for network in found}
+    networks = [(get_str(one, "id")[:SHORT], find_str(one, "name") or "-", _binding(one)) for one in found]
     endpoints = [
         (
-            endpoint.id[:SHORT],
-            names.get(endpoint.network_id) or endpoint.network_id[:SHORT],
-            endpoint.phase.value,
-            " ".join(_addresses(endpoint)) or "-",
-            endpoint.sandbox_key or "-",
+            get_str(one, "id")[:SHORT],
+            names.get(get_str(one, "networkId")) or get_str(one, "networkId")[:SHORT],
+            get_str(one, "phase"),
+            " ".join(_addresses(one)) or "-",
+            find_str(one, "sandboxKey") or "-",
         )
-        for endpoint in store.endpoints()
+        for one in get_objects(document, "endpoints")
     ]
     return "\n\n".join(
         (
@@ -34,22 +34,22 @@ def render_overview(store: Store) -> str:
     )
 
 
-def render_found(store: Store, prefix: str) -> str:
-    """Return the records whose IDs begin with `prefix`, one JSON object per line; "" if there are none."""
-    document = store.export_document()
+def find_records(document: JsonObject, prefix: str) -> Sequence[JsonObject]:
+    """Return the records whose IDs begin with `prefix`."""
     records = (*get_objects(document, "networks"), *get_objects(document, "endpoints"))
-    return "\n".join(
-        render_json(record).decode("ascii") for record in records if get_str(record, "id").startswith(prefix)
-    )
+    return tuple(record for record in records if get_str(record, "id").startswith(prefix))
 
 
-def _binding(network: NetworkRecord) -> str:
-    return f"{network.configuration or network.name or 'of its own name'}{', internal' if network.internal else ''}"
+def _binding(network: JsonObject) -> str:
+    internal = ", internal" if get_bool(network, "internal") else ""
+    return f"{find_str(network, 'configuration') or find_str(network, 'name') or 'of its own name'}{internal}"
 
 
-def _addresses(endpoint: EndpointRecord) -> Sequence[str]:
+def _addresses(endpoint: JsonObject) -> Sequence[str]:
     """Return the addresses that the plugins gave; while ADD is incomplete, those of the latest result."""
-    if endpoint.snapshot is not None:
-        addresses = [get_str(address, "address") for address in get_objects(endpoint.snapshot, "addresses")]
+    snapshot = find_object(endpoint, "snapshot")
+    if snapshot is not None:
+        addresses = [get_str(address, "address") for address in get_objects(snapshot, "addresses")]
         return [address for address in addresses if not ip_interface(address).is_link_local]
-    return [find_str(ip, "address") or "?" for ip in get_objects(endpoint.result or {}, "ips")]
+    result = find_object(endpoint, "result") or {}
+    return [find_str(ip, "address") or "?" for ip in get_objects(result, "ips")] if "ips" in result else []

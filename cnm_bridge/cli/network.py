@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge network create`: makes a Docker network with the options that its engine needs."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from cnm_bridge.cli.exit_status import ExitStatus
+from cnm_bridge.cli.options import DIRECTORIES, DOCKER_HOST, SOCKET, with_settings
+from cnm_bridge.errors import BridgeError, Refused
+
+__all__ = ["network"]
+
+_ENGINE_LIMIT_S = 60.0
+
+
+@click.group("network")
+def network() -> None:
+    """Make Docker networks."""
+
+
+@network.command("create")
+@with_settings(*(one for one in DIRECTORIES if one.name == "cni-conf-dir"), DOCKER_HOST, SOCKET)
+@click.option(
+    "-o", "--option", "options", metavar="KEY=VALUE", multiple=True, help="Option of the network. Repeatable."
+)
+@click.option("--internal", is_flag=True, help="Without a gateway.")
+@click.option("--dry-run", is_flag=True, help="Only print the docker command.")
+@click.argument("name")
+@click.argument("configuration", required=False)
+def create(
+    *,
+    cni_conf_dirs: tuple[Path, ...],
+    docker_host: str,
+    socket: Path,
+    options: tuple[str, ...],
+    internal: bool,
+    dry_run: bool,
+    name: str,
+    configuration: str | None,
+) -> None:
+    """Make the Docker network NAME of the CNI network configuration CONFIGURATION, by default that of the same name.
+
+    Docker must not choose addresses, because the plugins do. How to switch that off depends on the engine, which is
+    asked. The docker command that does the same is printed to standard error, the network's ID to standard output.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from cni_invoker import CniError, ConfigurationDirectories  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.engine import Engine  # noqa: PLC0415
+    from cnm_bridge.planning.options import parse_options  # noqa: PLC0415
+
+    engine = Engine(docker_host, _ENGINE_LIMIT_S)
+    try:
+        found = ConfigurationDirectories(cni_conf_dirs).index().find(configuration or name)
+        given = {"cni.network": found.name, **_parse(options)}
+        parse_options(given)
+        release = asyncio.run(engine.release())
+        if release is None:
+            raise Refused(
+                "the engine does not report its version; use docker network create, see docs/configuration.md"
+            )
+        flags = ["--ipv4=false"] if release.makes_sandbox_first else ["--ipam-driver", "null"]
+        flags += ["--internal"] if internal else []
+        settings = [part for key, value in given.items() for part in ("-o", f"{key}={value}")]
+        click.echo(shlex.join(["docker", "network", "create", "-d", socket.stem, *flags, *settings, name]), err=True)
+        if not dry_run:
+            click.echo(
+                asyncio.run(
+                    engine.create_network(
+                        name, socket.stem, given, internal=internal, has_ipv4_option=release.makes_sandbox_first
+                    )
+                )
+            )
+    except (BridgeError, CniError, OSError) as exc:
+        click.echo(f"cni-bridge: {exc}", err=True)
+        sys.exit(ExitStatus.FINDINGS)
+
+
+def _parse(options: tuple[str, ...]) -> dict[str, str]:
+    pairs = [option.partition("=") for option in options]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise click.BadParameter(f"{key!r} is not KEY=VALUE")
+    return {key: value for key, _, value in pairs}

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge sysdump`: collects what a bug report needs in one file, without secrets."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from cnm_bridge.cli.admin_command import asks_daemon
+from cnm_bridge.cli.exit_status import ExitStatus
+from cnm_bridge.cli.options import DIRECTORIES, with_settings
+from cnm_bridge.cli.types import File
+
+__all__ = ["sysdump"]
+
+
+@click.command("sysdump")
+@click.argument("file", type=File(), required=False)
+@with_settings(*(one for one in DIRECTORIES if one.name != "run-dir"), has_config=False)
+@asks_daemon
+def sysdump(
+    socket: Path, *, file: Path | None, cni_conf_dirs: tuple[Path, ...], cni_bin_dirs: tuple[Path, ...]
+) -> ExitStatus:
+    """Write FILE (a .tar.gz, by default in the working directory) for a bug report.
+
+    It has the daemon's documents, state, events and log, the findings of doctor, the CNI configurations, and what the
+    kernel, iptables and Docker show. Values whose names say that they are secret (password, token, key, …) are removed.
+    Look at it before you publish it: names, addresses and image names are in it.
+
+    Without a daemon it has everything else. FILE is complete, or does not exist.
+    """
+    from cnm_bridge.cli.sysdump_content import collect, pack  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.cli.write_file import write_file  # noqa: PLC0415
+
+    target = file or Path(f"cni-bridge-sysdump-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
+    write_file(target, pack(collect(socket, cni_conf_dirs, cni_bin_dirs), target.name.partition(".")[0]))
+    click.echo(target)
+    return ExitStatus.FINE
