@@ -16,6 +16,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import Store
 from cnm_bridge.assembly import assemble
+from cnm_bridge.journal import Journal
 from cnm_bridge.network_sockets import Listener
 from cnm_bridge.settings import Settings
 from cnm_bridge.sockets import listening
@@ -33,11 +34,13 @@ class Served:
         socket: The path of the plugin socket.
         admin: The path of the admin socket.
         store: The records behind it.
+        journal: The daemon's last events.
     """
 
     socket: Path
     admin: Path
     store: Store
+    journal: Journal
 
     async def send(self, data: bytes, *, end: bool = False) -> bytes:
         """Send bytes on a new connection, close its sending side if `end`, and return everything that is received."""
@@ -84,6 +87,8 @@ async def serving(directory: Path) -> AsyncIterator[Served]:
         daemon = assemble(settings, store)
         with listening(directory / "s") as sock, listening(directory / "a") as admin:
             async with daemon.answering_admin(Listener(admin)), daemon.answering([Listener(sock)], 5.0):
-                yield Served(socket=directory / "s", admin=directory / "a", store=store)
+                yield Served(
+                    socket=directory / "s", admin=directory / "a", store=store, journal=daemon.resources.journal
+                )
     finally:
         store.close()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject, JsonValue, get_objects, load_validator
-from cni_bridge_state import NetworkRecord
+from cni_bridge_spec import JsonObject, JsonValue, get_objects, load_validator, parse_json, render_json
+from cni_bridge_state import NetworkRecord, Phase
 from cnm_bridge import __version__
 from tests.contract.serving import serving
 from tests.kernel.records import NETWORK, endpoint, put
@@ -110,3 +110,86 @@ async def test_an_unknown_endpoint_is_an_error(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
         status, document = await ask(served.admin, "/v1/endpoints/abc")
     assert (status, load_validator("admin/error")(document)["kind"]) == (404, "notFound")
+
+
+async def lines(path: Path, target: str) -> list[JsonObject]:
+    """Return the events that a request is answered with."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    async with asyncio.timeout(30):
+        answer = await reader.read()
+    writer.close()
+    found = [line for line in answer.split(b"\r\n") if line.startswith(b"{")]
+    return [load_validator("admin/event")(parse_json(line)) for part in found for line in part.splitlines()]
+
+
+async def test_the_last_events_are_shown(tmp_path: Path) -> None:
+    """A call, its IDs and its error; as many as were requested."""
+    async with serving(tmp_path) as served:
+        await served.post("Plugin.Activate", b"")
+        await served.post("NetworkDriver.DeleteNetwork", b'{"NetworkID": "%s"}' % NETWORK.encode())
+        await served.post("NetworkDriver.DeleteNetwork", b"{}")
+        found = await lines(served.admin, "/v1/events?last=2")
+    assert [(one["event"], one["rpc"], one["networkId"]) for one in found] == [
+        ("rpc.answered", "NetworkDriver.DeleteNetwork", NETWORK),
+        ("rpc.refused", "NetworkDriver.DeleteNetwork", None),
+    ]
+    assert "NetworkID" in str(found[1]["error"])
+
+
+async def test_events_are_followed_until_the_reader_leaves(tmp_path: Path) -> None:
+    """They arrive while the connection is open; the daemon forgets a reader that has closed it."""
+    async with serving(tmp_path) as served, asyncio.timeout(30):
+        reader, writer = await asyncio.open_unix_connection(served.admin)
+        writer.write(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        journal = served.journal
+        while not journal._listeners:  # noqa: ASYNC110 - there is no event
+            await asyncio.sleep(0.001)
+        await served.post("Plugin.Activate", b"")
+        assert b'"rpc":"Plugin.Activate"' in await reader.readuntil(b"}\n")
+        writer.close()
+        while journal._listeners:
+            await served.post("Plugin.Activate", b"")
+
+
+async def test_the_number_of_events_must_be_a_number(tmp_path: Path) -> None:
+    """Anything else is refused."""
+    async with serving(tmp_path) as served:
+        status, document = await ask(served.admin, "/v1/events?last=-1")
+    assert (status, load_validator("admin/error")(document)["kind"]) == (400, "badRequest")
+
+
+async def test_the_state_is_that_of_export(tmp_path: Path) -> None:
+    """So it can be saved without stopping the daemon."""
+    async with serving(tmp_path) as served:
+        await put(served.store, endpoint("e" * 64))
+        status, document = await ask(served.admin, "/v1/state")
+        assert (status, document) == (200, parse_json(render_json(served.store.export_document())))
+    load_validator("state/export")(document)
+
+
+async def test_nothing_is_left(tmp_path: Path) -> None:
+    """An unknown leftover or teardown is an error, and changes nothing."""
+    async with serving(tmp_path) as served:
+        status, document = await ask(served.admin, "/v1/leftovers")
+        assert status == 200
+        assert load_validator("admin/leftovers")(document)["leftovers"] == []
+        for target in ("/v1/leftovers/0123456789ab/release", f"/v1/retry/{'e' * 64}"):
+            status, document = await ask(served.admin, target, "POST")
+            assert (status, load_validator("admin/error")(document)["kind"]) == (404, "notFound")
+        status, document = await ask(served.admin, "/v1/retry", "POST")
+        assert (status, load_validator("admin/leftovers")(document)["pendingTeardowns"]) == (200, [])
+
+
+async def test_an_endpoint_without_a_sandbox_differs(tmp_path: Path) -> None:
+    """Its link is missing; an endpoint that is not joined is not checked."""
+    async with serving(tmp_path) as served:
+        await put(served.store, endpoint("e" * 64))
+        await put(served.store, endpoint("d" * 64, Phase.READY))
+        _, joined = await ask(served.admin, f"/v1/endpoints/{'e' * 64}/check")
+        _, ready = await ask(served.admin, f"/v1/endpoints/{'d' * 64}/check")
+    (finding,) = get_objects(load_validator("admin/check")(joined), "findings")
+    assert finding["about"] == "link"
+    assert load_validator("admin/check")(ready)["findings"] == []
+    assert "only joined" in str(load_validator("admin/check")(ready)["notes"])
