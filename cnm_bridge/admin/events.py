@@ -3,7 +3,7 @@
 """The stream of events: one line of JSON for each (`spec/admin/event.json`)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Final
 
 from cni_bridge_spec import render_json
@@ -26,7 +26,7 @@ class EventStream:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    async def open(self, parameters: Mapping[str, str]) -> AsyncIterator[bytes]:
+    async def open(self, parameters: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """Return the last `last` events, and with `follow=1` all that happen later.
 
         Raises:
@@ -38,7 +38,7 @@ class EventStream:
         return _stream(self._journal, int(last), follow=parameters.get("follow") == "1")
 
 
-async def _stream(journal: Journal, last: int, *, follow: bool) -> AsyncIterator[bytes]:
+async def _stream(journal: Journal, last: int, *, follow: bool) -> AsyncGenerator[bytes, None]:
     kept = tuple(journal)[-last:] if last else ()
     following = journal.follow()
     try:

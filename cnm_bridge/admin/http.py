@@ -8,8 +8,8 @@
   that asks an older or a newer daemon can say so.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -48,7 +48,7 @@ _STATUS: Final = {
     ErrorKind.INTERNAL: 500,
 }
 
-Answer = JsonObject | bytes | AsyncIterator[bytes]
+Answer = JsonObject | bytes | AsyncGenerator[bytes, None]
 """A document, a rendered one, or parts of one that are sent as they are made, until the client disconnects."""
 
 
@@ -110,7 +110,7 @@ def _handler(request: Request) -> Callable[[web.Request], Awaitable[web.StreamRe
                 log.exception("rpc.bug")
                 text = f"internal error in cni-bridge at {request.path}; its log has the details (event rpc.bug)"
                 return _fail(ErrorKind.INTERNAL, text)
-            if isinstance(answer, AsyncIterator):
+            if isinstance(answer, AsyncGenerator):
                 return await _send_parts(received, answer, request.content_type)
             body = answer if isinstance(answer, bytes) else render_json(answer)
             return web.Response(body=body, content_type=request.content_type)
@@ -118,13 +118,16 @@ def _handler(request: Request) -> Callable[[web.Request], Awaitable[web.StreamRe
     return handle
 
 
-async def _send_parts(request: web.Request, parts: AsyncIterator[bytes], content_type: str) -> web.StreamResponse:
+async def _send_parts(
+    request: web.Request, parts: AsyncGenerator[bytes, None], content_type: str
+) -> web.StreamResponse:
     """Send parts of an answer. A client that has gone, or a stop of the daemon, cancels this."""
     response = web.StreamResponse()
     response.content_type = content_type
     await response.prepare(request)
-    async for part in parts:
-        await response.write(part)
+    async with aclosing(parts):
+        async for part in parts:
+            await response.write(part)
     return response
 
 

@@ -45,7 +45,7 @@ def create(
     """Make the Docker network NAME of the CNI network configuration CONFIGURATION, by default that of the same name.
 
     Docker must not choose addresses, because the plugins do. How to switch that off depends on the engine, which is
-    asked. The docker command that does the same is printed to standard error, the network's ID to standard output.
+    asked. The docker command that does the same is printed to standard error, the network's name to standard output.
     """
     import asyncio  # noqa: PLC0415
 
@@ -68,13 +68,16 @@ def create(
         settings = [part for key, value in given.items() for part in ("-o", f"{key}={value}")]
         click.echo(shlex.join(["docker", "network", "create", "-d", socket.stem, *flags, *settings, name]), err=True)
         if not dry_run:
-            click.echo(
-                asyncio.run(
-                    engine.create_network(
-                        name, socket.stem, given, internal=internal, has_ipv4_option=release.makes_sandbox_first
-                    )
-                )
-            )
+            addressing = {"EnableIPv4": False} if release.makes_sandbox_first else {"IPAM": {"Driver": "null"}}
+            wanted = {
+                "Name": name,
+                "Driver": socket.stem,
+                "Options": given,
+                "Internal": internal,
+                "CheckDuplicate": True,
+            }
+            asyncio.run(engine.create_network(wanted | addressing))
+            click.echo(name)
     except (BridgeError, CniError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
         sys.exit(ExitStatus.FINDINGS)

@@ -151,24 +151,6 @@ class Engine:
             found = _json_objects(answer, "the answer to GET /networks")
             return {get_str(network, "Id"): get_str(network, "Name") for network in found}
 
-    async def create_network(
-        self, name: str, driver: str, options: Mapping[str, str], *, internal: bool, has_ipv4_option: bool
-    ) -> str:
-        """Create a network whose addresses Docker does not choose; return its ID.
-
-        Args:
-            name: Its name, which must be free.
-            driver: The name of its driver.
-            options: Its `-o` options.
-            internal: Whether it has no gateway.
-            has_ipv4_option: Whether the engine can do without IPv4 addresses; otherwise the null IPAM driver is used.
-        """
-        addressing = {"EnableIPv4": False} if has_ipv4_option else {"IPAM": {"Driver": "null"}}
-        wanted = {"Name": name, "Driver": driver, "Options": {**options}, "Internal": internal, "CheckDuplicate": True}
-        async with self._asked() as docker:
-            created = await docker.networks.create(wanted | addressing)
-            return str(created.id)
-
     async def containers(self) -> tuple[EngineContainer, ...]:
         """Return all containers, including those that do not run.
 

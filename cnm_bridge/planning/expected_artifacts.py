@@ -8,6 +8,7 @@ chooses nftables are not examined.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from ipaddress import ip_address
 from typing import Final
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_bool, get_objects
@@ -19,6 +20,7 @@ __all__ = ["find_missing_reservations", "find_missing_rules", "is_compared"]
 _MASQUERADING: Final = frozenset({"bridge", "ptp"})
 _NFTABLES: Final = "nftables"
 _COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
+_MARKS: Final = {4: 2, 6: 1}
 
 
 def is_compared(plugin: JsonObject) -> bool:
@@ -64,7 +66,7 @@ def find_missing_rules(
             if find_str(plugin, "ipMasqBackend") != _NFTABLES:
                 yield from _missing_masquerading(name, addresses, existing)
         elif is_compared(plugin):
-            yield from _missing_ports(_ports(capability_args), addresses, existing)
+            yield from _missing_ports(plugin, _ports(capability_args), addresses, existing)
 
 
 def _ports(capability_args: JsonObject) -> Sequence[JsonObject]:
@@ -82,14 +84,31 @@ def _missing_masquerading(plugin: str, addresses: Iterable[IpInterface], existin
 
 
 def _missing_ports(
-    ports: Sequence[JsonObject], addresses: Sequence[IpInterface], existing: Sequence[str]
+    plugin: JsonObject, ports: Sequence[JsonObject], addresses: Sequence[IpInterface], existing: Sequence[str]
 ) -> Iterator[str]:
-    chains = [rule for rule in existing if " -A CNI-DN-" in rule]
-    jumps = [rule for rule in existing if " -A CNI-HOSTPORT-DNAT " in rule]
-    for port in ports:
-        number, protocol = find_int(port, "hostPort"), find_str(port, "protocol") or "tcp"
-        words = f"-p {protocol}", f"--dport {number} ", "-j DNAT"
-        if addresses and not any(all(word in rule for word in words) for rule in chains):
-            yield f"the rule of portmap for port {number}/{protocol}"
-    if addresses and ports and not jumps:
-        yield "the rule of portmap in CNI-HOSTPORT-DNAT that leads to its ports"
+    """Yield the missing rules of portmap: those of each port, and the one that leads to them.
+
+    For each port and family there is one that changes the destination, and, unless `snat` is false, those that mark
+    connections from the containers' subnet, and from the host's loopback address if the family is IPv4.
+    """
+    marks = get_bool(plugin, "snat", default=True)
+    for address in addresses:
+        start = f"{_COMMANDS[address.version]} -t nat -A "
+        published = [port for port in ports if _is_for(port, address.version)]
+        for port in published:
+            number, protocol = find_int(port, "hostPort"), find_str(port, "protocol") or "tcp"
+            words = f"{start}CNI-DN-", f"-p {protocol}", f"--dport {number} "
+            rules = [rule for rule in existing if all(word in rule for word in words)]
+            marked = sum("-j CNI-HOSTPORT-SETMARK" in rule for rule in rules)
+            if not any("-j DNAT" in rule for rule in rules):
+                yield f"the rule of portmap for port {number}/{protocol} of {address.ip}"
+            elif marks and marked < _MARKS[address.version]:
+                yield f"a rule of portmap that marks connections to port {number}/{protocol} of {address.ip}"
+        if published and not any(rule.startswith(f"{start}CNI-HOSTPORT-DNAT ") for rule in existing):
+            yield f"the rule of portmap in CNI-HOSTPORT-DNAT that leads to the ports of {address.ip}"
+
+
+def _is_for(port: JsonObject, version: int) -> bool:
+    """Return whether a port is published in an address family: in both, unless an address of the host is given."""
+    host = find_str(port, "hostIP")
+    return not host or ip_address(host).version == version

@@ -17,6 +17,8 @@ PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}
 
 PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'"""
 
+LAST = ("--last", "5000", "--no-follow")
+
 
 def command(lab: Lab, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run cni-bridge, whatever its exit status is."""
@@ -60,6 +62,19 @@ def test_what_an_operator_sees(scene: Scene) -> None:
         assert f"-A {part} " in rules
     assert "portmap" in command(lab, "inspect", name).stdout
 
+    events = [json.loads(line) for line in command(lab, "events", *LAST, "--format", "json").stdout.splitlines()]
+    mine = [event for event in events if event.get("endpointId") == described["id"]]
+    assert {"NetworkDriver.CreateEndpoint", "NetworkDriver.Join"} <= {event.get("rpc") for event in mine}
+    assert [event["phase"] for event in mine if event["event"] == "endpoint.phase"][-1] == "joined"
+    assert ("portmap", "ADD") in {(event.get("plugin"), event.get("verb")) for event in events}
+    assert "CreateEndpoint" in command(lab, "top", "--format", "{{.Name}}").stdout.split()
+    (record,) = json.loads(command(lab, "state", "show", "--json", get_str(described, "id")).stdout)
+    assert record["phase"] == "joined"
+    lab.write("/run/state.json", command(lab, "state", "export").stdout)
+    refused = command(lab, "state", "import", "--replace", "/run/state.json")
+    assert (refused.returncode, "stop it first" in refused.stderr) == (1, True)
+    lab.remove("/run/state.json")
+
     misspelt = command(lab, "inspect", f"{name}x")
     assert (misspelt.returncode, f"did you mean {name}?" in misspelt.stderr) == (2, True)
     nameless = command(lab, "ls", "--docker-host", "unix:///nowhere.sock")
@@ -99,10 +114,9 @@ def test_what_was_removed_is_found(scene: Scene) -> None:
     assert checked(lab, name) == (0, set())
 
     (reservation, *_) = get_strings(owned, "reservations")
-    content = lab.read(reservation)
-    lab.remove(reservation)
+    lab.run("mv", reservation, "/run/reservation")
     assert "reservation" in checked(lab, name)[1]
-    lab.write(reservation, content)
+    lab.run("mv", "/run/reservation", reservation)
     (address, *_) = get_strings(described, "addresses")
     lab.run("nsenter", f"--net={get_str(described, 'sandboxKey')}", "ip", "address", "del", address, "dev", "eth0")
     status, about = checked(lab, name)
@@ -150,3 +164,27 @@ def test_leftovers_are_removed_by_name(private_scene: Scene) -> None:
     (pending,) = get_objects(ask_status(lab), "pendingTeardowns")
     done = command(lab, "retry", get_str(pending, "endpointId")[:8])
     assert (done.returncode, done.stdout.strip()) == (0, "nothing is left")
+
+
+@pytest.mark.smoke
+def test_a_network_from_one_word(scene: Scene) -> None:
+    """Docker leaves the addresses to the plugins, whichever flags the engine needs for that; a sysdump has it all."""
+    lab, subnet = scene.lab, scene.subnet()
+    configuration = scene.configure(bridge(subnet))
+    made = command(lab, "network", "create", configuration)
+    assert (made.returncode, made.stdout.strip()) == (0, configuration), made.stderr
+    try:
+        assert f"cni.network={configuration}" in made.stderr
+        container = scene.run(configuration)
+        assert str(container.link().addresses[0]).startswith(subnet.ipv4[: -len("0/24")])
+        again = command(lab, "network", "create", configuration)
+        assert (again.returncode, "already exists" in again.stderr) == (1, True)
+        misspelt = command(lab, "network", "create", "other", f"{configuration}x")
+        assert (misspelt.returncode, configuration in misspelt.stderr) == (1, True)
+        assert command(lab, "sysdump", "/run/dump.tar.gz").returncode == 0
+        listed = lab.run("tar", "tzf", "/run/dump.tar.gz").stdout.split()
+        assert {f"dump/{name}" for name in ("endpoints.json", "events.jsonl", "state.json", "log.txt")} <= set(listed)
+    finally:
+        lab.remove("/run/dump.tar.gz")
+        lab.run("docker", "rm", "-f", container.name)
+        lab.docker("network", "rm", configuration)

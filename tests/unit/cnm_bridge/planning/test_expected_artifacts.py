@@ -6,7 +6,7 @@ from ipaddress import ip_interface
 
 import pytest
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.planning.expected_artifacts import find_missing_reservations, find_missing_rules
 
 ADDRESSES = [ip_interface("10.1.2.3/24"), ip_interface("fd00::3/64")]
@@ -20,9 +20,15 @@ MASQUERADING = [
     f'ip6tables -t nat -A POSTROUTING -s fd00::3/128 -m comment --comment "x" -j {CHAIN}',
     f"ip6tables -t nat -A {CHAIN} ! -d ff00::/8 -j MASQUERADE",
 ]
+DN = "CNI-DN-0123456789abcdef01234 -p tcp"
 PUBLISHING = [
     "iptables -t nat -A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 8080 -j CNI-DN-0123456789abcdef01234",
-    "iptables -t nat -A CNI-DN-0123456789abcdef01234 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.1.2.3:80",
+    f"iptables -t nat -A {DN} -m tcp --dport 8080 -j DNAT --to-destination 10.1.2.3:80",
+    f"iptables -t nat -A {DN} -m tcp -s 10.1.2.0/24 --dport 8080 -j CNI-HOSTPORT-SETMARK",
+    f"iptables -t nat -A {DN} -m tcp -s 127.0.0.1/32 --dport 8080 -j CNI-HOSTPORT-SETMARK",
+    "ip6tables -t nat -A CNI-HOSTPORT-DNAT -p tcp -m multiport --dports 8080 -j CNI-DN-0123456789abcdef01234",
+    f"ip6tables -t nat -A {DN} -m tcp --dport 8080 -j DNAT --to-destination [fd00::3]:80",
+    f"ip6tables -t nat -A {DN} -m tcp -s fd00::/64 --dport 8080 -j CNI-HOSTPORT-SETMARK",
 ]
 
 
@@ -41,12 +47,27 @@ def test_a_missing_rule_of_masquerading(index: int) -> None:
     assert str(ADDRESSES[index // 2].ip) in found
 
 
-@pytest.mark.parametrize("index", range(2))
+@pytest.mark.parametrize("index", range(7))
 def test_a_missing_rule_of_a_port(index: int) -> None:
-    """The rule of the port, or the one that leads to it."""
+    """Each of the rules of a family is needed."""
     rules = [rule for number, rule in enumerate(PUBLISHING) if number != index]
     (found,) = find_missing_rules([PORTMAP], ADDRESSES, PORTS, rules)
     assert "portmap" in found
+
+
+@pytest.mark.parametrize(
+    ("plugin", "port", "rules"),
+    [
+        ({**PORTMAP, "snat": False}, {}, [PUBLISHING[index] for index in (0, 1, 4, 5)]),
+        (PORTMAP, {"hostIP": "127.0.0.1"}, PUBLISHING[:4]),
+        (PORTMAP, {"hostIP": "::1"}, PUBLISHING[4:]),
+    ],
+)
+def test_what_a_port_needs(plugin: JsonObject, port: JsonObject, rules: list[str]) -> None:
+    """Without `snat` nothing is marked; with an address of the host only its family has rules."""
+    (plain,) = get_objects(PORTS, "portMappings")
+    ports: JsonObject = {"portMappings": [{**plain, **port}]}
+    assert list(find_missing_rules([plugin], ADDRESSES, ports, rules)) == []
 
 
 def test_a_missing_reservation() -> None:
