@@ -165,6 +165,10 @@ class Scene:
         self.lab.docker("network", "create", "-d", "cni-bridge", "--ipam-driver", "null", *binding, *options, name)
         return name
 
+    def adopt_network(self, name: str) -> None:
+        """Remove a network at the end that the test makes itself."""
+        self._networks.append(name)
+
     def docker_network(self, configuration: str, *options: str) -> str:
         """Make a Docker network whose addresses Docker's own IPAM chooses."""
         name = f"net{next(_numbers)}"

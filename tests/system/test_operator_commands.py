@@ -171,20 +171,17 @@ def test_a_network_from_one_word(scene: Scene) -> None:
     """Docker leaves the addresses to the plugins, whichever flags the engine needs for that; a sysdump has it all."""
     lab, subnet = scene.lab, scene.subnet()
     configuration = scene.configure(bridge(subnet))
+    scene.adopt_network(configuration)
     made = command(lab, "network", "create", configuration)
     assert (made.returncode, made.stdout.strip()) == (0, configuration), made.stderr
-    try:
-        assert f"cni.network={configuration}" in made.stderr
-        container = scene.run(configuration)
-        assert str(container.link().addresses[0]).startswith(subnet.ipv4[: -len("0/24")])
-        again = command(lab, "network", "create", configuration)
-        assert (again.returncode, "already exists" in again.stderr) == (1, True)
-        misspelt = command(lab, "network", "create", "other", f"{configuration}x")
-        assert (misspelt.returncode, configuration in misspelt.stderr) == (1, True)
-        assert command(lab, "sysdump", "/run/dump.tar.gz").returncode == 0
-        listed = lab.run("tar", "tzf", "/run/dump.tar.gz").stdout.split()
-        assert {f"dump/{name}" for name in ("endpoints.json", "events.jsonl", "state.json", "log.txt")} <= set(listed)
-    finally:
-        lab.remove("/run/dump.tar.gz")
-        lab.run("docker", "rm", "-f", container.name)
-        lab.docker("network", "rm", configuration)
+    assert f"cni.network={configuration}" in made.stderr
+    container = scene.run(configuration)
+    assert str(container.link().addresses[0]).startswith(subnet.ipv4[: -len("0/24")])
+    again = command(lab, "network", "create", configuration)
+    assert (again.returncode, "already exists" in again.stderr) == (1, True)
+    misspelt = command(lab, "network", "create", "other", f"{configuration}x")
+    assert (misspelt.returncode, configuration in misspelt.stderr) == (1, True)
+    assert command(lab, "sysdump", "/run/dump.tar.gz").returncode == 0
+    listed = lab.run("tar", "tzf", "/run/dump.tar.gz").stdout.split()
+    lab.remove("/run/dump.tar.gz")
+    assert {f"dump/{name}" for name in ("endpoints.json", "events.jsonl", "state.json", "log.txt")} <= set(listed)
