@@ -6,9 +6,9 @@ A life is CreateEndpoint, Join, Leave and DeleteEndpoint by raw calls, and the t
 The sandbox is never made, as before Engine 28; the list makes a route that needs a sync, so that each join is watched.
 After each twentieth of the lives a line is printed: resident memory, its anonymous part, threads, descriptors.
 
-One step of one to two megabytes, at some 15 000 lives, is not a leak: Python's table of interned strings grows. pathlib
-interns the parts of each path, also those that contain an endpoint's ID. A program that does nothing but intern
-short-lived strings has that step, a second one after 190 000 of them, and then none in three million.
+Python's table of interned strings is replaced by a larger one now and then: pathlib interns the parts of each path,
+also those that contain an endpoint's ID. Without the limit that `cnm_bridge.process_tuning` sets, glibc kept up to two
+megabytes more after that.
 """
 
 import asyncio
