@@ -190,6 +190,10 @@ class CachedRuntime:
         """Delete what is not valid, then run the plugins' GC; see `cni_invoker.CachedRuntime.gc`."""
         _run(lambda: self.asynchronous.gc(network, valid))
 
+    def status(self, *networks: NetworkConfigurationList) -> None:
+        """Check that networks are ready for containers; see `cni_invoker.CachedRuntime.status`."""
+        _run(lambda: self.asynchronous.status(*networks))
+
     def attachments(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
         """Return the cached attachments of one network or of all; see `cni_invoker.CachedRuntime.attachments`."""
         return _run(lambda: self.asynchronous.attachments(network, whole=whole))

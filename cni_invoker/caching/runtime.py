@@ -234,6 +234,25 @@ class CachedRuntime:
             return
         await self._gc.run(network, keys)
 
+    async def status(self, *networks: NetworkConfigurationList) -> None:
+        """Check that networks are ready for containers (STATUS), each in the version that ADD would use.
+
+        All are asked. The first error is raised; the others are its notes.
+
+        Raises:
+            CniError: As `Runtime.status`.
+        """
+        errors: list[CniError] = []
+        for network in networks:
+            try:
+                await self._runtime.status(await self._runtime.negotiate(network))
+            except CniError as exc:
+                errors.append(exc)
+        if errors:
+            for other in errors[1:]:
+                errors[0].add_note(str(other))
+            raise errors[0]
+
     async def attachments(self, network: str | None = None, *, whole: bool = False) -> tuple[CachedAttachment, ...]:
         """Return the cached attachments of one network or of all.
 

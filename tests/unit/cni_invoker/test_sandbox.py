@@ -21,6 +21,7 @@ from cni_invoker import (
     Sandbox,
     SandboxNetwork,
 )
+from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import ConfigurationNotFound, InvalidParameter, SandboxFailed
 from cni_invoker.sandbox import LOOPBACK, collect_sandboxes, list_sandboxes
 from tests.plugins import FakePlugins
@@ -204,6 +205,24 @@ async def test_garbage_of_all_networks(cached: CachedRuntime, fakes: FakePlugins
     assert collected.stdin["cni.dev/valid-attachments"] == [{"containerID": "c2", "ifname": "eth0"}]
     with pytest.raises(TypeError, match="valid must be a collection"):
         await collect_sandboxes(cached, [RED], "c2")
+
+
+async def test_the_status_of_all_networks(cached: CachedRuntime, fakes: FakePlugins) -> None:
+    """All are asked, in the version that ADD would use; the first error has the others as notes."""
+    networks = [
+        NetworkConfigurationList.from_document({"name": name, "cniVersion": "1.1.0", "plugins": [{"type": name}]})
+        for name in ("ready", "full", "late")
+    ]
+    for network, failure in zip(networks, (None, 50, 51), strict=True):
+        fails: JsonObject = {} if failure is None else {"STATUS": {"error": {"code": failure, "msg": "wait"}}}
+        fakes.install(
+            network.name, VERSION={"result": {"cniVersion": "1.1.0", "supportedVersions": ["1.1.0"]}}, **fails
+        )
+    await cached.status(networks[0])
+    with pytest.raises(PluginFailed, match="full") as failed:
+        await cached.status(*networks)
+    assert failed.value.code == 50
+    assert "late" in failed.value.__notes__[0]
 
 
 async def test_an_interrupted_add_is_deleted(cached: CachedRuntime, fakes: FakePlugins) -> None:
