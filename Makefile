@@ -80,8 +80,8 @@ crashfull: setup ## the daemon killed at every pair of boundaries, some twenty m
 shortsoak: setup
 	$(BIN)/pytest tests/soak
 
-soak: setup ## N=1000 random operations and kills on a Docker host, against a model; SEED= repeats (needs root)
-	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED))
+soak: setup ## N=1000 random operations and kills on a Docker host, against a model; SEED= repeats; ENGINE=28.5 ATTACH=auto mixes the attach modes (needs root)
+	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(ATTACH),--attach $(ATTACH))
 
 system: setup
 	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests report what they skip

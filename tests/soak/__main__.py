@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cnm_bridge.settings import AttachOption
 from tests.lab import Lab, find_engine, find_plugins
 from tests.soak.generator import Generator
 from tests.soak.lists import LISTS, PUBLISHING
@@ -27,6 +28,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--lists", nargs="+", choices=LISTS, default=[*LISTS], help="only these; default: all")
     parser.add_argument("--engine", metavar="VERSION", help="a Docker engine other than the machine's, e.g. 28.5")
     parser.add_argument("--plugins", metavar="VERSION", help="CNI plugins other than the machine's, e.g. 1.9")
+    parser.add_argument(
+        "--attach",
+        type=AttachOption,
+        default=AttachOption.MOVE,
+        metavar="MODE",
+        help="how the daemon attaches: auto mixes the modes, from engine 28 on; default: %(default)s",
+    )
     parser.add_argument("--logs", type=Path, help="a directory for the logs of dockerd and the daemon")
     parser.add_argument("--verbose", action="store_true", help="print every operation")
     options = parser.parse_args(arguments)
@@ -42,9 +50,10 @@ def main(arguments: Sequence[str]) -> int:
         if options.verbose or "checkpoint" in line:
             print(line, flush=True)
 
-    print(f"seed {seed}: {options.operations} operations, a kill in {options.kills:.0%} of the rounds", flush=True)
+    how = f"attach {options.attach}, a kill in {options.kills:.0%} of the rounds"
+    print(f"seed {seed}: {options.operations} operations, {how}", flush=True)
     with Lab(engine=engine, plugins=plugins) as lab:
-        machine = Machine(lab, options.lists)
+        machine = Machine(lab, options.lists, options.attach)
         generator = Generator(seed, options.lists, PUBLISHING, options.kills)
         figures = Soak(machine, generator, say).run(options.operations)
         if options.logs is not None:

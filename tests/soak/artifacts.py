@@ -72,6 +72,7 @@ class Artifacts:
         families: The number of addresses.
         files: The files below the plugins' run-time directory, with placeholders.
         link: Everything about its link in a container without other links, inside and on the host (`Link.general`).
+        moved: The same for a link that Docker has moved into the sandbox; None if it moves all links.
     """
 
     rules: tuple[str, ...]
@@ -80,6 +81,7 @@ class Artifacts:
     families: int
     files: tuple[str, ...] = ()
     link: frozenset[str] = frozenset()
+    moved: frozenset[str] | None = None
 
     def files_of(self, attachment: Attachment) -> frozenset[str]:
         """Return the files that an attachment must have."""

@@ -75,7 +75,9 @@ def _lacking(attachment: Attachment, holdings: Holdings, survey: Survey, artifac
     if link is None:
         yield f"{attachment.list}: a link with the addresses {sorted(addresses)}"
         return
-    for line in sorted(artifacts.link - link.general):
+    forms = (form for form in (artifacts.link, artifacts.moved) if form is not None)
+    fewest: frozenset[str] = min((form - link.general for form in forms), key=len)
+    for line in sorted(fewest):
         if len(holdings.links) == 1 or not _is_default_route(line):
             yield f"{attachment.list}: {line}"
 

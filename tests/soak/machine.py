@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject
+from cnm_bridge.settings import AttachOption
 from tests.lab import Lab, LabState
 from tests.lab.editions import MACHINE_PLUGINS
 from tests.lab.leftovers import temporary_rules
@@ -34,7 +35,8 @@ __all__ = ["Machine"]
 DAEMON_OPTIONS: Final = ("--reconcile-interval", "1", "--plugin-timeout", "8")
 """Short, so that a hanging plugin does not delay a checkpoint; long enough for two busy CPUs."""
 
-_STAGING: Final = "/run/cni-bridge/netns/"
+_NAMESPACES: Final = ("/run/cni-bridge/netns/", "/run/cni-bridge/sandboxes/")
+"""Staging namespaces and pins: an endpoint has one of them."""
 _STATE: Final = "/var/lib/cni-bridge"
 _TUNING: Final = "/run/cni/tuning/"
 """Where `tuning` notes what its DEL restores. It writes these files in place: killed right after it created one, it
@@ -55,16 +57,23 @@ class Machine:
 
     Args:
         lab: A lab with dockerd and without the daemon, for the soak only.
-        lists: Its lists; the artifacts of each are learnt, which takes some two seconds per list.
+        lists: Its lists; the artifacts of each are learnt, which takes some two seconds per list and mode.
+        attach: How the daemon attaches containers. Those with several networks are moved in any case.
     """
 
-    def __init__(self, lab: Lab, lists: Iterable[str] = LISTS) -> None:
+    def __init__(self, lab: Lab, lists: Iterable[str] = LISTS, attach: AttachOption = AttachOption.MOVE) -> None:
         self._lab = lab
-        self.killing = Killing(lab, DAEMON_OPTIONS)
+        options = (*DAEMON_OPTIONS, "--attach", attach.value)
+        self.killing = Killing(lab, options)
         self.docker = DockerHost(lab.path(DOCKER_SOCKET), self.killing.kill)
         self._surveyor = Surveyor(lab)
         self._before = self._prepare()
         self.artifacts: Mapping[str, Artifacts] = {name: self._learn(name) for name in lists}
+        if attach is not AttachOption.MOVE:
+            moved = {name: artifacts.link for name, artifacts in self.artifacts.items()}
+            lab.stop_daemon()
+            lab.start_daemon(*options, timeout_s=START_LIMIT_S)
+            self.artifacts = {name: replace(self._learn(name), moved=link) for name, link in moved.items()}
 
     def survey(self, world: World, docker: DockerView) -> Survey:
         """Return what all running containers have of their plugins."""
@@ -88,7 +97,7 @@ class Machine:
         survey = self.survey(world, docker)
         state = self._lab.state()
         records = self._records()
-        staging = {path for path in (*state.namespaces, *state.files) if path.startswith(_STAGING)}
+        staging = {path for path in (*state.namespaces, *state.files) if path.startswith(_NAMESPACES)}
         return MachineView(
             sandboxes={
                 name: Sandbox(
@@ -101,7 +110,7 @@ class Machine:
             reservations=tuple(self._surveyor.reservations()),
             rules=Counter(temporary_rules(self._before, state)),
             links=Counter(self._links(state)),
-            staging=frozenset(path.removeprefix(_STAGING) for path in staging),
+            staging=frozenset(path.rpartition("/")[2] for path in staging),
             files=tuple(path for path in state.files if path not in staging and not self._was_never_written(path)),
             leftovers=(*(path for path in state.namespaces if path not in staging), *state.plugins),
             network_records=records.networks,
@@ -135,7 +144,7 @@ class Machine:
         unreliable = render_unreliable(MACHINE_PLUGINS, Path("/run/unreliable"))
         for plugin in WRAPPED:
             self._lab.write(f"/opt/cni/bin/{plugin}", unreliable, mode=0o755)
-        self._lab.start_daemon(*DAEMON_OPTIONS, timeout_s=START_LIMIT_S)
+        self._lab.start_daemon(*DAEMON_OPTIONS, "--attach", "move", timeout_s=START_LIMIT_S)
         return self._lab.state()
 
     def _learn(self, name: str) -> Artifacts:
