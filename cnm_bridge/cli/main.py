@@ -10,6 +10,7 @@ import click
 from cnm_bridge import __version__
 from cnm_bridge.cli.check import check
 from cnm_bridge.cli.clean_up import gc_command, release, retry
+from cnm_bridge.cli.connectivity import test
 from cnm_bridge.cli.daemon_settings import settings_from
 from cnm_bridge.cli.doctor import doctor
 from cnm_bridge.cli.events import events, top
@@ -39,7 +40,7 @@ def main() -> None:
 
 for command in (
     *(check, doctor, events, explain, gc_command, inspect, install_spec, ls, network, release, retry, state, status),
-    *(sysdump, top),
+    *(sysdump, test, top),
 ):
     main.add_command(command)
 

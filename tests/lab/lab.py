@@ -19,7 +19,7 @@ from tests.lab import unix_http
 from tests.lab.container import Container
 from tests.lab.editions import MACHINE_PLUGINS, Engine, Plugins
 from tests.lab.errors import LabError
-from tests.lab.image import busybox_tar
+from tests.lab.image import image_tar
 from tests.lab.leftovers import leftovers
 from tests.lab.namespaces import Namespaces
 from tests.lab.process import Process
@@ -254,7 +254,7 @@ class Lab:
         busybox = shutil.which("busybox", path=SEARCH_PATH)
         assert busybox is not None
         tar = self.path("/run/lab/busybox.tar")
-        tar.write_bytes(busybox_tar(Path(busybox)))
+        tar.write_bytes(image_tar(Path(busybox)))
         self.docker("import", "--change", 'CMD ["sh"]', "/run/lab/busybox.tar", IMAGE)
         tar.unlink()
 

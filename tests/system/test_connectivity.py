@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""`cni-bridge test` on a real engine: every step, a planted fault, and nothing left behind."""
+
+import json
+import signal
+import sys
+
+from cni_invoker.documents.jsontypes import JsonObject
+from tests.lab import Lab, wait_until
+from tests.system.scene import Scene, bridge
+
+TEST = (sys.executable, "-m", "cnm_bridge", "test")
+PORTMAP: JsonObject = {"type": "portmap", "capabilities": {"portMappings": True}}
+
+
+def steps(output: str) -> dict[str, str]:
+    """Return the results by step."""
+    return {one["step"]: one["result"] for one in json.loads(output)}
+
+
+def containers(lab: Lab) -> list[str]:
+    """Return the names of the test's containers."""
+    return lab.docker("ps", "--all", "--filter", "name=cni-bridge-test", "--format", "{{.Names}}").split()
+
+
+def test_a_network_that_works(scene: Scene) -> None:
+    """Every step passes, with both families; nothing is left, not even the image."""
+    lab = scene.lab
+    before, images = lab.state(), lab.docker("images", "--quiet", "--no-trunc")
+    network = scene.network(scene.configure((*bridge(scene.subnet(), ipv6=True), PORTMAP)))
+    lab.run("ip", "addr", "add", "198.51.100.1/32", "dev", scene.UPLINK)
+    done = lab.run(*TEST, "--json", "--outside", "198.51.100.1", network, check=False)
+    assert steps(done.stdout) == dict.fromkeys(
+        ("start", "addresses", "peer", "gateway", "outside", "names", "port", "mtu", "cleanup"), "passed"
+    ), done.stdout
+    assert done.returncode == 0
+    assert containers(lab) == []
+    assert lab.docker("images", "--quiet", "--no-trunc") == images
+    lab.docker("network", "rm", network)
+    assert [rule for rule in lab.state().reservations if rule not in before.reservations] == []
+
+
+def test_a_planted_fault(scene: Scene) -> None:
+    """The host drops pings: the step is named, with what to look at, and the other steps follow."""
+    lab, subnet = scene.lab, scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet)))
+    rule = ("INPUT", "-i", subnet.bridge, "-p", "icmp", "-j", "DROP")
+    lab.run("iptables", "-I", *rule)
+    try:
+        done = lab.run(*TEST, network, check=False)
+    finally:
+        lab.run("iptables", "-D", *rule)
+    assert done.returncode == 1
+    table, _, hints = done.stdout.partition("\n\n")
+    rows = {line.split()[0]: line.split()[1] for line in table.splitlines()[1:]}
+    assert (rows["peer"], rows["gateway"], rows["cleanup"]) == ("passed", "failed", "passed")
+    assert rows["port"] == "skipped"
+    assert hints.startswith("gateway failed; look at")
+    assert containers(lab) == []
+
+
+def test_a_start_that_fails(scene: Scene) -> None:
+    """The plugin's own message is shown, and both containers are removed."""
+    scene.plugin(
+        "failing", """[ "$CNI_COMMAND" = ADD ] && { echo '{"code": 99, "msg": "not today"}'; exit 1; }; exit 0"""
+    )
+    network = scene.network(scene.configure((*bridge(scene.subnet()), {"type": "failing"}), cni_version="0.4.0"))
+    done = scene.lab.run(*TEST, "--json", network, check=False)
+    assert steps(done.stdout) == {"start": "failed", "cleanup": "passed"}
+    assert "not today" in done.stdout
+    assert containers(scene.lab) == []
+
+
+def test_an_interrupted_test_cleans_up(scene: Scene) -> None:
+    """Ctrl-C while the containers run."""
+    network, _ = scene.bridge_network()
+    running = scene.lab.spawn(*TEST, network)
+    wait_until(lambda: len(containers(scene.lab)) > 0, "a container of the test")
+    running.kill(signal.SIGINT)
+    assert running.wait(60.0) == 1
+    assert containers(scene.lab) == []
+    assert "cleanup" in running.tail()
+
+
+def test_an_unknown_network(scene: Scene) -> None:
+    """The nearest one is suggested, and nothing is made."""
+    network, _ = scene.bridge_network()
+    done = scene.lab.run(*TEST, f"{network}x", check=False)
+    assert done.returncode == 2
+    assert f"did you mean {network}?" in done.stderr
