@@ -54,6 +54,7 @@ prose: # plain English: the phrases of tests/prose/phrases.py stay out
 
 libcni: venv # libcni from Debian, built for the tests beside it; if it is not available, they report what they skip
 	@$(BIN)/python -m tests.differential --build || true
+	@$(BIN)/python -m tests.conformance --build || true
 
 fuzz: venv ## CASES=100000 random cases for cni_invoker and libcni side by side; SEED= repeats them
 	$(BIN)/python -m tests.differential --cases $(or $(CASES),100000) $(if $(SEED),--seed $(SEED))

@@ -23,31 +23,34 @@ ENVIRONMENT: Final = {"INHERITED": "yes", "CNI_ARGS": "of=the-caller", "CNI_COMM
 """What a runtime inherits; CNI's variables must be replaced."""
 
 
-def find_driver() -> Path | None:
+def find_driver(sources: Path = _SOURCES) -> Path | None:
     """Return the executable if it was built before from the present source, else None."""
     found = find_packages(_KIND, _SUITE)
-    built = _place(found) if found is not None else None
+    built = _place(found, sources) if found is not None else None
     return built if built is not None and built.exists() else None
 
 
-def build_driver() -> Path:
+def build_driver(sources: Path = _SOURCES) -> Path:
     """Return the executable, which is built once for each version of its source and of libcni.
+
+    Args:
+        sources: The directory of its source.
 
     Raises:
         FetchError: Neither the cache nor the mirror has libcni and Go, or they do not work here.
     """
     found = find_packages(_KIND, _SUITE) or fetch_packages(_KIND, _SUITE, _PACKAGES, check=_go, whole=True)
-    built = _place(found)
+    built = _place(found, sources)
     if not built.exists():
         with tempfile.TemporaryDirectory(dir=built.parent, prefix=".building-") as directory:
             made = Path(directory) / built.name
-            run_program(str(_go(found)), "build", "-o", str(made), ".", cwd=_SOURCES, environment=_environment(found))
+            run_program(str(_go(found)), "build", "-o", str(made), ".", cwd=sources, environment=_environment(found))
             made.replace(built)
     return built
 
 
-def _place(unpacked: Unpacked) -> Path:
-    source = b"".join(file.read_bytes() for file in sorted(_SOURCES.iterdir()))
+def _place(unpacked: Unpacked, sources: Path) -> Path:
+    source = b"".join(file.read_bytes() for file in sorted(sources.iterdir()))
     digest = hashlib.sha256(source).hexdigest()[:12]
     return cache_directory(_KIND) / f"driver-{unpacked.version}-{digest}"
 
