@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench docs plots man wheels constraints deb test-deb test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints deb test-deb test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ docs: $(RELEASE) ## the documentation as one static folder, build/docs/site, wit
 
 plots: venv ## the pictures of docs/performance.md, from the tables beside them
 	$(BIN)/python packaging/plots.py
+
+reference: venv ## docs/cni-invoker-api.md, from the docstrings of the library
+	$(BIN)/python packaging/api_reference.py
 
 wheels: man ## source archives and wheels of cni-invoker and cni-bridge, into dist
 	rm -rf dist

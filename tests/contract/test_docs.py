@@ -4,6 +4,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,6 +80,14 @@ def test_the_site_has_every_page() -> None:
         "docs/decisions/README.md",
         *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")),
     }
+
+
+def test_the_reference_of_the_library_is_current() -> None:
+    """It is what the docstrings say now; `make reference` writes it."""
+    written = (ROOT / "docs/cni-invoker-api.md").read_text("utf-8")
+    command = (sys.executable, "-c", "import api_reference; print(api_reference.render(), end='')")
+    made = subprocess.run(command, cwd=ROOT / "packaging", capture_output=True, text=True, check=True).stdout
+    assert written == made, "run `make reference`"
 
 
 MAPS = ("architecture", "docker-protocol", "endpoint-lifecycle", "extending", "processes", "retries", "testing")
