@@ -85,6 +85,7 @@ soak: setup ## N=1000 random operations and kills on a Docker host, against a mo
 	$(BIN)/python -m tests.soak --operations $(or $(N),1000) $(if $(SEED),--seed $(SEED)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(ATTACH),--attach $(ATTACH))
 
 system: setup
+	@$(BIN)/python -m tests.lab.fetch_prometheus || true # without it a test reports that it is skipped
 	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests report what they skip
 	$(BIN)/pytest --numprocesses 3 tests/system
 

@@ -38,6 +38,10 @@ class Durations:
         self.counts[bisect_left(BOUNDS_S, duration_s)] += 1
         self.sum_s += duration_s
 
+    def copy(self) -> "Durations":
+        """Return the same durations, which do not change."""
+        return Durations(counts=[*self.counts], sum_s=self.sum_s)
+
     @property
     def cumulative(self) -> Sequence[int]:
         """Number of durations up to each bound; the last one is the number of all."""
@@ -70,6 +74,14 @@ class EventCounts:
         count = self._count.get(event.name)
         if count is not None:
             count(event.name, event.facts)
+
+    def snapshot(self) -> "EventCounts":
+        """Return a copy that another thread may read."""
+        found = EventCounts()
+        found.calls, found.executions = self.calls.copy(), self.executions.copy()
+        found.call_durations = {key: one.copy() for key, one in self.call_durations.items()}
+        found.execution_durations = {key: one.copy() for key, one in self.execution_durations.items()}
+        return found
 
     def _count_call(self, event: str, facts: JsonObject) -> None:
         call = get_str(facts, "rpc")

@@ -82,6 +82,7 @@ class Metrics:
         since = min((one.failing_since for one in pending if one.failing_since is not None), default=None)
         read = partial(
             self._render,
+            counts=self._counts.snapshot(),
             endpoints=self._store.endpoints(),
             configurations={network.id: network.configuration or network.name for network in self._store.networks()},
             pending_teardowns=len(pending),
@@ -92,6 +93,7 @@ class Metrics:
     def _render(
         self,
         *,
+        counts: EventCounts,
         endpoints: Sequence[EndpointRecord],
         configurations: Mapping[str, str | None],
         pending_teardowns: int,
@@ -118,7 +120,7 @@ class Metrics:
             addresses={(one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)},
             reserved={(one.name,): _count_reserved(one) for one in lists if reservation_directories(one)},
         )
-        return render_metrics(self._counts, figures)
+        return render_metrics(counts, figures)
 
 
 def _sizes(directory: Path) -> Iterator[int]:

@@ -90,6 +90,19 @@ def test_the_reference_of_the_library_is_current() -> None:
     assert written == made, "run `make reference`"
 
 
+def test_requests_at_the_admin_socket_are_listed() -> None:
+    """All that the daemon answers there, and no others."""
+    source = "".join(
+        (ROOT / f"cnm_bridge/admin/{name}.py").read_text("utf-8") for name in ("requests", "metrics", "http")
+    )
+    found = re.findall(r'Request\((?:verb="(\w+)", )?path="(/[^"]+)"', source)
+    requests = {f"{verb or 'GET'} {path}" for verb, path in found}
+    assert "POST /v1/compare" in requests
+    document = (ROOT / "docs/admin-api.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`(?:GET|POST) .*?) \|", document, re.MULTILINE)
+    assert {request for row in rows for request in re.findall(r"`([^`]+)`", row)} == requests
+
+
 MAPS = ("architecture", "docker-protocol", "endpoint-lifecycle", "extending", "processes", "retries", "testing")
 
 

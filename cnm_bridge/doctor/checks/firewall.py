@@ -68,15 +68,17 @@ def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) ->
         if lines is None or not chosen:
             continue
         table = FilterTable(lines)
-        verdict = table.judge(link, chosen[0], has_firewall=has_firewall)
-        if not verdict.is_accepted:
+        for subnet in chosen:
+            verdict = table.judge(link, subnet, has_firewall=has_firewall)
+            if verdict.is_accepted:
+                continue
             yield Finding(
                 severity=Severity.ERROR,
                 code="forward-dropped",
                 subject=f"network {network.name}",
-                text=f"{verdict.where} ({command}) drops the packets of its containers: they reach neither each other "
-                "on other links nor the outside",
-                mend=_mend_forwarding(table, command, link, chosen[0], has_firewall=has_firewall),
+                text=f"{verdict.where} ({command}) drops packets from {subnet}: the containers do not reach what "
+                "is behind other links of the host, such as the outside",
+                mend=_mend_forwarding(table, command, link, subnet, has_firewall=has_firewall),
             )
     yield from _check_native_chains(facts, configured, tuple(subnets), has_firewall=has_firewall)
 

@@ -64,6 +64,7 @@ def _paths(settings: Settings, configuration: Path) -> Iterator[PathFacts]:
     yield from _describe(configuration)
     yield from _describe(settings.state_dir, is_private=True)
     yield from _describe(settings.socket, is_private=True)
+    yield from _describe(settings.admin_path, is_private=True)
 
 
 def _describe(path: Path, *, is_private: bool = False) -> Iterator[PathFacts]:
