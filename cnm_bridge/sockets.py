@@ -54,23 +54,25 @@ def open_sockets(settings: Settings) -> Iterator[Sockets]:
         plugin = next(iter(given.values()), None)
         yield Sockets(
             plugin=plugin or stack.enter_context(listening(settings.socket, option="--socket")),
-            admin=admin or stack.enter_context(listening(settings.admin_path, option="--admin-socket")),
+            admin=admin
+            or stack.enter_context(listening(settings.admin_path, option="--admin-socket", directory_mode=0o700)),
         )
 
 
 @contextmanager
-def listening(path: Path, *, option: str = "--socket") -> Iterator[socket.socket]:
+def listening(path: Path, *, option: str = "--socket", directory_mode: int = 0o755) -> Iterator[socket.socket]:
     """Listen at `path`, replacing a socket that is no longer served; remove it at the end.
 
     Args:
         path: The socket's file.
         option: The option that sets it, for errors.
+        directory_mode: The mode of its directory, if that does not exist.
 
     Raises:
         Refused: Another process serves the socket, or the file is not a socket.
         OSError: The path cannot be used.
     """
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=directory_mode, parents=True, exist_ok=True)
     _clear(path, option)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as sock:
         umask = os.umask(_UMASK)

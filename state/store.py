@@ -41,7 +41,7 @@ from cni_bridge_state.migrations import SCHEMA_VERSION, migrate
 from cni_bridge_state.phases import TRANSITIONS, Phase
 from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.salvage.kept_copies import find_copies
-from cni_bridge_state.transfer import parse_export, render_export
+from cni_bridge_state.transfer import parse_export, render_export, render_in_parts
 
 __all__ = ["SCHEMA_VERSION", "Store"]
 
@@ -134,6 +134,10 @@ class Store:
     def export_document(self) -> JsonObject:
         """Return the whole state, as `spec/state/export.json`."""
         return render_export(self._db.scan(""), SCHEMA_VERSION)
+
+    def export_in_parts(self) -> Iterator[bytes]:
+        """Yield `export_document` as JSON in small parts; may run in another thread."""
+        return render_in_parts(self._db.scan(""), SCHEMA_VERSION)
 
     def import_document(self, document: JsonValue, *, replace: bool = False) -> None:
         """Load a document of `export_document` atomically; blocks until it is on disk.

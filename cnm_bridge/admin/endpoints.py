@@ -5,11 +5,11 @@
 Names of containers are not in it: only the engine knows them, and the daemon does not ask it for this.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
-from cni_bridge_spec import JsonObject, JsonValue, get_list, render_json
+from cni_bridge_spec import JsonObject, JsonValue, get_list
 from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, Store
+from cnm_bridge.admin.document import describe_networks, with_many
 from cnm_bridge.admin.errors import AdminError, ErrorKind
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.journal import Journal
@@ -40,17 +40,9 @@ class EndpointDocuments:
         self._journal = journal
 
     async def render_list(self, _: Mapping[str, str]) -> bytes:
-        """Return the list as JSON. It is built in a thread, because ten thousand endpoints take seconds."""
-        networks: list[JsonValue] = [
-            {
-                "id": network.id,
-                "name": network.name,
-                "configuration": network.configuration or network.name,
-                "internal": network.internal,
-            }
-            for network in self._store.networks()
-        ]
-        return await asyncio.to_thread(self._render_list, networks, self._store.endpoints())
+        """Return the list as JSON."""
+        documents = (self._summary(Endpoint(record)) for record in self._store.endpoints())
+        return await with_many({"networks": describe_networks(self._store)}, "endpoints", documents)
 
     async def describe(self, parameters: Mapping[str, str]) -> JsonObject:
         """Return everything about the endpoint with the ID `id`.
@@ -91,10 +83,6 @@ class EndpointDocuments:
         if record is None:
             raise AdminError(ErrorKind.NOT_FOUND, f"there is no endpoint {parameters['id']}; its ID is needed in full")
         return record
-
-    def _render_list(self, networks: list[JsonValue], records: Iterable[EndpointRecord]) -> bytes:
-        endpoints = b",".join(render_json(self._summary(Endpoint(record))) for record in records)
-        return render_json({"networks": networks})[:-1] + b',"endpoints":[' + endpoints + b"]}"
 
     def _summary(self, endpoint: Endpoint) -> JsonObject:
         record = endpoint.record

@@ -5,7 +5,6 @@
 import asyncio
 from collections.abc import Mapping
 
-from cni_bridge_spec import render_json
 from cni_bridge_state import Store
 from cnm_bridge.admin.actions import Actions
 from cnm_bridge.admin.checks import EndpointChecks
@@ -32,7 +31,7 @@ def admin_requests(
         return await status.render()
 
     async def get_state(_: Mapping[str, str]) -> bytes:
-        return await asyncio.to_thread(lambda: render_json(store.export_document()))
+        return await asyncio.to_thread(lambda: b"".join(store.export_in_parts()))
 
     return (
         Request(path="/v1/status", answer=get_status),

@@ -33,6 +33,7 @@ def shows(command: Callable[..., tuple[object, ExitStatus]]) -> Callable[..., Ex
         show_default=True,
         help="table, json, or a template for each row, such as '{{.Id}} {{json .Addresses}}'.",
     )
+    @click.option("--json", "fmt", flag_value="json", help="Short for --format json.")
     @click.option("--no-trunc", is_flag=True, help="Show IDs in full length, and cut off nothing.")
     @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
     @wraps(command)

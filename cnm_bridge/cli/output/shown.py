@@ -24,6 +24,9 @@ Format = str
 """`table`, `json`, or a template."""
 
 _WORST_FIRST: Final = {"deleting": "red", "pending": "yellow", "joining": "yellow", "ready": "yellow"}
+_UNLIMITED: Final = 1 << 16
+"""Columns; the terminal wraps what is wider than it is."""
+
 _IDS: Final = frozenset({"id", "containerId", "endpointId", "networkId"})
 
 
@@ -89,7 +92,7 @@ def _print_rich(parts: Sequence[Table | str], *, no_trunc: bool) -> None:
     from rich.table import Table as RichTable  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    console = Console(soft_wrap=no_trunc, highlight=False)
+    console = Console(width=_UNLIMITED if no_trunc else None, highlight=False)
     for number, part in enumerate(parts):
         if number:
             console.print()

@@ -75,6 +75,7 @@ def test_both_sockets_are_opened(tmp_path: Path) -> None:
     settings = Settings(socket=tmp_path / "plugin.sock", run_dir=tmp_path / "run")
     with open_sockets(settings) as sockets:
         found = [sock.getsockname() for sock in (sockets.plugin, sockets.admin)]
+        assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
     assert found == [f"{tmp_path}/plugin.sock", f"{tmp_path}/run/admin.sock"]
 
 

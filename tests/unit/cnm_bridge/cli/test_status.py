@@ -2,13 +2,16 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge status`: its tables, and its error without a daemon."""
 
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.cli.main import main
-from cnm_bridge.cli.status_text import render_status
+from cnm_bridge.cli.output.shown import render
+from cnm_bridge.cli.status_text import show_status
 
 STATUS: JsonObject = {
     "engine": {"isUp": True, "identity": "UFZ2"},
@@ -36,6 +39,13 @@ STATUS: JsonObject = {
     "pendingTeardowns": [],
     "orphans": [],
 }
+
+
+def render_status(document: JsonObject) -> str:
+    """Return what the command prints into a pipe."""
+    with redirect_stdout(StringIO()) as printed:
+        render(show_status(document), "table", no_trunc=False)
+    return printed.getvalue()
 
 
 def test_networks_and_endpoints_have_tables() -> None:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Renders documents with an entry for each endpoint, in slices of the event loop.
+
+A thread would compete with the event loop for the interpreter, at each of the loop's turns.
+"""
+
+from collections.abc import Iterable
+
+from cni_bridge_spec import JsonObject, JsonValue, render_json
+from cni_bridge_state import Store
+from cnm_bridge.scheduling.time_slice import TimeSlice
+
+__all__ = ["describe_networks", "with_many"]
+
+
+def describe_networks(store: Store) -> list[JsonValue]:
+    """Return the networks as several documents have them."""
+    return [
+        {
+            "id": network.id,
+            "name": network.name,
+            "configuration": network.configuration or network.name,
+            "internal": network.internal,
+        }
+        for network in store.networks()
+    ]
+
+
+async def with_many(document: JsonObject, key: str, entries: Iterable[JsonObject]) -> bytes:
+    """Return a document as JSON, with one further key whose value is a list of many entries.
+
+    Args:
+        document: Everything else, at least one key.
+        key: The further key.
+        entries: The list's entries, each made and rendered on its own.
+    """
+    time_slice = TimeSlice()
+    rendered: list[bytes] = []
+    for entry in entries:
+        rendered.append(render_json(entry))
+        await time_slice.pause()
+    return b"".join((render_json(document)[:-1], f',"{key}":['.encode(), b",".join(rendered), b"]}"))
