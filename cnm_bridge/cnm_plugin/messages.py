@@ -7,6 +7,7 @@ Source: moby `daemon/libnetwork/drivers/remote/api/api.go`; as libnetwork fills 
 
 import base64
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,7 @@ _GENERIC: Final = "com.docker.network.generic"
 _INTERNAL: Final = "com.docker.network.internal"
 _IPV6: Final = "com.docker.network.enable_ipv6"
 _CONNECTED: Final = 1
+_MAC_FORM: Final = re.compile(r"(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}")
 
 
 def identity(*parts: str) -> str:
@@ -83,7 +85,7 @@ class Settings:
                 endpoint_options=endpoint_options,
                 internal=get_bool(call.config, "internal"),
                 ports=tuple(map(_port, get_objects(call.runtime_config, "portMappings"))),
-                mac=find_str(call.runtime_config, "mac") or "",
+                mac=_mac(find_str(call.runtime_config, "mac") or ""),
             )
         except JsonError as exc:
             raise CallError(ErrorCode.INVALID_CONFIGURATION, f"invalid configuration of cnm: {exc}") from exc
@@ -93,6 +95,12 @@ class Settings:
         """The options of Join and ProgramExternalConnectivity."""
         exposed: list[JsonValue] = [{"Proto": port["Proto"], "Port": port["Port"]} for port in self.ports]
         return {_EXPOSED: exposed, _PORTS: list(self.ports)}
+
+
+def _mac(mac: str) -> str:
+    if mac and _MAC_FORM.fullmatch(mac) is None:
+        raise JsonError(f"mac {mac!r} is not an Ethernet address")
+    return mac
 
 
 def _port(mapping: JsonObject) -> JsonObject:

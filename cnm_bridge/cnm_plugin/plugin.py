@@ -156,7 +156,8 @@ def delete(call: Call) -> None:
     """DEL: what libnetwork does when a container ends. What was never made needs no driver."""
     network = _Network(call)
     endpoint_id = identity(call.name, call.container_id, call.ifname)
-    if network.records.endpoint(endpoint_id) is not None or network.records.network() is not None:
+    is_last = network.records.network() is not None and not network.records.endpoints()
+    if network.records.endpoint(endpoint_id) is not None or is_last:
         _detach(network, network.driver(), endpoint_id)
     if call.ipam_type:
         call.ipam_delete()

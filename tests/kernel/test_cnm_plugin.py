@@ -194,6 +194,16 @@ def test_del_after_the_container_and_the_driver_have_gone(cni: Runtime) -> None:
     subprocess.run(["ip", "link", "delete", "rd0"], check=True)  # it has forgotten that, too
 
 
+def test_del_of_what_was_never_added(cni: Runtime) -> None:
+    """It needs no driver, even if the network has other containers."""
+    with container("one") as (one, _), container("two") as (two, _):
+        with RemoteDriver(Path("/run/docker/plugins/other.sock")).running() as driver:
+            cni.add(network(), one)
+        cni.delete(network(), two, None)
+        with driver.running():
+            cni.delete(network(), one, None)
+
+
 def test_a_driver_that_does_not_answer(cni: Runtime, remote: RemoteDriver) -> None:
     """DEL says so with code 11, try again later, and the repeated DEL completes."""
     with container("one") as (attachment, box):

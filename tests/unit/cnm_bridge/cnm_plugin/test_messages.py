@@ -77,6 +77,8 @@ def test_create_endpoint() -> None:
         ({"options": {"k": 1}}, "option k must be a string"),
         ({"endpointOptions": []}, "endpointOptions must be an object"),
         ({"internal": "yes"}, "internal must be a boolean"),
+        ({"runtimeConfig": {"mac": "c2:11"}}, "mac 'c2:11' is not an Ethernet address"),
+        ({"runtimeConfig": {"mac": "here"}}, "mac 'here' is not an Ethernet address"),
         ({"runtimeConfig": {"portMappings": [{"hostPort": 1}]}}, "containerPort is missing"),
         (
             {"runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 2, "protocol": "icmp"}]}},
