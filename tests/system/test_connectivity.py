@@ -75,7 +75,8 @@ def test_a_start_that_fails(scene: Scene) -> None:
 def test_an_interrupted_test_cleans_up(scene: Scene) -> None:
     """Ctrl-C while the containers run."""
     network, _ = scene.bridge_network()
-    running = scene.lab.spawn(*TEST, network)
+    # A job in the background ignores SIGINT, and so would all that it starts.
+    running = scene.lab.spawn("env", "--default-signal=INT", *TEST, network)
     wait_until(lambda: len(containers(scene.lab)) > 0, "a container of the test")
     running.kill(signal.SIGINT)
     assert running.wait(60.0) == 1

@@ -23,12 +23,14 @@ from cni_bridge_state import (
 from cnm_bridge.assembly import assemble
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.errors import CannotPublish
+from cnm_bridge.journal import Journal
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.settings import Settings
 from cnm_bridge.wire import ProgramExternalConnectivity
 
-_NOT_KEPT: Final = (ModuleType, type, FrameType, CoroutineType, asyncio.AbstractEventLoop, asyncio.Task)
+_NOT_KEPT: Final = (ModuleType, type, FrameType, CoroutineType, asyncio.AbstractEventLoop, asyncio.Task, Journal)
+"""What is not searched. The journal keeps a fixed number of events, whatever they are about."""
 
 
 def record(tmp_path: Path) -> EndpointRecord:
@@ -69,7 +71,7 @@ def referents_of(one: object) -> list[object]:
 
 
 def reachable(root: object) -> Iterator[object]:
-    """Yield all that an object keeps alive, without the contents of modules, classes and running coroutines."""
+    """Yield all that an object keeps alive, without the contents of `_NOT_KEPT`."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
