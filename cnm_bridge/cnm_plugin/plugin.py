@@ -73,7 +73,8 @@ def add(call: Call) -> JsonObject:
     except BaseException as exc:
         try:
             _detach(network, driver, endpoint_id)
-        except CallError as second:  # the record stays for DEL
+        except CallError as second:  # the record stays for DEL, and so does the address, which the driver still has
+            call.ipam_reserved = False
             exc.add_note(f"it is not undone: {second.msg}")
         raise
 
@@ -81,10 +82,11 @@ def add(call: Call) -> JsonObject:
 def _ensure_network(network: _Network, driver: Driver, assigned: "Result | None") -> None:
     """Create the network in the driver unless it has been created; the caller holds the lock."""
     boot = _BOOT_ID.read_text("ascii").strip()
-    body = create_network(network.id, network.settings, assigned)
-    record: JsonObject = {"driver": driver.name, "options": body["Options"], "boot": boot}
+    settings = network.settings
+    wanted: JsonObject = {"driver": driver.name, "options": settings.options, "internal": settings.internal}
+    record: JsonObject = {**wanted, "boot": boot}
     known = network.records.network()
-    if known is not None and (known.get("driver"), known.get("options")) != (driver.name, body["Options"]):
+    if known is not None and any(known.get(key) != value for key, value in wanted.items()):
         raise CallError(
             ErrorCode.INVALID_CONFIGURATION,
             "driver or options of the network have changed while containers use it",
@@ -95,8 +97,10 @@ def _ensure_network(network: _Network, driver: Driver, assigned: "Result | None"
     driver.activate()
     network.records.put_network(record)
     try:
-        driver.call("CreateNetwork", body)
+        driver.call("CreateNetwork", create_network(network.id, settings, assigned))
     except CallError as exc:
+        if exc.code != REFUSED:  # whether it was created is not known: the record stays
+            raise
         if known is None:
             network.records.remove_network()
             raise

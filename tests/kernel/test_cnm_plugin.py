@@ -159,6 +159,31 @@ def test_a_failed_add_is_undone(cni: Runtime, remote: RemoteDriver, tmp_path: Pa
         cni.delete(network(), attachment, cni.add(network(), attachment))
 
 
+def test_an_add_that_cannot_be_undone(cni: Runtime, remote: RemoteDriver, tmp_path: Path) -> None:
+    """The driver still has the address, so it is not free before DEL has completed."""
+    remote.refuse = {"EndpointOperInfo": "banana", "DeleteEndpoint": "stuck"}
+    ipam = host_local(tmp_path)
+    with container("one") as (attachment, _):
+        with pytest.raises(PluginFailed, match=r"banana.*it is not undone: driver other refuses .*: stuck"):
+            cni.add(network(ipam=ipam), attachment)
+        assert (tmp_path / "blue/10.77.0.100").exists()
+        remote.refuse.clear()
+        cni.delete(network(ipam=ipam), attachment, None)
+    assert not (tmp_path / "blue/10.77.0.100").exists()
+
+
+def test_a_network_that_was_created_without_an_answer(cni: Runtime, remote: RemoteDriver) -> None:
+    """It may exist: DEL deletes it, and an ADD without a DEL before it accepts that the driver has it."""
+    remote.hang_up = {"CreateNetwork"}
+    with container("one") as (attachment, _):
+        with pytest.raises(PluginFailed, match=r"does not answer NetworkDriver\.CreateNetwork"):
+            cni.add(network(), attachment)
+        remote.hang_up.clear()
+        cni.add(network(), attachment)
+        cni.delete(network(), attachment, None)
+    assert remote.methods[-1] == "DeleteNetwork"
+
+
 def test_a_link_name_that_is_taken(cni: Runtime, remote: RemoteDriver) -> None:
     """The kernel's reason is in the error, and the driver's link is gone."""
     with container("one") as (attachment, box):

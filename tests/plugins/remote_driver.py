@@ -38,12 +38,14 @@ class RemoteDriver:
     Attributes:
         calls: Method and body of each call, in order.
         refuse: Methods that it refuses, with the reason.
+        hang_up: Methods that it carries out without an answer.
     """
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.calls: list[tuple[str, Body]] = []
         self.refuse: dict[str, str] = {}
+        self.hang_up: set[str] = set()
         self._networks: set[str] = set()
         self._endpoints: dict[str, str] = {}
         self._numbers = itertools.count(2)
@@ -63,7 +65,7 @@ class RemoteDriver:
         """Answer during the block; what the driver knows survives it, and its bridge does not."""
         self.socket.parent.mkdir(parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
-        with _Server(str(self.socket), _handler(self.answer)) as server:
+        with _Server(str(self.socket), _handler(self)) as server:
             thread = threading.Thread(target=server.serve_forever, args=(0.01,))
             thread.start()
             try:
@@ -153,11 +155,14 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = False
 
 
-def _handler(answer: Callable[[str, Body], Body | None]) -> type[http.server.BaseHTTPRequestHandler]:
+def _handler(driver: RemoteDriver) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            reply = answer(self.path[1:].removeprefix("NetworkDriver."), json.loads(content or b"{}"))
+            method = self.path[1:].removeprefix("NetworkDriver.")
+            reply = driver.answer(method, json.loads(content or b"{}"))
+            if method in driver.hang_up:
+                return
             self.send_response(404 if reply is None else 200)
             self.end_headers()
             self.wfile.write(b"404 page not found" if reply is None else json.dumps(reply).encode())
