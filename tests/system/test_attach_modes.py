@@ -162,6 +162,18 @@ def test_a_failing_del_in_a_running_container(scene: Scene) -> None:
 
 
 @pytest.mark.usefixtures("engine_28")
+def test_policy_rules_leave_a_running_container_with_its_link(scene: Scene) -> None:
+    """The kernel does not remove them with the link, as it does with routes."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure([*bridge(subnet), {"type": "sbr"}]), *HYBRID)
+    container = scene.run(network)
+    plain = scene.run(scene.network(scene.configure(bridge(scene.subnet())), *HYBRID))
+    assert f"10.80.{subnet.number}." in container.in_network("ip", "rule").stdout
+    scene.lab.docker("network", "disconnect", network, container.name)
+    assert container.in_network("ip", "rule").stdout == plain.in_network("ip", "rule").stdout
+
+
+@pytest.mark.usefixtures("engine_28")
 def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene) -> None:
     """The name is found in the sandbox: `host-local` releases an address only with the name that it was given for."""
     scene, lab = private_scene, private_scene.lab

@@ -163,6 +163,7 @@ class SandboxAttacher:
             if not await self._placing.is_inhabited(record):
                 return left
             endpoint = Endpoint(record)
+            await self._detacher.undo_beside_link(endpoint)
             pin, staging = Path(record.attachment.netns), staging_path(self._run_dir, record.attachment_id)
             await self._kernel.bring_back(
                 staging,

@@ -10,9 +10,11 @@ namespace first. DEL also runs there if the link is gone, because the host was r
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from cni_bridge_state import EndpointRecord
-from cni_invoker import Runtime
-from cni_invoker.advanced import DeleteHooks
+from cni_invoker import CniError, Runtime
+from cni_invoker.advanced import DeleteHooks, with_plugins
 from cnm_bridge.attach.attacher import DeleteProgress
 from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.detacher import DeletePlace, MoveDetacher
@@ -22,8 +24,13 @@ from cnm_bridge.model.naming import pin_path, staging_path
 
 __all__ = ["SandboxDetacher"]
 
+log = structlog.get_logger()
+
 _RESERVATION: Final = 0
 """The index of the IPAM plugin in a list that has a reservation."""
+
+_BESIDE_LINK: Final = frozenset({"sbr", "vrf"})
+"""Plugins that make policy rules or a further link in the sandbox; no other one is known (plugins 1.1.1 and 1.9.1)."""
 
 
 class SandboxDetacher:
@@ -67,6 +74,20 @@ class SandboxDetacher:
         await self._kernel.remove_staging(staging)
         await self._kernel.remove_staging(pin)
         return link
+
+    async def undo_beside_link(self, endpoint: Endpoint) -> None:
+        """Run DEL of the plugins whose effects in a running container would outlive the link; log a failure.
+
+        The teardown runs it again, and it finds nothing then.
+        """
+        plugins = [plugin for plugin in endpoint.chain.plugins if plugin.type in _BESIDE_LINK]
+        if not plugins:
+            return
+        network = with_plugins(endpoint.chain, plugins)
+        try:
+            await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=len(plugins))
+        except CniError as exc:
+            log.warning("endpoint.not_withdrawn", endpoint_id=endpoint.id, error=str(exc))
 
     async def _may_be_inhabited(self, record: EndpointRecord) -> bool:
         try:
