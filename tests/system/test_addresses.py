@@ -8,6 +8,7 @@ from ipaddress import ip_interface, ip_network
 import pytest
 
 from cni_bridge_spec import JsonObject
+from cnm_bridge.settings import AttachOption
 from tests.lab import Container, Engine
 from tests.system.scene import Scene, Subnet, bridge, macvlan, ptp, reaches
 
@@ -45,7 +46,7 @@ def assert_addresses(container: Container, network: str, *addresses: str) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_static_address(scene: Scene, way: str) -> None:
+def test_a_static_address(scene: Scene, way: str, attach: AttachOption) -> None:
     """`driver-opt=cni.ips=…` gives the container that address, by whichever input the list's plugins take it."""
     subnet = scene.subnet()
     if way == "dhcp":  # without an address this list cannot be used
@@ -54,8 +55,10 @@ def test_a_static_address(scene: Scene, way: str) -> None:
     else:
         network = scene.network(scene.configure(WAYS[way](subnet)))
         container = scene.run(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.77/24")
-    prefix = 32 if way == "ptp" else 24
-    assert_addresses(container, network, f"10.80.{subnet.number}.77/{prefix}")
+    shown = 32 if way == "ptp" else 24  # there is no route for the prefix
+    made = shown if attach is AttachOption.MOVE else 24
+    assert list(map(str, container.link().addresses)) == [f"10.80.{subnet.number}.77/{made}"]
+    assert list(map(str, container.endpoint(network).addresses)) == [f"10.80.{subnet.number}.77/{shown}"]
     if way != "macvlan":
         assert reaches(container, subnet.gateway)
 

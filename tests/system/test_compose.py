@@ -11,6 +11,7 @@ from textwrap import dedent
 import pytest
 
 from cni_bridge_spec import as_object, get_str, parse_json
+from cnm_bridge.settings import AttachOption
 from tests.lab import CommandFailed, Container, Engine
 from tests.lab.fetch_compose import find_fetched_compose
 from tests.system.peer import ask, serving
@@ -109,8 +110,8 @@ def test_every_option_of_a_services_networks(scene: Scene, program: str, engine:
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_interface_name_is_refused(scene: Scene, program: str, engine: Engine) -> None:
-    """Docker supports it only for its own drivers: the container does not start, and the error names our option."""
+def test_interface_name(scene: Scene, program: str, engine: Engine, attach: AttachOption) -> None:
+    """A link that Docker moves cannot have it: the container does not start, and the error names our option."""
     if engine.version < (28,):
         pytest.skip(f"engine {engine.name} does not have interface_name; 28 is the first that does")
     scene.configure(bridge(scene.subnet()), name="front")
@@ -120,5 +121,9 @@ def test_interface_name_is_refused(scene: Scene, program: str, engine: Engine) -
         networks:
           front: { driver: cni-bridge, driver_opts: { cni.network: front }, enable_ipv4: false }
     """
-    with pytest.raises(CommandFailed, match=r"cni\.ifname-prefix"), up(scene, program, dedent(text), "web"):
-        pass
+    if attach is AttachOption.MOVE:
+        with pytest.raises(CommandFailed, match=r"cni\.ifname-prefix"), up(scene, program, dedent(text), "web"):
+            pass
+        return
+    with up(scene, program, dedent(text), "web") as (web,):
+        assert [link.name for link in web.links()] == ["lan7"]

@@ -108,10 +108,12 @@ def test_the_default_route_of_a_new_gateway_keeps_its_mtu(scene: Scene) -> None:
     second = scene.network(scene.configure([*bridge(subnet), {"type": "customiser"}]), name="zzz-second")
     first, _ = scene.bridge_network()
     container = scene.run(first)
+    before = {link.name for link in container.links()}
     scene.lab.docker("network", "connect", second, container.name)
+    (name,) = {link.name for link in container.links()} - before
     for _ in range(2):
         scene.lab.docker("network", "disconnect", first, container.name)
-        words = f"default via {subnet.gateway} dev eth1 mtu 1300"
+        words = f"default via {subnet.gateway} dev {name} mtu 1300"
         wait_until(partial(shows, container, "ip", "route", words=words), words)
         scene.lab.docker("network", "connect", first, container.name)
         assert "mtu 1300" not in container.in_network("ip", "route", "show", "default").stdout
