@@ -61,13 +61,14 @@ def test_a_multicast_mac_is_refused(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
-def test_a_plugin_that_ignores_its_mac_capability(scene: Scene) -> None:
+@pytest.mark.parametrize("options", [(), ("--pid=host",)], ids=["", "always moved"])
+def test_a_plugin_that_ignores_its_mac_capability(scene: Scene, options: Sequence[str]) -> None:
     """A plugin that declares the capability `mac` and does not set the MAC is an error."""
     subnet = scene.subnet()
     scene.plugin("bridge", 'unset CNI_ARGS; sed \'s/"runtimeConfig"/"ignored"/\' | exec /usr/lib/cni/bridge')
     network = scene.network(scene.configure(with_capability(subnet)))
     before = scene.lab.state()
-    assert "ignored the requested MAC" in scene.run_refusal(network, "--mac-address", MAC)
+    assert "ignored the requested MAC" in scene.run_refusal(network, "--mac-address", MAC, *options)
     assert scene.lab.wait_clean(before) == ""
 
 

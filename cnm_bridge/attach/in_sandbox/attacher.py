@@ -219,10 +219,8 @@ class SandboxAttacher:
         return record
 
     async def _finish(self, endpoint: Endpoint, pin: Path, expected: Snapshot) -> Snapshot:
-        mac = expected.link.mac
-        by_plugin = receives_mac(endpoint.chain, endpoint.attachment.args, endpoint.attachment.capability_args)
         finish = Finish(
-            mac=None if by_plugin else mac,
+            mac=None if _plugins_set_mac(endpoint) else expected.link.mac,
             sysctls=expected.sysctls,
             without_defaults=endpoint.record.internal,
             families=known_families(expected),
@@ -239,11 +237,7 @@ class SandboxAttacher:
                 f"CNI configuration {endpoint.network.name} made no link {endpoint.record.attachment.ifname} in the "
                 f"container, there is only {', '.join(exc.existing)}; it needs a plugin that makes one, such as bridge"
             ) from exc
-        if mac is not None and snapshot.link.mac != mac:
-            raise Refused(
-                f"CNI configuration {endpoint.network.name} ignored the requested MAC: the link has MAC "
-                f"{snapshot.link.mac}, not {mac}"
-            )
+        _refuse_other_mac(endpoint, expected, snapshot)
         return snapshot
 
     async def _move_instead(self, record: EndpointRecord, reason: str, save: SaveRecord) -> EndpointRecord:
@@ -268,6 +262,8 @@ class SandboxAttacher:
         await save(record)
         record, snapshot = await self._move.run_plugins(record, save)
         endpoint = Endpoint(record)
+        if _plugins_set_mac(endpoint):  # otherwise libnetwork does, when it moves the link
+            _refuse_other_mac(endpoint, expected, snapshot)
         if endpoint.reserved is not None and endpoint.result is not None:
             refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
         snapshot = replace(snapshot, sysctls=_overridden(snapshot.sysctls, expected.sysctls))
@@ -298,6 +294,20 @@ def _has_left(record: EndpointRecord) -> bool:
 def _with_chain(record: EndpointRecord, netns: Path) -> EndpointRecord:
     """Return a record whose plugins run next, in a namespace; from now on, DEL of all of them is pending."""
     return replace(record, attachment=replace(record.attachment, netns=str(netns)), deleted=())
+
+
+def _plugins_set_mac(endpoint: Endpoint) -> bool:
+    return receives_mac(endpoint.chain, endpoint.attachment.args, endpoint.attachment.capability_args)
+
+
+def _refuse_other_mac(endpoint: Endpoint, expected: Snapshot, snapshot: Snapshot) -> None:
+    """Refuse a link with another MAC than the one that Docker knows."""
+    mac = expected.link.mac
+    if mac is not None and snapshot.link.mac != mac:
+        raise Refused(
+            f"CNI configuration {endpoint.network.name} ignored the requested MAC: the link has MAC "
+            f"{snapshot.link.mac}, not {mac}"
+        )
 
 
 def _overridden(sysctls: Iterable[Sysctl], requested: Iterable[Sysctl]) -> tuple[Sysctl, ...]:
