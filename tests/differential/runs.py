@@ -7,8 +7,9 @@ import logging
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -67,9 +68,19 @@ def run_cases(driver: Path, seed: int, numbers: Sequence[int], processes: int) -
 
 
 def _run_share(driver: Path, seed: int, numbers: Iterable[int]) -> Outcome:
-    logging.disable()  # what the library logs about broken files
-    with tempfile.TemporaryDirectory(dir=_memory()) as directory, Libcni(driver) as libcni:
+    with _quiet(), tempfile.TemporaryDirectory(dir=_memory()) as directory, Libcni(driver) as libcni:
         return asyncio.run(_run(Path(directory), libcni, seed, numbers))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the library logs about broken files from being printed."""
+    before = logging.root.manager.disable
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _memory() -> str | None:
