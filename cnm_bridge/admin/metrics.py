@@ -17,6 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cni_bridge_spec import JsonError
 from cni_bridge_state import EndpointRecord, Store
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cnm_bridge.admin.event_counts import EventCounts
@@ -118,7 +119,7 @@ class Metrics:
             state_bytes=sum(_sizes(self._state_dir)),
             damaged_copies=len(self._store.damaged_copies()),
             addresses={(one.name, str(found.subnet)): found.size for one in lists for found in find_ranges(one)},
-            reserved={(one.name,): _count_reserved(one) for one in lists if reservation_directories(one)},
+            reserved={(one.name,): _count_reserved(one) for one in lists if find_ranges(one)},
         )
         return render_metrics(counts, figures)
 
@@ -133,9 +134,10 @@ def _sizes(directory: Path) -> Iterator[int]:
 def _count_reserved(network: NetworkConfigurationList) -> int:
     """Return the number of host-local's reservations, by the names of their files alone."""
     names: list[str] = []
-    for directory in reservation_directories(network):
-        with suppress(OSError):  # no address was ever reserved
-            names += os.listdir(Path(directory, network.name))  # noqa: PTH208 - ten thousand names
+    with suppress(JsonError):  # the plugin refuses the list
+        for directory in reservation_directories(network):
+            with suppress(OSError):  # no address was ever reserved
+                names += os.listdir(Path(directory, network.name))  # noqa: PTH208 - ten thousand names
     return sum(map(_is_address, names))
 
 

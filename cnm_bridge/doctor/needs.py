@@ -5,7 +5,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from cni_bridge_spec import find_str
+from cni_bridge_spec import JsonObject
 from cni_invoker import NetworkConfigurationList
 
 __all__ = ["forwarding_links", "has_plugin", "needed_modules", "packet_filters"]
@@ -38,9 +38,9 @@ def packet_filters(network: NetworkConfigurationList) -> frozenset[str]:
     found = set()
     for plugin in network.plugins:
         if plugin.type in _FILTERING:
-            found.add("nft" if find_str(plugin.document, "backend") == "nftables" else "iptables")
+            found.add("nft" if _find_text(plugin.document, "backend") == "nftables" else "iptables")
         elif plugin.document.get("ipMasq") is True:
-            found.add("nft" if find_str(plugin.document, "ipMasqBackend") == "nftables" else "iptables")
+            found.add("nft" if _find_text(plugin.document, "ipMasqBackend") == "nftables" else "iptables")
     return frozenset(found)
 
 
@@ -57,6 +57,12 @@ def _forwarding_links(network: NetworkConfigurationList) -> Iterator[str]:
         if plugin.type == "bridge" and any(
             plugin.document.get(key) is True for key in ("isGateway", "isDefaultGateway")
         ):
-            yield find_str(plugin.document, "bridge") or "cni0"
+            yield _find_text(plugin.document, "bridge") or "cni0"
         elif plugin.type == "ptp":
             yield ""
+
+
+def _find_text(document: JsonObject, key: str) -> str | None:
+    """Return a text, None if there is none or if it has another type, which the plugin refuses."""
+    value = document.get(key)
+    return value if isinstance(value, str) else None

@@ -71,7 +71,11 @@ def parse_ranges(network: NetworkConfigurationList) -> tuple[AddressRange, ...]:
 
 
 def reservation_directories(network: NetworkConfigurationList) -> tuple[str, ...]:
-    """Return the directories in which host-local keeps the reservations of all networks."""
+    """Return the directories in which host-local keeps the reservations of all networks.
+
+    Raises:
+        JsonError: The list names one that is not a text.
+    """
     return tuple(
         find_str(find_object(plugin.document, "ipam") or {}, "dataDir") or _DATA_DIR
         for plugin in network.plugins

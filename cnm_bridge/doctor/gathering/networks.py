@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
+from cni_bridge_spec import JsonError
 from cni_invoker import Limits, NetworkConfigurationList, Runtime, run_preflight
 from cnm_bridge.doctor.facts import ConfiguredNetwork
-from cnm_bridge.planning.address_ranges import reservation_directories
+from cnm_bridge.planning.address_ranges import parse_ranges, reservation_directories
 from cnm_bridge.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.recovery.artifacts import find_reservations
 from cnm_bridge.settings import AttachOption, Settings
@@ -38,7 +39,12 @@ async def _gather(network: NetworkConfigurationList, settings: Settings, *, quic
     unsuitable = find_unsuitable(network) if settings.attach is AttachOption.MOVE else None
     if unsuitable is not None:
         warnings = (*warnings, f"a container on it does not start in attach mode move: {unsuitable}")
-    return ConfiguredNetwork(network=network, problems=problems, warnings=warnings, reserved=_reserved(network))
+    try:
+        parse_ranges(network)
+        reserved = _reserved(network)
+    except JsonError as exc:
+        problems, reserved = (*problems, f"the plugins cannot parse it: {exc}"), ()
+    return ConfiguredNetwork(network=network, problems=problems, warnings=warnings, reserved=reserved)
 
 
 def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Address, ...]:

@@ -211,6 +211,12 @@ def test_plugins_and_files() -> None:
     assert "/opt/cni/bin" in next(finding.mend for finding in found if finding.code == "plugin-unusable")
 
 
+@pytest.mark.parametrize("key", ["bridge", "ipMasqBackend", "backend"])
+def test_a_list_with_values_of_other_types(key: str) -> None:
+    """The plugins refuse it; the doctor examines everything else."""
+    assert codes(with_network({**BRIDGE, key: 5}, {**FIREWALL, key: 5})) == []
+
+
 def test_a_full_range() -> None:
     """13 addresses are between network, gateway and broadcast; from nine tenths on it is reported."""
     for used, expected in ((11, []), (12, ["addresses-nearly-full"]), (13, ["addresses-full"])):
