@@ -29,7 +29,7 @@ def gc_command(socket: Path) -> tuple[object, ExitStatus]:
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
     from cnm_bridge.cli.leftovers import show_left  # noqa: PLC0415
 
-    return show_left(AdminClient(socket).post("compare"))
+    return show_left(AdminClient(socket).post("compare"), is_compared=True)
 
 
 @click.command("retry")

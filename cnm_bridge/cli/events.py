@@ -37,16 +37,16 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
     """
     from cni_bridge_spec import render_json  # noqa: PLC0415 - slow, and would delay `serve`
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415
-    from cnm_bridge.cli.output.template import Template  # noqa: PLC0415
+    from cnm_bridge.cli.output.shown import parse_format  # noqa: PLC0415
 
     try:
-        template = None if fmt in {"table", "json"} else Template(fmt)
+        chosen = parse_format(fmt)
         lines = AdminClient(socket).lines("events", last=str(last), follow="0" if no_follow else "1")
         for event in lines:
-            if template is not None:
-                click.echo(template.render(event))
+            if chosen == "table":
+                click.echo(_text(event))
             else:
-                click.echo(render_json(event).decode() if fmt == "json" else _text(event))
+                click.echo(render_json(event).decode() if chosen == "json" else chosen.render(event))
     except BadOption as exc:
         raise click.UsageError(str(exc)) from exc
     except KeyboardInterrupt:

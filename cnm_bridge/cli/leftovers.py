@@ -16,8 +16,13 @@ _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"
 _LEFTOVERS: Final = (("LEFTOVER", "id"), ("NETWORK", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
 
 
-def show_left(document: JsonObject) -> tuple[Shown, ExitStatus]:
-    """Return what is shown of `spec/admin/leftovers.json`, and the exit status."""
+def show_left(document: JsonObject, *, is_compared: bool = False) -> tuple[Shown, ExitStatus]:
+    """Return what is shown of `spec/admin/leftovers.json`, and the exit status.
+
+    Args:
+        document: The document.
+        is_compared: Whether it is the result of a comparison, which needs the engine.
+    """
     teardowns, leftovers = get_objects(document, "pendingTeardowns"), get_objects(document, "leftovers")
     parts: list[Table | str] = []
     if teardowns:
@@ -29,7 +34,7 @@ def show_left(document: JsonObject) -> tuple[Shown, ExitStatus]:
             + " ".join(get_str(one, "id") for one in leftovers)
         )
     notes = []
-    if not get_bool(document, "isEngineUp"):
+    if is_compared and not get_bool(document, "isEngineUp"):
         notes.append("the engine does not answer, so nothing was compared with it")
     if not get_bool(document, "isComplete"):
         notes.append("the comparison has not ended yet; run the command again later")

@@ -38,22 +38,23 @@ def shows(command: Callable[..., tuple[object, ExitStatus]]) -> Callable[..., Ex
     @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
     @wraps(command)
     def run(*args: object, fmt: str, no_trunc: bool, watch: bool, **own: object) -> ExitStatus:
-        from cnm_bridge.cli.output.shown import Shown, render  # noqa: PLC0415 - slow, and would delay `serve`
+        from cnm_bridge.cli.output.shown import Shown, parse_format, render  # noqa: PLC0415 - slow, would delay `serve`
 
-        while True:
-            shown, status = command(*args, **own)
-            assert isinstance(shown, Shown)  # noqa: S101
-            if watch and sys.stdout.isatty():
-                click.clear()
-            try:
-                render(shown, fmt, no_trunc=no_trunc)
-            except BadOption as exc:
-                raise click.UsageError(str(exc)) from exc
-            if not watch:
-                return status
-            try:
+        status = ExitStatus.FINE
+        try:
+            chosen = parse_format(fmt)  # before anything is done
+            while True:
+                shown, status = command(*args, **own)
+                assert isinstance(shown, Shown)  # noqa: S101
+                if watch and sys.stdout.isatty():
+                    click.clear()
+                render(shown, chosen, no_trunc=no_trunc)
+                if not watch:
+                    return status
                 time.sleep(_WATCH_S)
-            except KeyboardInterrupt:
-                return status
+        except BadOption as exc:
+            raise click.UsageError(str(exc)) from exc
+        except KeyboardInterrupt:  # the end of --watch
+            return status
 
     return run

@@ -8,9 +8,9 @@ are plain text, one line for each row.
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import click
 
@@ -18,12 +18,12 @@ from cni_bridge_spec import JsonObject, JsonValue
 from cnm_bridge.cli.output.template import Template
 from cnm_bridge.cli.table import SHORT, table
 
-__all__ = ["Format", "Shown", "Table", "render"]
+__all__ = ["Format", "Shown", "Table", "parse_format", "render"]
 
-Format = str
-"""`table`, `json`, or a template."""
+Format = Literal["table", "json"] | Template
 
-_WORST_FIRST: Final = {"deleting": "red", "pending": "yellow", "joining": "yellow", "ready": "yellow"}
+_NAMED: Final[Mapping[str, Literal["table", "json"]]] = {"table": "table", "json": "json"}
+_STYLES: Final = {"deleting": "red", "pending": "yellow", "joining": "yellow", "ready": "yellow"}
 _UNLIMITED: Final = 1 << 16
 """Columns; the terminal wraps what is wider than it is."""
 
@@ -60,20 +60,28 @@ class Shown:
     notes: Sequence[str] = field(default=())
 
 
+def parse_format(text: str) -> Format:
+    """Return the format that `--format` stands for.
+
+    Raises:
+        BadOption: It is malformed.
+    """
+    return _NAMED.get(text) or Template(text)
+
+
 def render(shown: Shown, fmt: Format, *, no_trunc: bool) -> None:
     """Print it.
 
     Raises:
-        BadOption: The format is malformed, or names a value that does not exist.
+        BadOption: A template names a value that does not exist.
     """
     for note in shown.notes:
         click.echo(f"cni-bridge: {note}", err=True)
     if fmt == "json":
         click.echo(json.dumps(shown.document, indent=2))
-    elif fmt != "table":
-        template = Template(fmt)
+    elif isinstance(fmt, Template):
         for row in shown.rows:
-            click.echo(template.render(row))
+            click.echo(fmt.render(row))
     elif sys.stdout.isatty():
         _print_rich(shown.parts, no_trunc=no_trunc)
     else:
@@ -104,7 +112,7 @@ def _print_rich(parts: Sequence[Table | str], *, no_trunc: bool) -> None:
             drawn.add_column(heading, no_wrap=no_trunc, overflow="fold")
         for row in part.rows:
             cells = (_cell(row, key, no_trunc=no_trunc) for _, key in part.columns)
-            drawn.add_row(*(Text(cell, style=_WORST_FIRST.get(cell, "")) for cell in cells))
+            drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
         console.print(drawn)
 
 

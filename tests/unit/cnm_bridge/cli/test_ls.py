@@ -12,7 +12,7 @@ from cnm_bridge.cli.admin_client import DaemonError
 from cnm_bridge.cli.containers import Inventory
 from cnm_bridge.cli.exit_status import ExitStatus
 from cnm_bridge.cli.listing import age, port_text, show_endpoints, show_networks
-from cnm_bridge.cli.output.shown import Shown, render
+from cnm_bridge.cli.output.shown import Shown, parse_format, render
 from cnm_bridge.engine import EngineContainer
 
 BLUE, RED = "6f" * 32, "7f" * 32
@@ -66,7 +66,7 @@ def inventory(containers: Mapping[str, EngineContainer] | None = None, **more: o
 
 def lines(shown: Shown, capsys: pytest.CaptureFixture[str], fmt: str = "table", *, no_trunc: bool = False) -> list[str]:
     """Return what is printed into a pipe."""
-    render(shown, fmt, no_trunc=no_trunc)
+    render(shown, parse_format(fmt), no_trunc=no_trunc)
     return capsys.readouterr().out.splitlines()
 
 
