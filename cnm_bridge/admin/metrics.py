@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from cni_bridge_spec import JsonError
 from cni_bridge_state import EndpointRecord, Store
@@ -28,9 +28,6 @@ from cnm_bridge.planning.address_ranges import find_ranges, reservation_director
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.teardown.queue import TeardownQueue
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Metrics"]
 

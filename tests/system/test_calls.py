@@ -268,7 +268,8 @@ def test_the_caller_of_an_endpoint_is_stored(private_scene: Scene, processes: in
 
 def test_a_second_daemon_is_refused(lab: Lab) -> None:
     """A second daemon on the same state directory does not start; the first one keeps running."""
-    done = lab.run(*DAEMON_COMMAND, "--socket", "/run/other.sock", check=False)
+    sockets = ("--socket", "/run/other.sock", "--admin-socket", "/run/other-admin.sock")
+    done = lab.run(*DAEMON_COMMAND, *sockets, check=False)
     assert done.returncode == 1
     assert "in use by process" in done.stderr
     assert json.dumps(call(lab, "EndpointOperInfo", BOTH))

@@ -17,8 +17,9 @@ from cni_invoker.errors import BadConfiguration, CacheDamaged, ConfigurationNotF
 
 
 def tree(root: type[CniError], depth: int = 0) -> set[tuple[str, int]]:
-    """Return the names of an error and its children, with their depth."""
-    return {(root.__name__, depth)}.union(*(tree(child, depth + 1) for child in root.__subclasses__()))
+    """Return the names of an error and its children in `cni_invoker.errors`, with their depth."""
+    children = (child for child in root.__subclasses__() if child.__module__.startswith(cni_invoker.errors.__name__))
+    return {(root.__name__, depth)}.union(*(tree(child, depth + 1) for child in children))
 
 
 def test_the_docstring_draws_every_error_class() -> None:
