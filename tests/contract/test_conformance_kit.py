@@ -96,7 +96,7 @@ def test_the_program(tmp_path: Path) -> None:
 
 def test_our_command() -> None:
     """`cni-invoker` is a driver as it is."""
-    driver = f"{Path(sys.executable).with_name('cni-invoker')} {{verb}} --cache-dir {{cache}} {{network}} {{netns}}"
+    driver = f"{sys.executable} -m cni_invoker {{verb}} --cache-dir {{cache}} {{network}} {{netns}}"
     done = CliRunner().invoke(main, ["--driver", driver, "--case", "add-order", "--case", "del-stops"])
     assert done.exit_code == 0, done.output
 

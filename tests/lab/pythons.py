@@ -28,6 +28,8 @@ VERSIONS: Final = {"3.12": None, "3.13": "trixie", "3.14": "sid"}
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract")
+_ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
+"""Programs that tests start elsewhere, such as plugins in Python, import the packages, too."""
 _KIND: Final = "pythons"
 _DEBIAN_PACKAGES: Final = (
     "python{version}-venv",
@@ -85,7 +87,9 @@ def main(arguments: Sequence[str]) -> int:
             outcomes.append(f"Python {version}: not run, it cannot be had: {exc}")
             continue
         print(f"\n== Python {version}: {run_program(*command, '--version').strip()}", flush=True)
-        status = subprocess.run((*command, *_TESTS, *for_pytest), cwd=_REPOSITORY, check=False).returncode
+        status = subprocess.run(
+            (*command, *_TESTS, *for_pytest), cwd=_REPOSITORY, env=_ENVIRONMENT, check=False
+        ).returncode
         outcomes.append(f"Python {version}: {'passed' if status == 0 else f'failed, exit status {status}'}")
         failed |= status != 0
     print("\n== all", *outcomes, sep="\n")
