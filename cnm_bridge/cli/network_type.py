@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 
 from cnm_bridge.errors import BadOption, Refused
-from cnm_bridge.planning.options import CONFIGURATION, parse_options
 from cnm_bridge.settings import ManagedNetwork
 
 __all__ = ["Network", "refuse_conflicts"]
@@ -66,6 +65,9 @@ def refuse_conflicts(networks: Sequence[ManagedNetwork]) -> None:
 
 
 def _from_table(table: Mapping[str, Any]) -> ManagedNetwork:
+    # Imported for the first network: a daemon without one listens 50 ms earlier.
+    from cnm_bridge.planning.options import CONFIGURATION, parse_options  # noqa: PLC0415
+
     for key, value in table.items():
         if key not in _KEYS:
             raise BadOption.unknown(key, _KEYS)
