@@ -105,6 +105,20 @@ class ManagedNetworks:
         if owner is not None and not (self._creating is owner and dict(options) == _options_of(owner)):
             raise _locked(owner)
 
+    def refuse_container(self, configuration: str, options: Mapping[str, str]) -> None:
+        """Refuse a container that would use the configuration of a locked network from another network.
+
+        Args:
+            configuration: The configuration that the container's network, or the container itself, names.
+            options: The options of the container's network.
+
+        Raises:
+            Refused: It is not on the locked network.
+        """
+        owner = self._find_locked(configuration)
+        if owner is not None and dict(options) != _options_of(owner):
+            raise _locked(owner)
+
     def refuse_name(self, name: str) -> None:
         """Refuse a network that has the configuration of its own name, if that belongs to a locked network.
 

@@ -175,6 +175,7 @@ class NetworkService:
             self._refuse_inline(options.inline)
             return options.inline
         if options.configuration is not None:
+            self._managed.refuse_container(options.configuration, network.options)
             return self._index().find(options.configuration)
         name = network.name or await self._name_resolver.wait(network.id)
         self._managed.refuse_name(name)

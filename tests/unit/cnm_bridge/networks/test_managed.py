@@ -124,6 +124,15 @@ async def test_the_configuration_of_a_locked_network_is_refused_to_others() -> N
     managed.refuse_name("kubernetes")
 
 
+def test_a_container_elsewhere_does_not_get_the_configuration_of_a_locked_network() -> None:
+    """A container can name a configuration itself (`driver-opt=cni.network=pods`)."""
+    managed = manage(Docker(), PODS)
+    managed.refuse_container("pods", OPTIONS)
+    managed.refuse_container("other", {})
+    with pytest.raises(Refused, match="--network kubernetes"):
+        managed.refuse_container("pods", {"cni.network": "other"})
+
+
 @pytest.mark.parametrize("locked", [True, False])
 async def test_a_network_that_is_removed_is_created_again(locked: bool) -> None:
     """Docker removes a locked one in spite of the refusal, and it is back at once; others at the next round."""
