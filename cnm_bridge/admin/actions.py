@@ -9,6 +9,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId
+from cnm_bridge.admin.document import describe_pending
 from cnm_bridge.admin.errors import AdminError, ErrorKind
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
@@ -90,11 +91,7 @@ class Actions:
         return {
             "isComplete": is_complete,
             "isEngineUp": self._reconciler.engine_is_up,
-            "pendingTeardowns": [
-                {"endpointId": endpoint_id, "attempts": pending.attempts, "error": pending.error}
-                for endpoint_id, pending in self._teardowns.all.items()
-                if pending.attempts
-            ],
+            "pendingTeardowns": describe_pending(self._teardowns),
             "leftovers": [
                 {"id": one.id, "network": one.network, "containerId": one.container_id, "what": one.what}
                 for one in self._audit.orphans

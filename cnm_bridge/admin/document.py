@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_bridge_state import Store
 from cnm_bridge.scheduling.time_slice import TimeSlice
+from cnm_bridge.teardown.queue import TeardownQueue
 
-__all__ = ["describe_networks", "with_many"]
+__all__ = ["describe_networks", "describe_pending", "with_many"]
 
 
 def describe_networks(store: Store) -> list[JsonValue]:
@@ -24,6 +25,15 @@ def describe_networks(store: Store) -> list[JsonValue]:
             "internal": network.internal,
         }
         for network in store.networks()
+    ]
+
+
+def describe_pending(teardowns: TeardownQueue) -> list[JsonValue]:
+    """Return the teardowns that have failed; the others' first attempt is running, as after each DeleteEndpoint."""
+    return [
+        {"endpointId": endpoint_id, "attempts": pending.attempts, "error": pending.error}
+        for endpoint_id, pending in teardowns.all.items()
+        if pending.attempts
     ]
 
 

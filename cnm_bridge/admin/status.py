@@ -4,7 +4,7 @@
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointRecord, Phase, Store
-from cnm_bridge.admin.document import describe_networks, with_many
+from cnm_bridge.admin.document import describe_networks, describe_pending, with_many
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.endpoint_replies import known_addresses
@@ -49,11 +49,7 @@ class Status:
                 "rounds": self._reconcile.rounds,
             },
             "networks": describe_networks(self._store),
-            "pendingTeardowns": [
-                {"endpointId": endpoint_id, "attempts": teardowns.attempts, "error": teardowns.error}
-                for endpoint_id, teardowns in self._teardowns.all.items()
-                if teardowns.attempts  # otherwise its first attempt is still running, as after each DeleteEndpoint
-            ],
+            "pendingTeardowns": describe_pending(self._teardowns),
             "orphans": [
                 {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}
                 for orphan in self._audit.orphans
