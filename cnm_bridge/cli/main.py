@@ -27,6 +27,7 @@ from cnm_bridge.cli.sysdump import sysdump
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports
 from cnm_bridge.network_sockets import Listener, metrics_listener, network_listeners
+from cnm_bridge.run_directory import locked_run_directory
 from cnm_bridge.sockets import open_sockets
 
 __all__ = ["main"]
@@ -59,6 +60,7 @@ def serve(context: click.Context, /, **given: object) -> None:
             open_sockets(settings) as sockets,
             network_listeners(settings) as further,
             metrics_listener(settings) as scrapes,
+            locked_run_directory(settings.run_dir),
         ):
             gc.disable()  # until `settle_memory`: everything that is imported and read before is permanent
             # Imported after the socket is open, so that Docker's calls wait meanwhile: this is most of the start-up.

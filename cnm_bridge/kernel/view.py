@@ -19,6 +19,7 @@ from cnm_bridge.kernel.namespaces.links_in_namespaces import (
     list_host_destinations,
     list_host_links,
     list_namespaces,
+    mounted_namespaces,
 )
 from cnm_bridge.kernel.namespaces.netns import current_namespace, is_namespace, namespace_id
 from cnm_bridge.kernel.namespaces.process_namespaces import PROCESSES, ProcessNamespaces, find_process_namespaces
@@ -126,6 +127,14 @@ class KernelView:
         """
         look = partial(altnames_mounted, besides, host=self._host, reply_limit_s=self._reply_limit_s)
         return await self._run(look)
+
+    async def mounted_namespaces(self) -> tuple[Path, ...]:
+        """Return the paths at which network namespaces are mounted, by Docker or any other program.
+
+        Raises:
+            KernelError: The mounts cannot be read.
+        """
+        return await self._run(mounted_namespaces)
 
     async def addresses_in_use(self) -> frozenset[str]:
         """Return the addresses, without prefixes, of all namespaces that have processes or are mounted, but the host's.

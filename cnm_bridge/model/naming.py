@@ -3,6 +3,7 @@
 """Names and paths derived from an attachment's ID; pure."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ __all__ = [
     "STAGING_IFNAME",
     "alternative_name",
     "attachment_of",
+    "attachments_of_others",
     "host_link_name",
     "is_attachment_id",
     "pin_directory",
@@ -27,6 +29,9 @@ _ALTERNATIVE_PREFIX: Final = "cni-bridge-"
 _HOST_PREFIX: Final = "cnib"
 _ID: Final = re.compile(r"[0-9a-f]{12,64}")
 _HOST_DIGITS: Final = 11
+_ENDPOINT_ID: Final = re.compile(r"[0-9a-f]{64}")
+_STAGING: Final = "netns"
+_PINS: Final = "sandboxes"
 
 
 def host_link_name(attachment_id: AttachmentId) -> str:
@@ -57,12 +62,12 @@ def is_attachment_id(name: str) -> bool:
 
 def staging_directory(run_dir: Path) -> Path:
     """Return the directory of the staging namespaces."""
-    return run_dir / "netns"
+    return run_dir / _STAGING
 
 
 def pin_directory(run_dir: Path) -> Path:
     """Return the directory of the pins: bind mounts of sandboxes in which plugins have run."""
-    return run_dir / "sandboxes"
+    return run_dir / _PINS
 
 
 def pin_path(run_dir: Path, attachment_id: AttachmentId) -> Path:
@@ -73,3 +78,22 @@ def pin_path(run_dir: Path, attachment_id: AttachmentId) -> Path:
 def staging_path(run_dir: Path, attachment_id: AttachmentId) -> Path:
     """Return the path of an attachment's staging namespace."""
     return staging_directory(run_dir) / attachment_id
+
+
+def attachments_of_others(namespaces: Iterable[Path], run_dir: Path) -> frozenset[AttachmentId]:
+    """Return the attachments of other instances of cni-bridge on this host, by their staging namespaces and pins.
+
+    While an attachment has anything on the host, one of the two is mounted. Docker's own sandboxes, which are in a
+    directory `netns` too, have shorter names.
+
+    Args:
+        namespaces: The paths of all mounted network namespaces.
+        run_dir: The run directory of this instance.
+    """
+    return frozenset(
+        AttachmentId(path.name)
+        for path in namespaces
+        if path.parent.name in {_STAGING, _PINS}
+        and _ENDPOINT_ID.fullmatch(path.name)
+        and not path.is_relative_to(run_dir)
+    )

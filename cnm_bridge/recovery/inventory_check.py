@@ -11,7 +11,7 @@ from cni_bridge_state import Store
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.naming import attachment_of
+from cnm_bridge.model.naming import attachment_of, attachments_of_others
 
 __all__ = ["InventoryCheck"]
 
@@ -61,8 +61,12 @@ class InventoryCheck:
         # Not by processes: they may belong to an engine in a container, which has its own cni-bridge.
         mounted = await self._kernel.altnames_mounted(self._run_dir)
         attached = {attachment_id for name in mounted if (attachment_id := attachment_of(name)) is not None}
+        others = attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir)
         # Read last, so that an endpoint created meanwhile has its record here.
         records = self._store.endpoints()
         unknown = in_engine - {record.id for record in records}
-        unknown |= attached - {record.attachment_id for record in records}
+        known = {record.attachment_id for record in records}
+        if others - known:
+            return f"endpoint {min(others - known)} belongs to another cni-bridge on this host"
+        unknown |= attached - known
         return f"endpoint {min(unknown)} has no record" if unknown else None

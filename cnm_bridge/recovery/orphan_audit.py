@@ -2,9 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Finds objects without a record: staging namespaces, links, reservations, rules, chains, and bandwidth limits.
 
-A staging namespace or a link is ours if its name says so. It is a leftover, and so is everything else with the same
-container ID: the daemon removes them. A reservation or a rule contains only a container ID. Another runtime may have
-created it on a CNI network of the same name, so it is an orphan: the daemon reports it and leaves it to the operator.
+A staging namespace or a link is ours if its name says so, unless another instance of cni-bridge has a namespace for
+the same container ID in its own run directory. It is a leftover, and so is everything else with that ID: the daemon
+removes them. A reservation or a rule contains only a container ID. Another runtime may have created it on a CNI network
+of the same name, so it is an orphan: the daemon reports it and leaves it to the operator.
 """
 
 import asyncio
@@ -22,7 +23,13 @@ import structlog
 from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cni_bridge_state import AttachmentId, EndpointRecord, Store
 from cnm_bridge.kernel import Kernel, Link
-from cnm_bridge.model.naming import attachment_of, is_attachment_id, pin_directory, staging_directory
+from cnm_bridge.model.naming import (
+    attachment_of,
+    attachments_of_others,
+    is_attachment_id,
+    pin_directory,
+    staging_directory,
+)
 from cnm_bridge.recovery.artifacts import (
     IFB_KIND,
     EmptyChain,
@@ -97,6 +104,7 @@ class OrphanAudit:
     def __init__(self, store: Store, kernel: Kernel, run_dir: Path) -> None:
         self._store = store
         self._kernel = kernel
+        self._run_dir = run_dir
         self._directories = staging_directory(run_dir), pin_directory(run_dir)
         self._found: frozenset[Orphan] = frozenset()
         self._orphans: tuple[Orphan, ...] = ()
@@ -149,6 +157,7 @@ class OrphanAudit:
         """
         # Records and cache files are read first and last, so that they include what is created or removed meanwhile.
         records, cache_files = self._store.endpoints(), await asyncio.to_thread(_list_cache_files)
+        others = await self._find_others()
         links = await self._kernel.host_links()
         mounts = [await self._kernel.namespaces_in(directory) for directory in self._directories]
         names = frozenset(networks).union(filter(None, (record.cni_network for record in records)))
@@ -157,10 +166,12 @@ class OrphanAudit:
         reservations = await asyncio.to_thread(_find_reservations, sorted({_RESERVATIONS, *directories}), sorted(names))
         self._unwritten = reservations.unwritten
         cache_files |= await asyncio.to_thread(_list_cache_files)
+        others |= await self._find_others()
         scan = _Scan(
             networks=names,
             records=(*records, *self._store.endpoints()),
             cache_files=cache_files,
+            others=others,
             links=links,
             mounts=tuple(itertools.chain.from_iterable(mounts)),
             artifacts=(*rules.artifacts, *reservations.owned),
@@ -169,6 +180,9 @@ class OrphanAudit:
         leftovers, orphans = await asyncio.to_thread(_classify, scan)  # takes a while for ten thousand endpoints
         await self._update(orphans)
         return leftovers
+
+    async def _find_others(self) -> frozenset[AttachmentId]:
+        return attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir)
 
     async def _update(self, found: tuple[Orphan, ...]) -> None:
         before, self._orphans = set(self._orphans), tuple(orphan for orphan in found if orphan in self._found)
@@ -187,6 +201,7 @@ class _Scan:
         networks: The names of the CNI networks in use.
         records: The endpoints that had a record before or after the scan; may contain duplicates.
         cache_files: The names of other runtimes' cache files.
+        others: The attachments of other instances before or after the scan.
         links: The links of the host namespace.
         mounts: The staging namespaces and the pins.
         artifacts: The plugins' objects that contain a container ID.
@@ -196,6 +211,7 @@ class _Scan:
     networks: frozenset[str]
     records: tuple[EndpointRecord, ...]
     cache_files: frozenset[str]
+    others: frozenset[AttachmentId]
     links: tuple[Link, ...]
     mounts: tuple[Path, ...]
     artifacts: tuple[PluginArtifact, ...]
@@ -207,7 +223,7 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orph
     known = {record.attachment_id: record.cni_network for record in scan.records}
     links = _by_attachment(scan.links)
     mounted = {AttachmentId(path.name) for path in scan.mounts if is_attachment_id(path.name)}
-    ours = (mounted | links.keys()) - known.keys()
+    ours = (mounted | links.keys()) - known.keys() - scan.others
     artifacts: dict[str, list[PluginArtifact]] = {}
     for artifact in scan.artifacts:
         artifacts.setdefault(artifact.container_id, []).append(artifact)
@@ -224,7 +240,7 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orph
     with_id = [
         Orphan(network=artifact.network, container_id=artifact.container_id, what=artifact.what)
         for container_id, found in artifacts.items()
-        if container_id not in known and container_id not in ours
+        if container_id not in known and container_id not in ours and container_id not in scan.others
         for artifact in found
         if artifact.network in scan.networks and not _is_cached(artifact, files)
     ]
@@ -236,7 +252,7 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orph
         return leftovers, tuple(with_id)
     owned = names_for_cache_files(files).union(
         *(hashed_names(name, attachment_id) for attachment_id, name in known.items()),
-        *(hashed_names(name, attachment_id) for name in scan.networks for attachment_id in ours),
+        *(hashed_names(name, attachment_id) for name in scan.networks for attachment_id in ours | scan.others),
     )
     unowned = (Orphan(network=_UNKNOWN, container_id=_UNKNOWN, what=what) for name, what in hashed if name not in owned)
     return leftovers, (*with_id, *unowned)

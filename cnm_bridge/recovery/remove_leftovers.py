@@ -11,7 +11,7 @@ from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateEr
 from cni_invoker import CniError, NetworkConfigurationList
 from cnm_bridge.attach.new_records import NewRecords
 from cnm_bridge.kernel import Kernel, KernelError
-from cnm_bridge.model.naming import alternative_name, pin_path, staging_path
+from cnm_bridge.model.naming import alternative_name, attachments_of_others, pin_path, staging_path
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.orphan_audit import Leftovers
 from cnm_bridge.recovery.pinned_link import find_pinned_link
@@ -69,6 +69,8 @@ class RemoveLeftovers:
         try:
             async with self._locks.hold(endpoint_id):
                 if self._store.find_attachment(attachment_id) is not None or await self._is_in_use(attachment_id):
+                    return
+                if attachment_id in attachments_of_others(await self._kernel.mounted_namespaces(), self._run_dir):
                     return
                 log.warning(
                     "endpoint.leftovers",

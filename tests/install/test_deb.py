@@ -26,6 +26,8 @@ BUILD = (
     *("build-essential", "debhelper", "g++", "libleveldb-dev", "python3-dev", "python3-pip", "python3-setuptools"),
     *("python3-venv", "python3-wheel", "fakeroot"),
 )
+UNITS = ("cni-bridge.socket", "cni-bridge-admin.socket", "cni-bridge.service")
+INSTANCE = (("cni-bridge", "socket"), ("cni-bridge-admin", "socket"), ("cni-bridge", "service"))
 LIST = """
 { "cniVersion": "1.0.0", "name": "blue", "plugins": [
     { "type": "bridge", "bridge": "cni-blue", "isGateway": true,
@@ -90,10 +92,11 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     before = _files(machine)
 
     install(machine, package)
-    assert machine.run("systemctl", "is-active", "cni-bridge.socket", "cni-bridge.service").stdout.split() == [
-        "active",
-        "active",
-    ]
+    for state in ("is-active", "is-enabled"):
+        wanted = {"is-active": "active", "is-enabled": "enabled"}[state]
+        assert machine.run("systemctl", state, *UNITS).stdout.split() == [wanted] * len(UNITS)
+    for command in commands(machine):
+        assert machine.path(f"/usr/share/man/man1/cni-bridge-{command}.1.gz").exists(), command
     for command in ("cni-bridge", "cni-invoker"):
         assert machine.path(f"/usr/share/man/man1/{command}.1.gz").exists()
         assert machine.path(f"/usr/share/bash-completion/completions/{command}").read_text("utf-8")
@@ -110,7 +113,11 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
 
     process = pid(machine)
     newer = with_version(package, "9.0", tmp_path)
+    started = daemon_pids(machine)
+    add_instance(machine)
     install(machine, newer)
+    assert not started & daemon_pids(machine)
+    assert len(daemon_pids(machine)) == 2
     assert pid(machine) == process
     assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
     machine.run(*run, "--rm", "box", "busybox", "ping", "-c", "1", "-W", "5", address(machine))
@@ -128,6 +135,9 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
         assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
 
     machine.run("docker", "rm", "--force", "web")
+    kept = machine.run("dpkg", "--remove", "cni-bridge", check=False)
+    assert "container guest" in kept.stdout
+    remove_instance(machine)
     machine.run("docker", "network", "rm", "blue")
     wait_until(lambda: "deleting" not in machine.run("cni-bridge", "status").stdout, "the teardown")
     machine.run("dpkg", "--remove", "cni-bridge")
@@ -155,6 +165,36 @@ def with_version(package: Path, version: str, where: Path) -> Path:
     newer = where / f"cni-bridge_{version}.deb"
     run_program("dpkg-deb", "--build", "--root-owner-group", str(tree), str(newer))
     return newer
+
+
+def add_instance(machine: Machine) -> None:
+    """Start a second instance, `blue`, with a container `guest`."""
+    machine.run("cp", "/etc/cni-bridge/config.toml", "/etc/cni-bridge/blue.toml")
+    machine.run("systemctl", "enable", "--now", "cni-bridge@blue")
+    machine.run(
+        "docker", "network", "create", "-d", "blue", "--ipam-driver", "null", "-o", "cni.network=blue", "second"
+    )
+    machine.run("docker", "run", "--net", "second", "--detach", "--name", "guest", "box", "busybox", "sleep", "1d")
+
+
+def remove_instance(machine: Machine) -> None:
+    """Remove the second instance; its state stays."""
+    machine.run("docker", "rm", "--force", "guest")
+    machine.run("docker", "network", "rm", "second")
+    machine.run("systemctl", "disable", "--now", *(f"{name}@blue.{kind}" for name, kind in INSTANCE))
+
+
+def commands(machine: Machine) -> list[str]:
+    """Return the commands of `cni-bridge`."""
+    shown = machine.run("cni-bridge", "--help").stdout.partition("Commands:")[2]
+    return [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line[2] != " "]
+
+
+def daemon_pids(machine: Machine) -> set[str]:
+    """Return the processes of the daemons that run."""
+    units = ("cni-bridge.service", "cni-bridge@blue.service")
+    shown = machine.run("systemctl", "show", "--property=MainPID", "--value", *units).stdout.split()
+    return set(shown) - {"0"}
 
 
 def inspect(machine: Machine, template: str) -> str:

@@ -110,6 +110,25 @@ async def test_names_without_an_endpoint_id(store: Store, kernel: Kernel, host: 
     host.ip("link del marked")
 
 
+async def test_an_endpoint_of_another_instance(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
+    """Its link, reservation and chain are neither leftovers nor orphans while its staging namespace is mounted."""
+    audit = OrphanAudit(store, kernel, tmp_path / "run")
+    host.ip("link add theirs type veth peer name other")
+    host.ip(f"link property add dev theirs altname cni-bridge-{UNKNOWN}")
+    host.ip(f"link add {ifb_name('lan', UNKNOWN)} type ifb")
+    file = reserve(RESERVATIONS / "lan", "10.1.2.3", UNKNOWN)
+    staging = tmp_path / "run-blue" / "netns" / UNKNOWN
+    await kernel.create_staging(staging)
+    for _ in range(2):
+        assert await audit.scan(["lan"]) == {}
+    assert audit.orphans == ()
+    await kernel.remove_staging(staging)
+    (leftovers,) = (await audit.scan(["lan"])).values()
+    assert leftovers.attachment_id == UNKNOWN
+    assert [artifact.what for artifact in leftovers.artifacts] == [file]
+    host.ip("link del theirs", f"link del {ifb_name('lan', UNKNOWN)}")
+
+
 async def test_unowned_ifb_links(store: Store, kernel: Kernel, host: Namespace, tmp_path: Path) -> None:
     """An ifb link is an orphan if its name, a digest, matches no record and no result of another runtime."""
     record = endpoint(OURS)

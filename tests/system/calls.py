@@ -53,17 +53,17 @@ def delete_endpoint(lab: Lab, endpoint: JsonObject = BOTH) -> None:
     wait_torn_down(lab)
 
 
-def ask_status(lab: Lab) -> JsonObject:
+def ask_status(lab: Lab, socket: str = ADMIN_SOCKET) -> JsonObject:
     """Return the daemon's status, as at the admin socket."""
-    _, answer = request(lab.path(ADMIN_SOCKET), "GET", "/v1/status")
+    _, answer = request(lab.path(socket), "GET", "/v1/status")
     return as_object(answer, "status")
 
 
-def wait_reconciled(lab: Lab) -> None:
+def wait_reconciled(lab: Lab, socket: str = ADMIN_SOCKET) -> None:
     """Wait until a whole round of reconcile, begun after this call, has compared all records with the engine."""
 
     def rounds() -> int:
-        return get_int(get_object(ask_status(lab), "engine"), "rounds")
+        return get_int(get_object(ask_status(lab, socket), "engine"), "rounds")
 
     wanted = rounds() + 2  # one may have begun before
     wait_until(lambda: rounds() >= wanted, "two rounds of reconcile", 60, poll_s=0.1)
