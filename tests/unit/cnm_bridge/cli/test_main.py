@@ -295,11 +295,13 @@ def test_a_missing_file_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_second_daemon_is_rejected(tmp_path: Path) -> None:
-    """A state directory has one daemon, which the error names by its process ID; the first one keeps answering."""
+    """A state directory and a run directory have one daemon each; the first one keeps answering."""
     path = tmp_path / "s"
     with serving(tmp_path, "--socket", str(path), env=environment()) as first:
         wait_for(path)
-        error = refused(*options(tmp_path), f"--socket={tmp_path}/other", f"--admin-socket={tmp_path}/other-admin")
+        other = (f"--socket={tmp_path}/other", f"--admin-socket={tmp_path}/other-admin")
+        assert "another --run-dir" in refused(*options(tmp_path), *other)
+        error = refused(*options(tmp_path), *other, f"--run-dir={tmp_path}/other-run")
         assert f"in use by process {first.pid}" in error
         assert activate(path)
 
