@@ -95,9 +95,9 @@ class Store:
             StateUnusable: Its files cannot be opened.
             RecordDamaged: Its schema version is no number; nothing has been changed.
         """
-        db = Database.open(directory, partial(_refuse_newer, directory))
+        db = Database.open(directory, lambda salvaged: _refuse_newer(directory, salvaged.get(_SCHEMA_KEY)))
         try:
-            _refuse_newer(directory, dict(db.scan(_SCHEMA_KEY)))
+            _refuse_newer(directory, db.get(_SCHEMA_KEY))
             if db.get(_SCHEMA_KEY) is None:
                 db.write_now({_SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
             return cls(db, _migrate(db))
@@ -295,7 +295,9 @@ class Store:
         self._networks.pop(network_id, None)
 
     def _keep_endpoint(self, record: EndpointRecord) -> None:
-        self._forget_endpoint(record.id)
+        if record.id in self._endpoints:
+            self._forget_endpoint(record.id)
+        self._in_order = None
         self._endpoints[record.id] = record
         self._by_address.add(record)
         self._by_sandbox.add(record)
@@ -326,8 +328,8 @@ class Store:
             self._by_attachment.pop(record.attachment_id, None)
 
 
-def _refuse_newer(directory: Path, entries: Mapping[str, bytes]) -> None:
-    version = _schema_version(entries)
+def _refuse_newer(directory: Path, stored: bytes | None) -> None:
+    version = _schema_version(stored)
     if version is not None and version > SCHEMA_VERSION:
         raise SchemaTooNew(directory, version, SCHEMA_VERSION)
 
@@ -339,7 +341,7 @@ def _migrate(db: Database) -> str | None:
         Why the write failed, None on success. After a failure the migrated records are in memory, and are written
         together with the next record.
     """
-    version = _schema_version(dict(db.scan(_SCHEMA_KEY)))
+    version = _schema_version(db.get(_SCHEMA_KEY))
     if version is None or version == SCHEMA_VERSION:
         return None
     changes: dict[str, bytes] = {_SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
@@ -355,12 +357,12 @@ def _migrate(db: Database) -> str | None:
     return None
 
 
-def _schema_version(entries: Mapping[str, bytes]) -> int | None:
-    value = entries.get(_SCHEMA_KEY)
-    if value is None:
+def _schema_version(stored: bytes | None) -> int | None:
+    """Return the schema version that is stored under its key, None if there is none."""
+    if stored is None:
         return None
     try:
-        version = parse_json(value)
+        version = parse_json(stored)
     except JsonError as exc:
         raise RecordDamaged(_SCHEMA_KEY, exc) from exc
     if isinstance(version, int) and not isinstance(version, bool):
