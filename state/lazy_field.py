@@ -6,10 +6,12 @@ The attachment, a result and a snapshot take most of the time that it takes to r
 of their text. A start needs none of them.
 
 - `Later`: the value is kept once it has been parsed;
-- `Document`: a foreign document, which only the calls for its own endpoint read. Each read gives a new document.
+- `Document`: a foreign document, which only the calls for its own endpoint read. The most recent ones are kept: equal
+  texts give the same object, which must not be changed.
 """
 
-from typing import Generic, NamedTuple, Protocol, TypeVar, overload
+from functools import lru_cache
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from cni_bridge_spec import JsonObject, as_object, parse_json
 from cni_bridge_state.stored_value import line_of
@@ -18,6 +20,9 @@ __all__ = ["Document", "Later", "Stored", "StoredDocument"]
 
 Value_co = TypeVar("Value_co", covariant=True)
 Value = TypeVar("Value")
+
+_RECENT: Final = 64
+"""How many documents are kept. Those of all endpoints would take five times the memory of their texts."""
 
 
 class StoredDocument(NamedTuple):
@@ -33,8 +38,13 @@ class StoredDocument(NamedTuple):
 
     def parse(self) -> JsonObject | None:
         """Return the document, None for `null`."""
-        document = parse_json(line_of(self.value, self.number))
-        return None if document is None else as_object(document, f"line {self.number}")
+        return _parse(line_of(self.value, self.number))
+
+
+@lru_cache(maxsize=_RECENT)
+def _parse(text: bytes) -> JsonObject | None:
+    document = parse_json(text)
+    return None if document is None else as_object(document, "a stored document")
 
 
 class Stored(Protocol[Value_co]):
@@ -85,13 +95,8 @@ class Document:
     def __get__(self, record: object | None, owner: type) -> JsonObject | None:
         if record is None:  # dataclasses asks so for the default
             return None
-        held = self.held(record)
+        held: JsonObject | StoredDocument | None = record.__dict__[self._name]
         return held.parse() if isinstance(held, StoredDocument) else held
 
     def __set__(self, record: object, value: JsonObject | StoredDocument | None) -> None:
         record.__dict__[self._name] = value
-
-    def held(self, record: object) -> JsonObject | StoredDocument | None:
-        """Return what the field was given."""
-        found: JsonObject | StoredDocument | None = record.__dict__[self._name]
-        return found

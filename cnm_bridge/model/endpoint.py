@@ -10,13 +10,14 @@ from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cni_invoker.advanced import with_plugins
 from cnm_bridge.kernel import Snapshot
 from cnm_bridge.model.naming import alternative_name, host_link_name
+from cnm_bridge.model.recent import Same, recently
 from cnm_bridge.model.reserved_list import with_reservation, without_addresses
 
 __all__ = ["Endpoint"]
 
 
 class Endpoint:
-    """An endpoint's record with its documents parsed on first use.
+    """An endpoint's record with its documents parsed on first use, unless another call has used them recently.
 
     Keep the object no longer than one call: parsed documents are several times as large as their text.
 
@@ -82,14 +83,16 @@ class Endpoint:
     def network(self) -> NetworkConfigurationList:
         """The network configuration list that its plugins receive; with a reservation, see `with_reservation`."""
         stored = self.record.attachment
-        network = NetworkConfigurationList.from_document(stored.configuration).with_version(stored.cni_version)
-        return with_reservation(network, self.reserved) if stored.has_reservation else network
+        if not stored.has_reservation:
+            return _network(Same(stored.configuration), stored.cni_version)
+        reserved = None if stored.reservation is None else Same(stored.reservation)
+        return _network_with_reservation(Same(stored.configuration), stored.cni_version, reserved)
 
     @cached_property
     def reserved(self) -> Result | None:
         """The result of the IPAM plugin at CreateEndpoint, None if it did not run there."""
         document = self.record.attachment.reservation
-        return None if document is None else Result.from_document(document)
+        return None if document is None else _result(Same(document))
 
     @property
     def reservation(self) -> NetworkConfigurationList | None:
@@ -109,10 +112,30 @@ class Endpoint:
     def result(self) -> Result | None:
         """The result of the last plugin whose ADD completed, None if none has."""
         document = self.record.result
-        return None if document is None else Result.from_document(document)
+        return None if document is None else _result(Same(document))
 
     @cached_property
     def snapshot(self) -> Snapshot | None:
         """What the plugins left in the staging namespace, None before ADD has completed."""
         document = self.record.snapshot
-        return None if document is None else Snapshot.from_json(document)
+        return None if document is None else _snapshot(Same(document))
+
+
+@recently
+def _network(configuration: Same, cni_version: str) -> NetworkConfigurationList:
+    return NetworkConfigurationList.from_document(configuration.document).with_version(cni_version)
+
+
+@recently
+def _network_with_reservation(configuration: Same, cni_version: str, reserved: Same | None) -> NetworkConfigurationList:
+    return with_reservation(_network(configuration, cni_version), None if reserved is None else _result(reserved))
+
+
+@recently
+def _result(document: Same) -> Result:
+    return Result.from_document(document.document)
+
+
+@recently
+def _snapshot(document: Same) -> Snapshot:
+    return Snapshot.from_json(document.document)

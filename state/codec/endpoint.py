@@ -131,12 +131,15 @@ def as_stored(record: EndpointRecord, value: bytes) -> EndpointRecord:
 
     Of an endpoint with ten thousand ports that would take as long as all else that is done to store it.
     """
+    attachment = record.attachment
     configuration = _parse_configuration(line_of(value, _CONFIGURATION))
+    if attachment.configuration is not configuration:
+        attachment = replace(attachment, configuration=configuration)
     return replace(
         record,
         network_id=NetworkId(intern(record.network_id)),
         boot_id=intern(record.boot_id),
-        attachment=replace(record.attachment, configuration=configuration),
+        attachment=attachment,
         result=StoredDocument(value, _RESULT),
         snapshot=StoredDocument(value, _SNAPSHOT),
     )

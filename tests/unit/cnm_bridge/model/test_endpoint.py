@@ -59,11 +59,19 @@ def test_a_new_endpoint_has_no_result_and_no_snapshot() -> None:
     assert (Endpoint(RECORD).result, Endpoint(RECORD).snapshot) == (None, None)
 
 
-def test_documents_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second access returns the same object."""
+def test_documents_are_parsed_once_for_all_phases() -> None:
+    """The next call has another record of the same endpoint, with the same documents: they are not parsed again."""
     result: JsonObject = {"cniVersion": "0.3.1", "ips": [{"version": "4", "address": "10.1.0.2/24"}]}
-    endpoint = Endpoint(replace(RECORD, result=result))
-    first = endpoint.result
-    monkeypatch.setattr("cnm_bridge.model.endpoint.Result.from_document", None)
-    assert first is not None
-    assert endpoint.result is first
+    record = replace(RECORD, result=result)
+    first, second = Endpoint(record), Endpoint(replace(record, phase=Phase.READY))
+    assert first.result is not None
+    assert second.result is first.result
+    assert second.network is first.network
+
+
+def test_documents_of_different_records_are_kept_apart() -> None:
+    """Equal lists with another version or another reservation are other lists."""
+    attachment = RECORD.attachment
+    other = replace(RECORD, attachment=replace(attachment, cni_version="0.4.0"))
+    assert Endpoint(RECORD).network.cni_version == "0.3.1"
+    assert Endpoint(other).network.cni_version == "0.4.0"
