@@ -11,7 +11,7 @@
 | `endpoint/<id>`       | `state/stored_value.py` of an `EndpointRecord`  |
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path

@@ -5,8 +5,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import (
     AttachmentId,
