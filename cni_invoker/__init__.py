@@ -26,21 +26,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cni_invoker.attachment import Attachment, AttachmentKey
     from cni_invoker.caching.cache import CachedAttachment, MemoryCache
     from cni_invoker.caching.file_cache import FileCache
     from cni_invoker.caching.runtime import CachedRuntime
-    from cni_invoker.capabilities import Capabilities, PortMapping
-    from cni_invoker.codes import ErrorCode
     from cni_invoker.config.directory import ConfigurationDirectories, read_configuration
     from cni_invoker.config.lists import NetworkConfigurationList
     from cni_invoker.errors import CniError, PluginError, PluginFailed
     from cni_invoker.execution.limits import Limits
-    from cni_invoker.preflight import Preflight, run_preflight
+    from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+    from cni_invoker.inputs.capabilities import Capabilities, PortMapping
+    from cni_invoker.operations.preflight import Preflight, run_preflight
+    from cni_invoker.operations.runtime import Runtime
+    from cni_invoker.protocol import ErrorCode, Verb
     from cni_invoker.results.result import Result
-    from cni_invoker.runtime import Runtime
     from cni_invoker.sandbox import Sandbox, SandboxNetwork, collect_sandboxes, list_sandboxes
-    from cni_invoker.verbs import Verb
     from cni_invoker.versions import SUPPORTED_VERSIONS
 
 __all__ = [
@@ -75,21 +74,20 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "attachment": ("Attachment", "AttachmentKey"),
+    "inputs.attachment": ("Attachment", "AttachmentKey"),
     "caching.cache": ("CachedAttachment", "MemoryCache"),
     "caching.file_cache": ("FileCache",),
     "caching.runtime": ("CachedRuntime",),
-    "capabilities": ("Capabilities", "PortMapping"),
-    "codes": ("ErrorCode",),
+    "inputs.capabilities": ("Capabilities", "PortMapping"),
     "config.directory": ("ConfigurationDirectories", "read_configuration"),
     "config.lists": ("NetworkConfigurationList",),
     "errors": ("CniError", "PluginError", "PluginFailed"),
     "execution.limits": ("Limits",),
-    "preflight": ("Preflight", "run_preflight"),
+    "operations.preflight": ("Preflight", "run_preflight"),
     "results.result": ("Result",),
-    "runtime": ("Runtime",),
+    "operations.runtime": ("Runtime",),
     "sandbox": ("Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"),
-    "verbs": ("Verb",),
+    "protocol": ("ErrorCode", "Verb"),
     "versions": ("SUPPORTED_VERSIONS",),
 }
 """Where each name is defined. A plugin, or a command that only prints help, does not pay for the whole runtime."""

@@ -8,23 +8,23 @@ These names may change in a minor version.
 from cni_invoker.caching.cache import AttachmentCache, AttachmentReader
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR
 from cni_invoker.caching.locked_gc import collect_garbage
-from cni_invoker.capabilities import Bandwidth
 from cni_invoker.config.directory import ConfigurationIndex, ShadowedConfiguration
 from cni_invoker.config.lists import PluginConfiguration, parse_configuration, with_plugins
-from cni_invoker.delete_hooks import DeleteHooks
 from cni_invoker.execution.executor import Execution, ExecutionObserver
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.execution.plugin_exec import FakeExec, NsenterExec, PluginCall, PluginExec, RecordingExec
 from cni_invoker.execution.process import Ended
+from cni_invoker.execution.recording import FileRecordingExec, Replayed, replay
 from cni_invoker.execution.request import Request, requests_for_add
 from cni_invoker.execution.trace_context import TraceContext
-from cni_invoker.preflight import PluginFinding, Role
-from cni_invoker.recording import FileRecordingExec, Replayed, replay
+from cni_invoker.inputs.capabilities import Bandwidth
+from cni_invoker.operations.delete_hooks import DeleteHooks
+from cni_invoker.operations.preflight import PluginFinding, Role
+from cni_invoker.operations.rules_by_address import needs_rules
+from cni_invoker.operations.runtime import Collecting
 from cni_invoker.results.convert import convert_result
 from cni_invoker.results.result import parse_result
-from cni_invoker.rules_by_address import needs_rules
-from cni_invoker.runtime import Collecting
 from cni_invoker.sandbox import AttachedNetwork
 from cni_invoker.versions import VersionInfo
 

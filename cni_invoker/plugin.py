@@ -25,7 +25,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from cni_invoker.codes import ErrorCode
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -37,9 +36,9 @@ from cni_invoker.documents.jsontypes import (
     render_json,
 )
 from cni_invoker.errors import BadResult, CniError, InvalidParameter
-from cni_invoker.names import check_container_id, check_ifname, check_netns, check_network_name
+from cni_invoker.inputs.names import check_container_id, check_ifname, check_netns, check_network_name
 from cni_invoker.plugin_call import NEWEST, Call, CallError
-from cni_invoker.verbs import Verb
+from cni_invoker.protocol import ErrorCode, Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 
 if TYPE_CHECKING:

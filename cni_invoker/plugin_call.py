@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from cni_invoker.codes import ErrorCode
 from cni_invoker.documents.jsontypes import (
     JsonError,
     JsonObject,
@@ -19,12 +18,12 @@ from cni_invoker.documents.jsontypes import (
     parse_json,
 )
 from cni_invoker.errors import BadResult, CniError, InvalidParameter
-from cni_invoker.names import check_given_argument
-from cni_invoker.verbs import Verb
+from cni_invoker.inputs.names import check_given_argument
+from cni_invoker.protocol import ErrorCode, Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
 if TYPE_CHECKING:
-    from cni_invoker.attachment import AttachmentKey
+    from cni_invoker.inputs.attachment import AttachmentKey
     from cni_invoker.results.result import Result
 
 __all__ = ["NEWEST", "Call", "CallError"]
@@ -113,7 +112,7 @@ class Call:
         Raises:
             CallError: The runtime did not send them. Then nothing may be removed.
         """
-        from cni_invoker.attachment import AttachmentKey  # noqa: PLC0415  # only GC needs it
+        from cni_invoker.inputs.attachment import AttachmentKey  # noqa: PLC0415  # only GC needs it
 
         for key in ("cni.dev/valid-attachments", "cni.dev/attachments"):
             if self.config.get(key) is not None:

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.runtime import CachedRuntime
 from cni_invoker.caching.stored_inputs import find_list_of_add
-from cni_invoker.capabilities import Capabilities
-from cni_invoker.codes import ErrorCode
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, InvalidParameter, SandboxFailed
-from cni_invoker.given import StrPath, as_path, require_type
-from cni_invoker.names import check_container_id
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.inputs.capabilities import Capabilities
+from cni_invoker.inputs.given import StrPath, as_path, require_type
+from cni_invoker.inputs.names import check_container_id
+from cni_invoker.protocol import ErrorCode
 from cni_invoker.results.result import Result
 
 __all__ = ["LOOPBACK", "AttachedNetwork", "Sandbox", "SandboxNetwork", "collect_sandboxes", "list_sandboxes"]

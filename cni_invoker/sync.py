@@ -28,16 +28,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from cni_invoker import preflight, sandbox
-from cni_invoker import runtime as asynchronous
-from cni_invoker.attachment import Attachment, AttachmentKey
+from cni_invoker import sandbox
 from cni_invoker.caching import runtime as asynchronous_caching
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.execution.executor import ExecutionObserver
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.plugin_exec import PluginExec
-from cni_invoker.given import StrPath, require_type
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.inputs.given import StrPath, require_type
+from cni_invoker.operations import preflight
+from cni_invoker.operations import runtime as asynchronous
 from cni_invoker.results.result import Result
 from cni_invoker.versions import VersionInfo
 

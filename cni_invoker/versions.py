@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from cni_invoker.codes import ErrorCode
 from cni_invoker.documents.jsontypes import JsonError, as_object, find_str, get_strings, parse_json
 from cni_invoker.errors import BadResult, InvalidParameter, VersionUnsupported
+from cni_invoker.protocol import ErrorCode
 
 __all__ = [
     "ONLY_THE_FIRST",

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
-from cni_invoker.attachment import AttachmentKey
 from cni_invoker.errors import AttachmentExists
+from cni_invoker.inputs.attachment import AttachmentKey
 
 __all__ = ["AddsInProgress"]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import AttachmentExists
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 
 __all__ = ["AttachmentCache", "AttachmentReader", "CachedAttachment", "MemoryCache", "read_boot_id"]
 

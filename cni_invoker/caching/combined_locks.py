@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from cni_invoker.caching.cache import AttachmentCache
-from cni_invoker.task_locks import TaskLocks
+from cni_invoker.operations.task_locks import TaskLocks
 
 __all__ = ["CombinedLocks"]
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
-from cni_invoker.attachment import Attachment
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
 from cni_invoker.caching.stored_inputs import (
     attachment_of_add,
@@ -17,11 +16,12 @@ from cni_invoker.caching.stored_inputs import (
     find_result_of_add,
 )
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.delete_hooks import DeleteHooks
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, NetworkBusy, PluginError
+from cni_invoker.inputs.attachment import Attachment
+from cni_invoker.operations.delete_hooks import DeleteHooks
+from cni_invoker.operations.rules_by_address import needs_rules
+from cni_invoker.operations.runtime import Runtime
 from cni_invoker.results.result import Result
-from cni_invoker.rules_by_address import needs_rules
-from cni_invoker.runtime import Runtime
 
 __all__ = ["CachedDeletion", "only_logged"]
 

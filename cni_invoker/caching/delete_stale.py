@@ -4,7 +4,6 @@
 
 from collections.abc import Collection
 
-from cni_invoker.attachment import AttachmentKey
 from cni_invoker.caching.adds_in_progress import AddsInProgress
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
 from cni_invoker.caching.combined_locks import CombinedLocks
@@ -13,7 +12,8 @@ from cni_invoker.caching.locked_gc import collect_garbage
 from cni_invoker.caching.stored_inputs import lists_of_adds
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import CniError, GcFailed
-from cni_invoker.runtime import Runtime
+from cni_invoker.inputs.attachment import AttachmentKey
+from cni_invoker.operations.runtime import Runtime
 
 __all__ = ["DeleteStale"]
 

@@ -24,15 +24,15 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.disk import in_thread, make_durably, sync
 from cni_invoker.caching.libcni_record import UnknownKind, parse_record, render_record
 from cni_invoker.caching.process_locks import ProcessLocks
 from cni_invoker.documents.jsontypes import JsonError, JsonObject
 from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, CacheUnknown
-from cni_invoker.given import StrPath, as_path
-from cni_invoker.names import check_network_name
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.inputs.given import StrPath, as_path
+from cni_invoker.inputs.names import check_network_name
 
 __all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
 

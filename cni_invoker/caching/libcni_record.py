@@ -15,7 +15,6 @@
 import base64
 from typing import Final
 
-from cni_invoker.attachment import Attachment
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.documents.jsontypes import (
     JsonError,
@@ -31,6 +30,7 @@ from cni_invoker.documents.jsontypes import (
     render_json,
 )
 from cni_invoker.errors import InvalidParameter
+from cni_invoker.inputs.attachment import Attachment
 
 __all__ = ["UnknownKind", "parse_record", "render_record"]
 

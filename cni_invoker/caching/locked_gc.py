@@ -5,11 +5,11 @@
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 
-from cni_invoker.attachment import AttachmentKey, freeze_keys
 from cni_invoker.caching.cache import AttachmentReader
-from cni_invoker.chain import has_gc
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.runtime import Runtime
+from cni_invoker.inputs.attachment import AttachmentKey, freeze_keys
+from cni_invoker.operations.chain import has_gc
+from cni_invoker.operations.runtime import Runtime
 
 __all__ = ["collect_garbage"]
 

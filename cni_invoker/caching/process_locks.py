@@ -24,7 +24,7 @@ from typing import Final
 from cni_invoker.caching.disk import in_thread, make_durably
 from cni_invoker.errors import CacheError, NetworkBusy, PluginStillRuns
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
-from cni_invoker.names import check_network_name
+from cni_invoker.inputs.names import check_network_name
 
 __all__ = ["ProcessLocks"]
 

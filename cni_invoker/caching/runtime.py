@@ -11,14 +11,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.caching.adds_in_progress import AddsInProgress
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, read_boot_id
 from cni_invoker.caching.combined_locks import CombinedLocks
 from cni_invoker.caching.delete_cached import CachedDeletion, only_logged
 from cni_invoker.caching.delete_stale import DeleteStale
 from cni_invoker.caching.stored_inputs import attachment_of_add, find_list_of_add, is_cut_off
-from cni_invoker.chain import require_check
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import (
     AttachmentExists,
@@ -31,9 +29,11 @@ from cni_invoker.errors import (
     PluginNotFound,
     VersionUnsupported,
 )
-from cni_invoker.given import require_type
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.inputs.given import require_type
+from cni_invoker.operations.chain import require_check
+from cni_invoker.operations.runtime import Runtime, require_inputs, require_network
 from cni_invoker.results.result import Result
-from cni_invoker.runtime import Runtime, require_inputs, require_network
 
 __all__ = ["CachedRuntime"]
 

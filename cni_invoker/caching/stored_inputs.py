@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cni_invoker.attachment import Attachment
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, get_objects, render_json
 from cni_invoker.errors import BadConfiguration, BadResult
+from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.results.result import Result
 
 __all__ = [

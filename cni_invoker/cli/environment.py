@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.attachment import Attachment
-from cni_invoker.codes import ErrorCode
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, as_object, parse_json
 from cni_invoker.errors import InvalidParameter
+from cni_invoker.inputs.attachment import Attachment
+from cni_invoker.protocol import ErrorCode
 
 __all__ = ["container_id", "find_configuration_dir", "find_plugin_dirs", "parse_attachment"]
 

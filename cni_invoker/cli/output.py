@@ -10,10 +10,10 @@ import click
 
 from cni_invoker.caching.cache import CachedAttachment
 from cni_invoker.caching.stored_inputs import find_list_of_add, find_result_of_add, is_cut_off
-from cni_invoker.codes import ErrorCode
 from cni_invoker.config.directory import ConfigurationIndex
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, render_json
 from cni_invoker.errors import CniError, PluginFailed
+from cni_invoker.protocol import ErrorCode
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
 __all__ = [

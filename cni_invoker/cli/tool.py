@@ -19,7 +19,6 @@ from typing import Final, TypeVar
 import click
 
 from cni_invoker import __version__
-from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.runtime import CachedRuntime
 from cni_invoker.cli.environment import find_configuration_dir, find_plugin_dirs, parse_attachment
@@ -33,7 +32,6 @@ from cni_invoker.cli.output import (
     render_index,
     render_index_text,
 )
-from cni_invoker.codes import ErrorCode
 from cni_invoker.config.directory import ConfigurationDirectories, ConfigurationIndex
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.documents.jsontypes import JsonError
@@ -48,9 +46,11 @@ from cni_invoker.errors import (
 )
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
-from cni_invoker.preflight import run_preflight
-from cni_invoker.recording import FileRecordingExec, replay
-from cni_invoker.runtime import Runtime
+from cni_invoker.execution.recording import FileRecordingExec, replay
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.operations.preflight import run_preflight
+from cni_invoker.operations.runtime import Runtime
+from cni_invoker.protocol import ErrorCode
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
 __all__ = ["main"]

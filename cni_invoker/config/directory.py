@@ -26,7 +26,7 @@ from cni_invoker.config.lists import (
 from cni_invoker.documents.jsontypes import JsonObject
 from cni_invoker.errors import BadConfiguration, ConfigurationNotFound
 from cni_invoker.errors.of_runtime import READING
-from cni_invoker.given import StrPath, as_path, as_paths
+from cni_invoker.inputs.given import StrPath, as_path, as_paths
 
 __all__ = ["ConfigurationDirectories", "ConfigurationIndex", "ShadowedConfiguration", "read_configuration"]
 

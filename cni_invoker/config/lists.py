@@ -27,8 +27,8 @@ from cni_invoker.documents.jsontypes import (
 from cni_invoker.documents.schema import load_validator
 from cni_invoker.errors import BadConfiguration, InvalidParameter, VersionUnsupported
 from cni_invoker.errors.of_runtime import PARSING_LIST, PARSING_PLUGIN
-from cni_invoker.given import StrPath, as_path, require_type
-from cni_invoker.names import check_network_name, check_plugin_type
+from cni_invoker.inputs.given import StrPath, as_path, require_type
+from cni_invoker.inputs.names import check_network_name, check_plugin_type
 from cni_invoker.versions import offered_versions, parse_version
 
 __all__ = [

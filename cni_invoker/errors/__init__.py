@@ -28,7 +28,7 @@ CniError
     └── PluginFailed       it ended with an error: code, message, details and standard error
 ```
 
-Every error has a `code` from the CNI specification's table, or 999 (`codes`). Messages are written for the operator who
+Every error has a `code` from the CNI specification's table, or 999 (`protocol`). Messages are written for the operator who
 has to fix the problem.
 """
 

@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cni_invoker.codes import ErrorCode
+from cni_invoker.protocol import ErrorCode
 
 if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
     from pathlib import Path

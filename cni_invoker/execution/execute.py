@@ -18,7 +18,7 @@ from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
 from cni_invoker.execution.plugin_failure import plugin_failure
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request
-from cni_invoker.verbs import Verb
+from cni_invoker.protocol import Verb
 
 __all__ = ["Output", "execute"]
 

@@ -20,11 +20,11 @@ from ipaddress import ip_interface
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.attachment import Attachment
 from cni_invoker.config.lists import PluginConfiguration
 from cni_invoker.documents.jsontypes import JsonValue
+from cni_invoker.execution.slots import Slots
+from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.results.result import Result
-from cni_invoker.slots import Slots
 
 __all__ = ["DEFAULT_LOCK_DIR", "FirstIptablesUse"]
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import assert_never
 
-from cni_invoker.verbs import Verb
+from cni_invoker.protocol import Verb
 
 __all__ = ["Limits"]
 

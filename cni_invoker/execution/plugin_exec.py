@@ -12,7 +12,7 @@ from pathlib import Path
 from cni_invoker.documents.jsontypes import JsonValue, render_json
 from cni_invoker.execution.plugin_path import find_plugin
 from cni_invoker.execution.process import Ended
-from cni_invoker.verbs import Verb
+from cni_invoker.protocol import Verb
 
 __all__ = ["FakeExec", "NsenterExec", "PluginCall", "PluginExec", "RecordingExec"]
 

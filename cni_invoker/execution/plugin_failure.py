@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.codes import ErrorCode
 from cni_invoker.documents.jsontypes import JsonObject, find_str
 from cni_invoker.documents.schema import load_validator
 from cni_invoker.errors.of_plugins import PluginFailed, describe_end
+from cni_invoker.protocol import ErrorCode
 
 __all__ = ["find_error", "plugin_failure"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cni_invoker.errors import PluginNotFound
-from cni_invoker.names import check_plugin_type
+from cni_invoker.inputs.names import check_plugin_type
 
 __all__ = ["find_plugin"]
 

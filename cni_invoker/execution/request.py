@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration, is_reserved
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, render_json
 from cni_invoker.execution.trace_context import TRACE_VARIABLES, TraceContext
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.protocol import Verb
 from cni_invoker.results.result import Result
-from cni_invoker.verbs import Verb
 from cni_invoker.versions import SUPPORTED_VERSIONS, is_at_least
 
 __all__ = ["Request", "Requests", "requests_for_add"]

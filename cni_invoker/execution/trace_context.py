@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import InvalidParameter
+from cni_invoker.protocol import ErrorCode
 
 __all__ = ["TRACE_VARIABLES", "TraceContext"]
 

@@ -11,7 +11,7 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, InvalidParameter
-from cni_invoker.names import check_argument
+from cni_invoker.inputs.names import check_argument
 from cnm_bridge.errors import BadOption
 from cnm_bridge.planning.bandwidth import BANDWIDTH_OPTIONS, bandwidth_args
 from cnm_bridge.planning.docker_options import (

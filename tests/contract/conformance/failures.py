@@ -18,7 +18,7 @@ from cni_invoker import Attachment, PluginFailed, run_preflight
 from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
 from cni_invoker.execution.execute import execute
 from cni_invoker.execution.request import Request
-from cni_invoker.verbs import Verb
+from cni_invoker.protocol import Verb
 from tests.contract.conformance.case import Case
 from tests.contract.conformance.runner import Runner
 from tests.contract.conformance.scene import ATTACHMENT, LIMITS, Scene, network

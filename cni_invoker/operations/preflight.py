@@ -21,7 +21,7 @@ from typing import Final, assert_never
 from cni_invoker.config.lists import NetworkConfigurationList, is_reserved
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
 from cni_invoker.errors import CniError, PluginNotFound, PluginNotStarted
-from cni_invoker.runtime import Runtime
+from cni_invoker.operations.runtime import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
 __all__ = ["PluginFinding", "Preflight", "Role", "run_preflight"]

@@ -11,11 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from cni_invoker.attachment import Attachment, AttachmentKey, freeze_keys
-from cni_invoker.chain import Chain
-from cni_invoker.codes import ErrorCode
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.delete_hooks import DeleteHooks
 from cni_invoker.errors import InvalidParameter, PluginNotFound
 from cni_invoker.execution.executor import ExecutionObserver, Executor
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
@@ -24,11 +20,15 @@ from cni_invoker.execution.plugin_exec import PluginExec
 from cni_invoker.execution.request import Requests
 from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.execution.trace_context import TraceContext
-from cni_invoker.given import StrPath, as_path, as_paths, require_type
-from cni_invoker.names import check_argument
-from cni_invoker.negotiation import Negotiation
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
+from cni_invoker.inputs.given import StrPath, as_path, as_paths, require_type
+from cni_invoker.inputs.names import check_argument
+from cni_invoker.operations.chain import Chain
+from cni_invoker.operations.delete_hooks import DeleteHooks
+from cni_invoker.operations.negotiation import Negotiation
+from cni_invoker.operations.task_locks import TaskLocks
+from cni_invoker.protocol import ErrorCode
 from cni_invoker.results.result import Result
-from cni_invoker.task_locks import TaskLocks
 from cni_invoker.versions import VersionInfo, require_supported
 
 __all__ = ["Collecting", "Runtime", "require_inputs", "require_network"]

@@ -33,9 +33,9 @@ from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
 from cni_invoker.execution.process import Ended
 from cni_invoker.execution.request import Request
-from cni_invoker.given import StrPath, as_path
+from cni_invoker.inputs.given import StrPath, as_path
+from cni_invoker.protocol import Verb
 from cni_invoker.results.result import Result, parse_result
-from cni_invoker.verbs import Verb
 from cni_invoker.versions import parse_version_info
 
 __all__ = ["FileRecordingExec", "Replayed", "replay"]

@@ -11,10 +11,10 @@ from ipaddress import ip_address, ip_interface
 from re import IGNORECASE, fullmatch
 from typing import Final
 
-from cni_invoker.codes import ErrorCode
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.given import require_type
+from cni_invoker.inputs.given import require_type
+from cni_invoker.protocol import ErrorCode
 
 __all__ = ["Bandwidth", "Capabilities", "PortMapping"]
 

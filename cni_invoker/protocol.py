@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The error codes of the CNI specification (CNI SPEC "Error", well-known codes)."""
+"""What the CNI specification calls by name or number: the operations and the error codes."""
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
-__all__ = ["ErrorCode"]
+__all__ = ["ErrorCode", "Verb"]
+
+
+class Verb(StrEnum):
+    """The operation that a plugin is to perform: the value of `CNI_COMMAND`."""
+
+    ADD = "ADD"
+    DEL = "DEL"
+    CHECK = "CHECK"
+    GC = "GC"
+    STATUS = "STATUS"
+    VERSION = "VERSION"
 
 
 class ErrorCode(IntEnum):
-    """The kind of an error. Plugin-specific codes start at 100."""
+    """The kind of an error (CNI SPEC "Error", well-known codes). Plugin-specific codes start at 100."""
 
     INCOMPATIBLE_VERSION = 1
     UNSUPPORTED_FIELD = 2

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from os import fspath
 
-from cni_invoker.codes import ErrorCode
 from cni_invoker.documents.jsontypes import JsonObject, render_json
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.given import StrPath, as_path, require_type
-from cni_invoker.names import check_container_id, check_given_argument, check_ifname, check_netns
+from cni_invoker.inputs.given import StrPath, as_path, require_type
+from cni_invoker.inputs.names import check_container_id, check_given_argument, check_ifname, check_netns
+from cni_invoker.protocol import ErrorCode
 
 __all__ = ["Attachment", "AttachmentKey", "freeze_keys"]
 

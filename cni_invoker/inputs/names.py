@@ -8,8 +8,8 @@ They are checked for every verb, because each name becomes part of a path, an en
 import re
 from typing import Final
 
-from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import InvalidParameter
+from cni_invoker.protocol import ErrorCode
 
 __all__ = [
     "check_argument",

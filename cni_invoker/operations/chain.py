@@ -9,18 +9,18 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from cni_invoker.attachment import Attachment, AttachmentKey
 from cni_invoker.config.lists import NetworkConfigurationList, PluginConfiguration
-from cni_invoker.del_failure import AddProgress, is_done, progress_of_add, says_unknown_container
-from cni_invoker.delete_hooks import DeleteHooks
 from cni_invoker.errors import BadResult, CniError, GcFailed, PluginError, PluginFailed, VerbUnsupported
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.request import Request, Requests
-from cni_invoker.negotiation import Negotiation, choose_version
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.operations.del_failure import AddProgress, is_done, progress_of_add, says_unknown_container
+from cni_invoker.operations.delete_hooks import DeleteHooks
+from cni_invoker.operations.negotiation import Negotiation, choose_version
+from cni_invoker.operations.rules_by_address import RULES_BY_ADDRESS
+from cni_invoker.protocol import Verb
 from cni_invoker.results.result import Result, parse_result
-from cni_invoker.rules_by_address import RULES_BY_ADDRESS
-from cni_invoker.verbs import Verb
 from cni_invoker.versions import is_at_least
 
 __all__ = ["Chain", "has_gc", "require_check"]

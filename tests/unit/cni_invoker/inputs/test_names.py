@@ -5,7 +5,7 @@
 import pytest
 
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.names import (
+from cni_invoker.inputs.names import (
     check_argument,
     check_container_id,
     check_given_argument,

@@ -14,7 +14,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from cni_invoker.errors import NetworkBusy
-from cni_invoker.slots import Slots
+from cni_invoker.execution.slots import Slots
 
 __all__ = ["TaskLocks"]
 

@@ -19,8 +19,8 @@ attachments keeps the attachment and repeats the DEL as long as an error is rais
 from enum import Enum, auto
 from typing import Final
 
-from cni_invoker.codes import ErrorCode
 from cni_invoker.errors import PluginError, PluginFailed
+from cni_invoker.protocol import ErrorCode
 
 __all__ = ["AddProgress", "is_done", "progress_of_add", "says_unknown_container"]
 
