@@ -20,45 +20,39 @@ KeyboardInterrupt ends a call like a cancellation does; in a thread whose own ev
 waits until the call is done.
 """
 
-import asyncio
-import contextvars
-import os
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TypeVar
+from __future__ import annotations
 
-from cni_invoker import sandbox
-from cni_invoker.caching import runtime as asynchronous_caching
-from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
-from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.execution.executor import ExecutionObserver
-from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.plugin_exec import PluginExec
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-from cni_invoker.inputs.given import StrPath, require_type
-from cni_invoker.operations import preflight
-from cni_invoker.operations import runtime as asynchronous
-from cni_invoker.results.result import Result
-from cni_invoker.versions import VersionInfo
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+from cni_invoker.inputs.given import require_type
+
+if TYPE_CHECKING:  # the runtime inside, and asyncio, are loaded by the first object that needs them
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+    from pathlib import Path
+
+    from cni_invoker.caching.cache import AttachmentCache, CachedAttachment
+    from cni_invoker.config.lists import NetworkConfigurationList
+    from cni_invoker.execution.executor import ExecutionObserver
+    from cni_invoker.execution.limits import Limits
+    from cni_invoker.execution.plugin_exec import PluginExec
+    from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+    from cni_invoker.inputs.given import StrPath
+    from cni_invoker.operations.preflight import Preflight
+    from cni_invoker.results.result import Result
+    from cni_invoker.sandbox import AttachedNetwork, SandboxNetwork
+    from cni_invoker.versions import VersionInfo
 
 __all__ = ["CachedRuntime", "Runtime", "Sandbox", "collect_sandboxes", "list_sandboxes", "run_preflight"]
 
 T = TypeVar("T")
 U = TypeVar("U")
 
+_OURS = "it must be that of cni_invoker.sync"
+
 
 class Runtime:
-    """Adds containers to networks, checks and deletes them, and runs STATUS and GC; see `cni_invoker.Runtime`.
-
-    Args:
-        plugin_dirs: Where plugins are searched.
-        limits: Timeouts, sizes and counts; None: the defaults of `Limits`.
-        observer: Called after every execution.
-        environment: The environment that plugins inherit.
-        lock_dir: Directory of the lock on shared iptables chains, None for no lock.
-        running_dir: Where the running plugins are recorded, None for nowhere.
-        plugin_exec: Finds and runs plugins in another way; None: on this host.
+    """Adds containers to networks, checks and deletes them, and runs STATUS and GC; made like `cni_invoker.Runtime`.
 
     Attributes:
         asynchronous: The runtime inside.
@@ -75,7 +69,9 @@ class Runtime:
         running_dir: StrPath | None = None,
         plugin_exec: PluginExec | None = None,
     ) -> None:
-        self.asynchronous = asynchronous.Runtime(
+        from cni_invoker.operations.runtime import Runtime as Asynchronous  # noqa: PLC0415
+
+        self.asynchronous = Asynchronous(
             plugin_dirs,
             limits,
             observer=observer,
@@ -152,20 +148,17 @@ class Runtime:
 
 
 class CachedRuntime:
-    """Adds, checks, deletes and lists attachments, which it stores; see `cni_invoker.CachedRuntime`.
-
-    Args:
-        runtime: Runs the plugins.
-        cache: The cache of attachments.
-        wait_s: How long to wait for other tasks, and as long again for other processes, in seconds.
+    """Adds, checks, deletes and lists attachments, which it stores; made like `cni_invoker.CachedRuntime`.
 
     Attributes:
         asynchronous: The runtime inside.
     """
 
     def __init__(self, runtime: Runtime, cache: AttachmentCache, *, wait_s: float = 120.0) -> None:
-        inner = require_type(runtime, Runtime, "runtime", "it must be that of cni_invoker.sync").asynchronous
-        self.asynchronous = asynchronous_caching.CachedRuntime(inner, cache, wait_s=wait_s)
+        from cni_invoker.caching.runtime import CachedRuntime as Asynchronous  # noqa: PLC0415
+
+        inner = require_type(runtime, Runtime, "runtime", _OURS).asynchronous
+        self.asynchronous = Asynchronous(inner, cache, wait_s=wait_s)
 
     def add(self, network: NetworkConfigurationList, attachment: Attachment) -> Result:
         """Add a container to a network; see `cni_invoker.CachedRuntime.add`."""
@@ -201,27 +194,25 @@ class CachedRuntime:
 
 
 class Sandbox:
-    """All attachments of one container; see `cni_invoker.Sandbox`.
-
-    Args:
-        runtime: Adds and deletes, and stores the attachments.
-        container_id: The container's ID.
+    """All attachments of one container; made like `cni_invoker.Sandbox`.
 
     Attributes:
         asynchronous: The sandbox inside.
     """
 
     def __init__(self, runtime: CachedRuntime, container_id: str) -> None:
-        inner = require_type(runtime, CachedRuntime, "runtime", "it must be that of cni_invoker.sync").asynchronous
-        self.asynchronous = sandbox.Sandbox(inner, container_id)
+        from cni_invoker.sandbox import Sandbox as Asynchronous  # noqa: PLC0415
+
+        inner = require_type(runtime, CachedRuntime, "runtime", _OURS).asynchronous
+        self.asynchronous = Asynchronous(inner, container_id)
 
     def add(
         self,
         netns: StrPath,
-        networks: Iterable[sandbox.SandboxNetwork | NetworkConfigurationList],
+        networks: Iterable[SandboxNetwork | NetworkConfigurationList],
         *,
         loopback: bool = True,
-    ) -> tuple[sandbox.AttachedNetwork, ...]:
+    ) -> tuple[AttachedNetwork, ...]:
         """Attach the container to all networks, or to none; see `cni_invoker.Sandbox.add`."""
         return _run(lambda: self.asynchronous.add(netns, networks, loopback=loopback))
 
@@ -240,6 +231,8 @@ class Sandbox:
 
 def list_sandboxes(runtime: CachedRuntime) -> tuple[str, ...]:
     """Return the IDs of all containers that have stored attachments, sorted."""
+    from cni_invoker import sandbox  # noqa: PLC0415
+
     return _run(lambda: sandbox.list_sandboxes(runtime.asynchronous))
 
 
@@ -247,21 +240,30 @@ def collect_sandboxes(
     runtime: CachedRuntime, networks: Iterable[NetworkConfigurationList], valid: Collection[str]
 ) -> None:
     """Delete the attachments of containers that no longer exist; see `cni_invoker.collect_sandboxes`."""
+    from cni_invoker import sandbox  # noqa: PLC0415
+
     _run(lambda: sandbox.collect_sandboxes(runtime.asynchronous, networks, valid))
 
 
-def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> preflight.Preflight:
+def run_preflight(runtime: Runtime, network: NetworkConfigurationList) -> Preflight:
     """Find every plugin that a list needs and ask each for its versions; see `cni_invoker.run_preflight`."""
+    from cni_invoker.operations import preflight  # noqa: PLC0415
+
     return _run(lambda: preflight.run_preflight(runtime.asynchronous, network))
 
 
 def _run(work: Callable[[], Coroutine[None, None, T]]) -> T:
     """Run `work` in an event loop of its own."""
+    import asyncio  # noqa: PLC0415
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work())
     # A thread has one running loop at most.
+    import contextvars  # noqa: PLC0415
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
+
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(lambda: context.run(lambda: asyncio.run(work()))).result()
