@@ -2,19 +2,18 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """JSON Schema, draft 2020-12, for CNI's four documents: `error`, `list`, `plugin` and `result`.
 
-A check of our own decides and explains; see docs/decisions/0021. References between schemas are relative paths
+It knows the keywords that these schemas use; see docs/decisions/0021. References between schemas are relative paths
 (`plugin.json#/$defs/name`).
 """
 
 import pkgutil
 import posixpath
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, JsonValue, as_object, parse_json
-from cni_invoker.documents.quick_check import TYPES, compile_check
 
 __all__ = ["SchemaError", "Validator", "inline_references", "load_schema", "load_validator"]
 
@@ -24,6 +23,15 @@ Validator = Callable[[JsonValue], JsonObject]
 _SHOWN_CHARACTERS: Final = 150
 _ERRORS: Final = 20
 """How many errors are compared to find the one that is nearest to the root; a hostile document has millions."""
+
+_TYPES: Final[Mapping[str, type]] = {
+    "array": list,
+    "boolean": bool,
+    "integer": int,
+    "null": type(None),
+    "object": dict,
+    "string": str,
+}
 
 
 class SchemaError(JsonError):
@@ -48,18 +56,44 @@ def load_schema(name: str) -> JsonObject:
 
 @cache
 def load_validator(name: str) -> Validator:
-    """Return the validator of the schema called `name`, compiled once per process."""
-    schema = load_schema(name)
-    check = compile_check(schema)
-    assert check is not None, name  # noqa: S101  # these schemas have the keywords that it knows
+    """Return the validator of the schema called `name`, which is read now."""
+    rule = _compile(load_schema(name))
 
     def validate(document: JsonValue) -> JsonObject:
-        if not check(document):
-            _, where, reason = min(islice(_errors(schema, document), _ERRORS), key=lambda error: error[0])
+        errors = tuple(islice(_errors(rule, document), _ERRORS))
+        if errors:
+            _, where, reason = min(errors, key=lambda error: error[0])
             raise SchemaError(where, reason)
         return as_object(document, name)
 
     return validate
+
+
+class _Rule(NamedTuple):
+    """The keywords of a schema, ready for use."""
+
+    kinds: Sequence[str]
+    types: frozenset[type]
+    required: Sequence[str]
+    properties: Mapping[str, "_Rule"]
+    others: "_Rule | None"
+    items: "_Rule | None"
+    is_nonempty: bool
+
+
+def _compile(schema: Mapping[str, Any]) -> _Rule:
+    kinds = schema.get("type", ())
+    kinds = (kinds,) if isinstance(kinds, str) else kinds
+    others, items = schema.get("additionalProperties"), schema.get("items")
+    return _Rule(
+        kinds=kinds,
+        types=frozenset(_TYPES[kind] for kind in kinds),
+        required=schema.get("required", ()),
+        properties={key: _compile(inner) for key, inner in schema.get("properties", {}).items()},
+        others=_compile(others) if others else None,
+        items=_compile(items) if items else None,
+        is_nonempty="minLength" in schema,
+    )
 
 
 def inline_references(name: str, part: JsonValue, read: Callable[[str], JsonValue]) -> JsonValue:
@@ -97,34 +131,25 @@ def _read(name: str) -> JsonValue:
     return parse_json(data or b"")
 
 
-def _errors(schema: JsonObject, value: JsonValue, where: str = "", depth: int = 0) -> Iterator[tuple[int, str, str]]:
-    """Yield depth, place and reason of each violation, in the words of the library jsonschema.
-
-    It knows the keywords that the four schemas use.
-    """
-    wanted = schema.get("type", [])
-    kinds = [wanted] if isinstance(wanted, str) else [str(kind) for kind in _items(wanted)]
-    if kinds and not any(TYPES[kind](value) for kind in kinds):
-        yield depth, where, f"{_show(value)} is not of type {', '.join(map(repr, kinds))}"
+def _errors(rule: _Rule, value: JsonValue, where: str = "", depth: int = 0) -> Iterator[tuple[int, str, str]]:
+    """Yield depth, place and reason of each violation, in the words of the library jsonschema."""
+    kind = int if type(value) is float and value.is_integer() else type(value)
+    if rule.types and kind not in rule.types:
+        yield depth, where, f"{_show(value)} is not of type {', '.join(map(repr, rule.kinds))}"
     if isinstance(value, dict):
-        for key in _items(schema.get("required", [])):
+        for key in rule.required:
             if key not in value:
                 yield depth, where, f"{key!r} is a required property"
-        known = as_object(schema.get("properties", {}), "properties")
         for key, item in value.items():
-            inner = known.get(key, schema.get("additionalProperties"))
-            if isinstance(inner, dict):
+            inner = rule.properties.get(key, rule.others)
+            # A string needs no call of its own, which would take most of the time.
+            if inner is not None and (type(item) is not str or str not in inner.types or inner.is_nonempty):
                 yield from _errors(inner, item, f"{where}.{key}" if where else key, depth + 1)
-    elif isinstance(value, list):
-        inner = schema.get("items")
-        for index, item in enumerate(value if isinstance(inner, dict) else ()):
-            yield from _errors(as_object(inner, "items"), item, f"{where}[{index}]", depth + 1)
-    elif value == "" and schema.get("minLength"):
+    elif isinstance(value, list) and rule.items is not None:
+        for index, item in enumerate(value):
+            yield from _errors(rule.items, item, f"{where}[{index}]", depth + 1)
+    elif value == "" and rule.is_nonempty:
         yield depth, where, f"{_show(value)} should be non-empty"
-
-
-def _items(value: JsonValue) -> list[JsonValue]:
-    return value if isinstance(value, list) else []
 
 
 def _show(value: JsonValue) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from cni_bridge_spec import JsonObject, JsonValue, SchemaError, load_schema, load_validator, schema_names
-from cni_invoker.documents.quick_check import compile_check
+from cni_bridge_spec.quick_check import compile_check
 
 PORT: JsonObject = {
     "type": "object",

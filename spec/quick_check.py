@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Fast checks for the keywords that our schemas use; pure.
+"""Fast checks for the keywords that the schemas of this package use; pure.
 
 jsonschema takes about 90 µs for an item such as a published port, and a request may have ten thousand of them: that
 would block all other requests for a second. A check from this module takes 1 µs. It only decides whether a value is
