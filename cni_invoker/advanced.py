@@ -7,7 +7,7 @@ These names may change in a minor version.
 
 from cni_invoker.caching.cache import AttachmentCache, AttachmentReader
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR
-from cni_invoker.caching.locked_gc import collect_garbage
+from cni_invoker.caching.garbage import collect_garbage
 from cni_invoker.config.directory import ConfigurationIndex, ShadowedConfiguration
 from cni_invoker.config.lists import PluginConfiguration, parse_configuration, with_plugins
 from cni_invoker.execution.executor import Execution, ExecutionObserver
@@ -19,9 +19,8 @@ from cni_invoker.execution.recording import FileRecordingExec, Replayed, replay
 from cni_invoker.execution.request import Request, requests_for_add
 from cni_invoker.execution.trace_context import TraceContext
 from cni_invoker.inputs.capabilities import Bandwidth
-from cni_invoker.operations.delete_hooks import DeleteHooks
+from cni_invoker.operations.deletion import DeleteHooks, needs_rules
 from cni_invoker.operations.preflight import PluginFinding, Role
-from cni_invoker.operations.rules_by_address import needs_rules
 from cni_invoker.operations.runtime import Collecting
 from cni_invoker.results.convert import convert_result
 from cni_invoker.results.result import parse_result

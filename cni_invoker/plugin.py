@@ -22,7 +22,7 @@ It works without asyncio and imports little, because a plugin starts anew for ea
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from cni_invoker.documents.jsontypes import (
@@ -54,7 +54,11 @@ _REQUIRED: Final = {
     Verb.DEL: ("CNI_CONTAINERID", "CNI_IFNAME"),
 }
 """The variables that a verb needs (CNI SPEC §2). CNI_PATH is needed only to execute a further plugin."""
-_CHECKS: Final = {"CNI_CONTAINERID": check_container_id, "CNI_NETNS": check_netns, "CNI_IFNAME": check_ifname}
+_CHECKS: Final[Mapping[str, Callable[[str], None]]] = {
+    "CNI_CONTAINERID": check_container_id,
+    "CNI_NETNS": check_netns,
+    "CNI_IFNAME": check_ifname,
+}
 _SINCE: Final = {Verb.CHECK: "0.4.0", Verb.GC: "1.1.0", Verb.STATUS: "1.1.0"}
 """The first version of the specification with a verb."""
 

@@ -18,8 +18,7 @@ from cni_invoker.caching.stored_inputs import (
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, NetworkBusy, PluginError
 from cni_invoker.inputs.attachment import Attachment
-from cni_invoker.operations.delete_hooks import DeleteHooks
-from cni_invoker.operations.rules_by_address import needs_rules
+from cni_invoker.operations.deletion import DeleteHooks, needs_rules
 from cni_invoker.operations.runtime import Runtime
 from cni_invoker.results.result import Result
 

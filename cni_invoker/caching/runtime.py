@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from cni_invoker.caching.adds_in_progress import AddsInProgress
 from cni_invoker.caching.cache import AttachmentCache, CachedAttachment, read_boot_id
-from cni_invoker.caching.combined_locks import CombinedLocks
+from cni_invoker.caching.coordination import AddsInProgress, CombinedLocks
 from cni_invoker.caching.delete_cached import CachedDeletion, only_logged
-from cni_invoker.caching.delete_stale import DeleteStale
+from cni_invoker.caching.garbage import DeleteStale
 from cni_invoker.caching.stored_inputs import attachment_of_add, find_list_of_add, is_cut_off
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The tool's settings from its environment, with the same names as cnitool; pure."""
+"""The tool's settings from its environment, with the same names as cnitool, and names from its arguments; pure."""
 
 import hashlib
 import os
@@ -10,10 +10,10 @@ from typing import Final
 
 from cni_invoker.documents.jsontypes import JsonError, JsonObject, as_object, parse_json
 from cni_invoker.errors import InvalidParameter
-from cni_invoker.inputs.attachment import Attachment
+from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 from cni_invoker.protocol import ErrorCode
 
-__all__ = ["container_id", "find_configuration_dir", "find_plugin_dirs", "parse_attachment"]
+__all__ = ["container_id", "find_configuration_dir", "find_plugin_dirs", "parse_attachment", "parse_key"]
 
 _CONFIGURATION_DIR: Final = Path("/etc/cni/net.d")
 _PLUGIN_DIRS: Final = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
@@ -59,6 +59,16 @@ def parse_attachment(netns: str, environment: Mapping[str, str], *, ifname: str 
         args=_arguments(environment.get("CNI_ARGS", "")),
         capability_args=_capability_args(environment.get("CAP_ARGS", "")),
     )
+
+
+def parse_key(text: str) -> AttachmentKey:
+    """Return the attachment that a text of the form ID/IFNAME names; raise `InvalidParameter` for others."""
+    identifier, slash, ifname = text.partition("/")
+    if not slash:
+        raise InvalidParameter(
+            "attachment", text, "it is not of the form ID/IFNAME", code=ErrorCode.INVALID_ENVIRONMENT
+        )
+    return AttachmentKey(container_id=identifier, ifname=ifname)
 
 
 def _arguments(text: str) -> tuple[tuple[str, str], ...]:

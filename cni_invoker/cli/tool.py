@@ -21,7 +21,7 @@ import click
 from cni_invoker import __version__
 from cni_invoker.caching.file_cache import DEFAULT_CACHE_DIR, FileCache
 from cni_invoker.caching.runtime import CachedRuntime
-from cni_invoker.cli.environment import find_configuration_dir, find_plugin_dirs, parse_attachment
+from cni_invoker.cli.environment import find_configuration_dir, find_plugin_dirs, parse_attachment, parse_key
 from cni_invoker.cli.output import (
     Messages,
     print_error,
@@ -41,16 +41,14 @@ from cni_invoker.errors import (
     CacheUnknown,
     CniError,
     ConfigurationNotFound,
-    InvalidParameter,
     PluginError,
 )
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.recording import FileRecordingExec, replay
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.operations.preflight import run_preflight
 from cni_invoker.operations.runtime import Runtime
-from cni_invoker.protocol import ErrorCode
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
 __all__ = ["main"]
@@ -187,7 +185,7 @@ def _gc(network: str, valid: tuple[str, ...], everything: bool, cache_dir: Path)
     Unlike cnitool, which deletes all of them, it needs --valid or --all.
     """
     found = _find_network(network)
-    keys = frozenset(map(_parse_key, valid))
+    keys = frozenset(map(parse_key, valid))
     if bool(keys) == everything:
         cached = _run(lambda: FileCache(cache_dir).list(network))
         names = ", ".join(f"{one.attachment.container_id}/{one.attachment.ifname}" for one in cached) or "none"
@@ -284,15 +282,6 @@ def _find_network(name: str) -> NetworkConfigurationList:
 
 def _attachment(netns: str, ifname: str | None) -> Attachment:
     return parse_attachment(netns, os.environ, ifname=ifname)
-
-
-def _parse_key(text: str) -> AttachmentKey:
-    container_id, slash, ifname = text.partition("/")
-    if not slash:
-        raise InvalidParameter(
-            "attachment", text, "it is not of the form ID/IFNAME", code=ErrorCode.INVALID_ENVIRONMENT
-        )
-    return AttachmentKey(container_id=container_id, ifname=ifname)
 
 
 def _runtime(running_dir: Path | None = None) -> Runtime:

@@ -28,10 +28,11 @@ CniError
     └── PluginFailed       it ended with an error: code, message, details and standard error
 ```
 
-Every error has a `code` from the CNI specification's table, or 999 (`protocol`). Messages are written for the operator who
-has to fix the problem.
+Every error has a `code` from the CNI specification's table, or 999 (`ErrorCode`). Messages are written for the operator
+who has to fix the problem.
 """
 
+from cni_invoker.errors.of_caching import AttachmentExists, CacheDamaged, CacheError, CacheUnknown, NotAttached
 from cni_invoker.errors.of_plugins import (
     BadResult,
     PluginError,
@@ -42,18 +43,13 @@ from cni_invoker.errors.of_plugins import (
 )
 from cni_invoker.errors.of_runtime import (
     AddressClaimed,
-    AttachmentExists,
     BadConfiguration,
-    CacheDamaged,
-    CacheError,
-    CacheUnknown,
     CniError,
     ConfigurationNotFound,
     GcFailed,
     InvalidParameter,
     NetworkBusy,
     NoCommonVersion,
-    NotAttached,
     PluginStillRuns,
     SandboxFailed,
     VerbUnsupported,

@@ -6,8 +6,6 @@ It only explains a failure: with binfmt_misc a program for another architecture 
 """
 
 import os
-import platform
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +49,7 @@ def find_obstacle(path: Path) -> str | None:
         return "neither a program (ELF) nor a script that names its interpreter ('#!…')"
     here = _elf_machine(own)
     if machine != here:
-        return f"built for {_MACHINES.get(machine, f'ELF machine {machine}')}, this host is {platform.machine()}"
+        return f"built for {_MACHINES.get(machine, f'ELF machine {machine}')}, this host is {os.uname().machine}"
     return None
 
 
@@ -72,6 +70,6 @@ def _script_obstacle(head: bytes) -> str | None:
         return f"its interpreter {interpreter} is missing"
     if Path(interpreter).name == "env":
         program = next((word for word in arguments if not word.startswith("-") and "=" not in word), None)
-        if program is not None and shutil.which(program) is None:
+        if program is not None and not any(os.access(Path(place, program), os.X_OK) for place in os.get_exec_path()):
             return f"its interpreter {program} is not in PATH"
     return None

@@ -5,16 +5,18 @@
 The counterpart of libcni's interface `invoke.Exec`.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cni_invoker.documents.jsontypes import JsonValue, render_json
-from cni_invoker.execution.plugin_path import find_plugin
+from cni_invoker.errors import PluginNotFound
 from cni_invoker.execution.process import Ended
+from cni_invoker.inputs.names import check_plugin_type
 from cni_invoker.protocol import Verb
 
-__all__ = ["FakeExec", "NsenterExec", "PluginCall", "PluginExec", "RecordingExec"]
+__all__ = ["FakeExec", "NsenterExec", "PluginCall", "PluginExec", "RecordingExec", "find_plugin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,27 @@ class PluginCall:
     environment: Mapping[str, str] = field(hash=False)
     stdin: bytes
     run: Callable[[Sequence[str]], Awaitable[Ended]] = field(repr=False, compare=False)
+
+
+def find_plugin(plugin_type: str, plugin_dirs: Sequence[Path]) -> Path:
+    """Return the first executable file called `plugin_type` in the plugin directories.
+
+    Unlike libcni's `FindInPath`, it skips files that are not executable (because of their mode, or a file system that
+    is mounted `noexec`), and reports them if it finds no other.
+
+    Raises:
+        PluginNotFound: No directory has an executable file of that name.
+        InvalidParameter: The type cannot be the name of a file.
+    """
+    check_plugin_type(plugin_type)
+    not_executable = []
+    for directory in plugin_dirs:
+        path = directory / plugin_type
+        if os.access(path, os.X_OK) and path.is_file():
+            return path
+        if os.access(path, os.F_OK) and path.is_file():
+            not_executable.append(path)
+    raise PluginNotFound(plugin=plugin_type, directories=plugin_dirs, not_executable=not_executable)
 
 
 class PluginExec:

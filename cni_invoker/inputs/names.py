@@ -5,11 +5,15 @@
 They are checked for every verb, because each name becomes part of a path, an environment variable or a plugin's rule.
 """
 
+import os
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.protocol import ErrorCode
+
+if TYPE_CHECKING:  # plugins, which start anew for each call, do not load it
+    from pathlib import Path
 
 __all__ = [
     "check_argument",
@@ -18,6 +22,7 @@ __all__ = [
     "check_ifname",
     "check_netns",
     "check_network_name",
+    "check_plugin_dir",
     "check_plugin_type",
 ]
 
@@ -69,10 +74,25 @@ def check_plugin_type(plugin_type: str) -> None:
         )
 
 
-def check_netns(netns: str) -> None:
-    """Raise `InvalidParameter` (code 4) if this cannot be a path. CNI allows an empty one for DEL."""
+def check_netns(netns: str, *, is_needed: bool = False) -> None:
+    """Raise `InvalidParameter` (code 4) if this cannot be a path; only DEL does not need one."""
+    if is_needed and not netns:
+        raise InvalidParameter("network namespace", netns, "it is empty", code=ErrorCode.INVALID_ENVIRONMENT)
     if _PATH.fullmatch(netns) is None:
         raise InvalidParameter("network namespace", netns, "it is no path", code=ErrorCode.INVALID_ENVIRONMENT)
+
+
+def check_plugin_dir(directory: "Path") -> None:
+    """Raise `InvalidParameter` (code 4) if this cannot be part of CNI_PATH."""
+    try:
+        is_path = b"\0" not in os.fsencode(directory)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise InvalidParameter("plugin directory", str(directory), "it is no path", code=ErrorCode.INVALID_ENVIRONMENT)
+    if os.pathsep in str(directory):
+        reason = f"it has a {os.pathsep!r}, which is what separates directories in CNI_PATH; give it another name"
+        raise InvalidParameter("plugin directory", str(directory), reason, code=ErrorCode.INVALID_ENVIRONMENT)
 
 
 def check_argument(key: str, value: str) -> None:

@@ -15,10 +15,15 @@ from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.request import Request, Requests
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-from cni_invoker.operations.del_failure import AddProgress, is_done, progress_of_add, says_unknown_container
-from cni_invoker.operations.delete_hooks import DeleteHooks
+from cni_invoker.operations.deletion import (
+    RULES_BY_ADDRESS,
+    AddProgress,
+    DeleteHooks,
+    is_done,
+    progress_of_add,
+    says_unknown_container,
+)
 from cni_invoker.operations.negotiation import Negotiation, choose_version
-from cni_invoker.operations.rules_by_address import RULES_BY_ADDRESS
 from cni_invoker.protocol import Verb
 from cni_invoker.results.result import Result, parse_result
 from cni_invoker.versions import is_at_least
@@ -118,7 +123,7 @@ class Chain:
         hooks: DeleteHooks = _NO_HOOKS,
         force: bool = False,
     ) -> None:
-        """Run DEL in reverse order, and a failed plugin once more; the module `del_failure` says which failures count.
+        """Run DEL in reverse order, and a failed plugin once more; the module `deletion` says which failures count.
 
         Plugins whose indexes are in `deleted` do not run. `on_deleted` is awaited after each plugin that completes.
         With `force` all plugins run, and failures are only logged.

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from cni_invoker.config.lists import NetworkConfigurationList
-from cni_invoker.errors import InvalidParameter, PluginNotFound
+from cni_invoker.errors import PluginNotFound
 from cni_invoker.execution.executor import ExecutionObserver, Executor
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.limits import Limits
@@ -22,20 +22,15 @@ from cni_invoker.execution.running_files import RunningPlugins
 from cni_invoker.execution.trace_context import TraceContext
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.inputs.given import StrPath, as_path, as_paths, require_type
-from cni_invoker.inputs.names import check_argument
+from cni_invoker.inputs.names import check_argument, check_netns, check_plugin_dir
 from cni_invoker.operations.chain import Chain
-from cni_invoker.operations.delete_hooks import DeleteHooks
+from cni_invoker.operations.deletion import DeleteHooks
 from cni_invoker.operations.negotiation import Negotiation
 from cni_invoker.operations.task_locks import TaskLocks
-from cni_invoker.protocol import ErrorCode
 from cni_invoker.results.result import Result
 from cni_invoker.versions import VersionInfo, require_supported
 
 __all__ = ["Collecting", "Runtime", "require_inputs", "require_network"]
-
-
-def _no_trace() -> TraceContext | None:
-    return None
 
 
 class Runtime:
@@ -71,7 +66,7 @@ class Runtime:
         *,
         observer: ExecutionObserver | None = None,
         environment: Mapping[str, str] = os.environ,
-        find_trace: Callable[[], TraceContext | None] = _no_trace,
+        find_trace: Callable[[], TraceContext | None] = lambda: None,
         lock_dir: StrPath | None = None,
         running_dir: StrPath | None = None,
         plugin_exec: PluginExec | None = None,
@@ -81,7 +76,7 @@ class Runtime:
         # plugins that delegate.
         directories = tuple(directory.absolute() for directory in as_paths(plugin_dirs, "plugin_dirs"))
         for directory in directories:
-            _require_path(directory)
+            check_plugin_dir(directory)
 
         def make_requests() -> Requests:
             return Requests(plugin_dirs=directories, environment=environment, trace=find_trace())
@@ -173,7 +168,7 @@ class Runtime:
         require_inputs(network, attachment)
         require_result(prev_result, "prev_result")
         self.find_plugins(network)
-        _require_netns(attachment)
+        check_netns(attachment.netns, is_needed=True)
         for key, value in attachment.args:
             check_argument(key, value)
         async with self._locks.attachment(network.name, attachment.container_id):
@@ -197,7 +192,7 @@ class Runtime:
         """
         require_inputs(network, attachment)
         require_result(result, "result")
-        _require_netns(attachment)
+        check_netns(attachment.netns, is_needed=True)
         async with self._locks.attachment(network.name, attachment.container_id):
             await self._chain.check(network, attachment, result)
 
@@ -224,9 +219,7 @@ class Runtime:
         therefore stores what `on_deleted` receives and passes it as `deleted` the next time.
 
         If a plugin's ADD has not completed, its failure does not stop the others: they run, and then the error is
-        raised, because it is unknown what the plugin has created. Codes 1, 2 and 7 are exceptions: they say that the
-        plugin rejects the request, so it has created nothing. Failures of plugins that were never started are ignored.
-        Code 3 always means that there is nothing to delete. The module `del_failure` states the whole rule.
+        raised, because it is unknown what the plugin has created. The module `deletion` states the whole rule.
 
         Args:
             network: The list that was used for ADD, which may differ from the file on disk now.
@@ -353,22 +346,3 @@ def require_result(result: Result | None, what: str) -> None:
 
 def _find_path(path: StrPath | None, what: str) -> Path | None:
     return None if path is None else as_path(path, what)
-
-
-def _require_path(directory: Path) -> None:
-    """Refuse a directory that cannot be part of CNI_PATH."""
-    try:
-        is_path = b"\0" not in os.fsencode(directory)
-    except UnicodeEncodeError:
-        is_path = False
-    if not is_path:
-        raise InvalidParameter("plugin directory", str(directory), "it is no path", code=ErrorCode.INVALID_ENVIRONMENT)
-    if os.pathsep in str(directory):
-        reason = f"it has a {os.pathsep!r}, which is what separates directories in CNI_PATH; give it another name"
-        raise InvalidParameter("plugin directory", str(directory), reason, code=ErrorCode.INVALID_ENVIRONMENT)
-
-
-def _require_netns(attachment: Attachment) -> None:
-    """Refuse a container without a network namespace; only DEL accepts that."""
-    if not attachment.netns:
-        raise InvalidParameter("network namespace", "", "it is empty", code=ErrorCode.INVALID_ENVIRONMENT)

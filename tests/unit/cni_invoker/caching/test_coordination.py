@@ -5,7 +5,7 @@
 import pytest
 
 from cni_invoker import AttachmentKey
-from cni_invoker.caching.adds_in_progress import AddsInProgress
+from cni_invoker.caching.coordination import AddsInProgress
 from cni_invoker.errors import AttachmentExists
 
 KEY = AttachmentKey(container_id="c1", ifname="eth0")

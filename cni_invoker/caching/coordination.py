@@ -1,18 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Tracks the attachments that a runtime is adding.
-
-So none is added twice at once, and a concurrent GC does not delete them as stale.
-"""
+"""Keeps the operations of one cached runtime apart: locks, and what is being added."""
 
 import threading
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
+from cni_invoker.caching.cache import AttachmentCache
 from cni_invoker.errors import AttachmentExists
 from cni_invoker.inputs.attachment import AttachmentKey
+from cni_invoker.operations.task_locks import TaskLocks
 
-__all__ = ["AddsInProgress"]
+__all__ = ["AddsInProgress", "CombinedLocks"]
+
+
+class CombinedLocks:
+    """Locks containers and networks.
+
+    Args:
+        cache: Locks against other processes.
+        wait_s: How long to wait for other tasks, and as long again for other processes, in seconds.
+
+    Attributes:
+        wait_s: The same.
+    """
+
+    def __init__(self, cache: AttachmentCache, wait_s: float) -> None:
+        self._cache = cache
+        self._locks = TaskLocks(wait_s)
+        self.wait_s = wait_s
+
+    @asynccontextmanager
+    async def attachment(self, network: str, container_id: str) -> AsyncIterator[None]:
+        """Run the body while no other task or process uses the container or runs GC on the network.
+
+        Raises:
+            NetworkBusy: Others did not end in time; the body has not run.
+            CacheError: The cache cannot be locked; the body has not run.
+        """
+        async with (
+            self._locks.attachment(network, container_id),
+            self._cache.hold(network, container_id, wait_s=self.wait_s),
+        ):
+            yield
+
+    def network(self, network: str) -> AbstractAsyncContextManager[None]:
+        """Run the body while no other task uses the network; other processes are not locked out.
+
+        Raises:
+            NetworkBusy: Others did not end in time; the body has not run.
+        """
+        return self._locks.exclusive(network)
 
 
 class AddsInProgress:

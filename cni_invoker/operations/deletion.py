@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The rules of DEL: what a failure means, which plugins find their rules by address, what a caller may add; pure.
+
+| its ADD            | its DEL fails with                       | then |
+| ------------------ | ---------------------------------------- | ---- |
+| has completed      | code 3                                   | this plugin is done |
+|                    | anything else                            | those before it do not run; the error is raised |
+| has not completed  | code 3, 1, 2 or 7                        | this plugin is done |
+|                    | anything else: killed, not found, ...    | the other plugins run; then the error is raised |
+| has not begun      | anything                                 | this plugin is done: it has created nothing |
+
+Code 3 means that the plugin has nothing of the container and needs no DEL (CNI SPEC "Error"). With codes 1, 2 and 7 a
+plugin rejects the request itself: it does not support the version, a field or the configuration. Its ADD received the
+same request and was rejected as well. No other error proves that the plugin has created nothing. A caller that stores
+attachments keeps the attachment and repeats the DEL as long as an error is raised; only `force` forgets it.
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from cni_invoker.errors import PluginError, PluginFailed
+from cni_invoker.protocol import ErrorCode
+
+__all__ = [
+    "RULES_BY_ADDRESS",
+    "AddProgress",
+    "DeleteHooks",
+    "is_done",
+    "needs_rules",
+    "progress_of_add",
+    "says_unknown_container",
+]
+
+_REJECTIONS: Final = frozenset(
+    {ErrorCode.INCOMPATIBLE_VERSION, ErrorCode.UNSUPPORTED_FIELD, ErrorCode.INVALID_CONFIGURATION}
+)
+
+
+class AddProgress(Enum):
+    """How far the ADD of a plugin came."""
+
+    COMPLETED = auto()
+    BEGUN = auto()
+    """It has not completed. It may not even have begun, if it was the next one to run."""
+    NOT_BEGUN = auto()
+
+
+def progress_of_add(index: int, added_plugins: int | None) -> AddProgress:
+    """Return how far the ADD of the plugin at `index` came.
+
+    The first `added_plugins` of the list have completed ADD; None: all have. Results are stored before the next plugin
+    begins, so at most one plugin is in between.
+    """
+    if added_plugins is None or index < added_plugins:
+        return AddProgress.COMPLETED
+    return AddProgress.BEGUN if index == added_plugins else AddProgress.NOT_BEGUN
+
+
+def is_done(failed: PluginError, progress: AddProgress) -> bool:
+    """Return whether a plugin needs no further DEL although its DEL failed."""
+    if progress is AddProgress.NOT_BEGUN or says_unknown_container(failed):
+        return True
+    return progress is AddProgress.BEGUN and _code_of_answer(failed) in _REJECTIONS
+
+
+def says_unknown_container(failed: PluginError) -> bool:
+    """Return whether a plugin reports code 3: it has nothing of the container."""
+    return _code_of_answer(failed) == ErrorCode.UNKNOWN_CONTAINER
+
+
+def _code_of_answer(failed: PluginError) -> int | None:
+    """Return the error code of a plugin, None if the plugin did not end by itself."""
+    return failed.code if isinstance(failed, PluginFailed) and failed.signal is None else None
+
+
+RULES_BY_ADDRESS: Final = frozenset({"firewall"})
+"""Types of plugins that find their rules by the result's addresses alone, whichever container has these addresses.
+
+All other known plugins find their work by container ID (`bridge` and `ptp`: a chain named after a hash of network and
+ID; `portmap`, `bandwidth`: the same; `host-local`, `tuning`: files), by the container's name (`dnsname`), or in the
+container's namespace (`sbr`, `vrf`, `route-override`); or they delete nothing (`isolation`).
+"""
+
+
+def needs_rules(
+    plugin: str, addresses: Collection[str], *, other_types: Collection[str] | None, other_addresses: Collection[str]
+) -> bool:
+    """Return whether another attachment needs rules that the DEL of `plugin` would remove.
+
+    The other attachment is one that is not being deleted. If it needs the rules, `plugin` receives no result and leaves
+    them; the DEL of the other attachment, which runs the same plugin with the same address, removes them later. An
+    attachment whose list lacks the plugin would never remove them, so it does not count.
+
+    Args:
+        plugin: The plugin's type.
+        addresses: Addresses of the attachment that is being deleted, without prefixes.
+        other_types: Plugin types of the other attachment; None if unknown, which counts as needing the rules.
+        other_addresses: Addresses of the other attachment, without prefixes.
+    """
+    if plugin not in RULES_BY_ADDRESS or not set(addresses).intersection(other_addresses):
+        return False
+    return other_types is None or plugin in other_types
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteHooks:
+    """What `Runtime.delete` calls around its executions; None: nothing.
+
+    Attributes:
+        is_needed: Awaited with the type of a plugin that finds its rules by address alone (`firewall`), just before
+            each execution. It returns whether another container needs these rules now (`needs_rules`); if so, the
+            plugin receives no result and leaves them. Its exception is raised; that plugin and those before it have not
+            run then.
+        restore: Awaited before a failed plugin is run once more. It puts back the link, which the plugin may have
+            deleted and by which it finds the rest of its work (bridge, ptp: masquerading). Its exception is raised.
+        slot: Returns the slot that is held during an execution, instead of one of the runtime's DEL slots. So a caller
+            that deletes in the background does not block others with plugins that hang.
+    """
+
+    is_needed: Callable[[str], Awaitable[bool]] | None = None
+    restore: Callable[[], Awaitable[object]] | None = None
+    slot: Callable[[], AbstractAsyncContextManager[None]] | None = None
