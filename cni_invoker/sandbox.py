@@ -7,7 +7,7 @@ cache only: neither the configurations nor the arguments of the ADD.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +16,7 @@ from cni_invoker.caching.runtime import CachedRuntime
 from cni_invoker.caching.stored_inputs import find_list_of_add
 from cni_invoker.config.lists import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, CacheError, CniError, InvalidParameter, SandboxFailed
-from cni_invoker.inputs.attachment import Attachment, AttachmentKey
+from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.inputs.capabilities import Capabilities
 from cni_invoker.inputs.given import StrPath, as_path, require_type
 from cni_invoker.inputs.names import check_container_id
@@ -220,17 +220,13 @@ async def collect_sandboxes(
             except SandboxFailed as exc:
                 errors.extend(exc.errors)
     for network in lists.values():
-        kept = await runtime.attachments(network.name)
+        kept = [cached.attachment.key for cached in await runtime.attachments(network.name)]
         try:
-            await runtime.gc(network, _keys(kept))
+            await runtime.gc(network, kept)
         except CniError as exc:
             errors.append(exc)
     if errors:
         raise SandboxFailed("containers that no longer exist", errors)
-
-
-def _keys(attachments: Iterable[CachedAttachment]) -> list[AttachmentKey]:
-    return [cached.attachment.key for cached in attachments]
 
 
 def _with_names(
@@ -243,12 +239,7 @@ def _with_names(
     ]
     if not given:
         raise _invalid("networks", "", "there is none")
-    named = [
-        SandboxNetwork(
-            network=one.network, ifname=one.ifname or f"eth{index}", capabilities=one.capabilities, args=one.args
-        )
-        for index, one in enumerate(given)
-    ]
+    named = [replace(one, ifname=one.ifname or f"eth{index}") for index, one in enumerate(given)]
     if loopback:
         named.insert(0, SandboxNetwork(network=LOOPBACK, ifname=_LOOPBACK_IFNAME))
     names = [one.ifname for one in named]

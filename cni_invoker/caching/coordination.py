@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from cni_invoker.caching.cache import AttachmentCache
 from cni_invoker.errors import AttachmentExists
 from cni_invoker.inputs.attachment import AttachmentKey
-from cni_invoker.operations.task_locks import TaskLocks
+from cni_invoker.locks import TaskLocks
 
 __all__ = ["AddsInProgress", "CombinedLocks"]
 

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Work on the disk: in a thread, and in directories that survive a power failure."""
+"""Work on the disk: in a thread, in directories that survive a power failure, with errors of the cache."""
 
 import asyncio
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-__all__ = ["in_thread", "make_durably", "sync"]
+from cni_invoker.errors import CacheError
+
+__all__ = ["in_thread", "make_durably", "reported", "sync"]
 
 _DIRECTORY_MODE: Final = 0o700  # a configuration may hold credentials
 
@@ -43,3 +45,12 @@ def sync(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def reported(doing: str, path: Path) -> Iterator[None]:
+    """Turn the body's `OSError` into a `CacheError` that says what could not be done with the path."""
+    try:
+        yield
+    except OSError as exc:
+        raise CacheError(path, f"cannot {doing} it: {exc.strerror}") from exc

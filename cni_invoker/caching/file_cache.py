@@ -14,7 +14,6 @@ There is one file per attachment, `<directory>/results/<network>-<container ID>-
 * Processes lock what they use (`locks`); libcni takes no locks, so cnitool does not wait.
 """
 
-import fcntl
 import hashlib
 import logging
 import os
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_invoker.caching.cache import CachedAttachment
-from cni_invoker.caching.disk import in_thread, make_durably, sync
+from cni_invoker.caching.disk import in_thread, make_durably, reported, sync
 from cni_invoker.caching.libcni_record import UnknownKind, parse_record, render_record
 from cni_invoker.caching.process_locks import ProcessLocks
 from cni_invoker.documents.jsontypes import JsonError, JsonObject
@@ -33,6 +32,7 @@ from cni_invoker.errors import AttachmentExists, CacheDamaged, CacheError, Cache
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey
 from cni_invoker.inputs.given import StrPath, as_path
 from cni_invoker.inputs.names import check_network_name
+from cni_invoker.locks import take_file_lock
 
 __all__ = ["DEFAULT_CACHE_DIR", "FileCache"]
 
@@ -106,7 +106,7 @@ class FileCache:
     def _put(self, cached: CachedAttachment, *, new: bool) -> None:
         key = cached.attachment.key
         own, shared = self._files(cached.network, key)
-        with _reported("write", self._results):
+        with reported("write", self._results):
             make_durably(self._results)
             with _locked(self._results, self._lock_s):
                 if new:
@@ -138,7 +138,7 @@ class FileCache:
 
     def _remove(self, network: str, key: AttachmentKey) -> None:
         files = self._files(network, key)
-        with _reported("write", self._results):
+        with reported("write", self._results):
             if self._results.exists():
                 with _locked(self._results, self._lock_s):
                     self._unlink(files, network, key)
@@ -162,7 +162,7 @@ class FileCache:
                 file.unlink()
 
     def _list(self, network: str | None, *, whole: bool) -> tuple[CachedAttachment, ...]:
-        with _reported("read", self._results):
+        with reported("read", self._results):
             files = sorted(self._results.iterdir()) if self._results.exists() else []
         found: dict[tuple[str, AttachmentKey], CachedAttachment] = {}
         for file in files:
@@ -198,7 +198,7 @@ def _beginning(name: str) -> str:
 
 def _read(file: Path) -> CachedAttachment | JsonObject | None:
     """Return the parsed content of a file, None if the file does not exist."""
-    with _reported("read", file):
+    with reported("read", file):
         try:
             # Opening a FIFO would wait for a writer.
             if not file.is_file() and file.exists():
@@ -231,7 +231,7 @@ def _locked(directory: Path, within_s: float) -> Iterator[None]:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     deadline = time.monotonic() + within_s
     try:
-        while not _take(descriptor, fcntl.LOCK_EX):
+        while not take_file_lock(descriptor):
             if time.monotonic() > deadline:
                 raise CacheError(directory, f"another process has had its lock for {within_s:g} s")
             time.sleep(_LOCK_PAUSE_S)
@@ -240,21 +240,5 @@ def _locked(directory: Path, within_s: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(descriptor: int, how: int) -> bool:
-    try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, _FILE_MODE)
-
-
-@contextmanager
-def _reported(doing: str, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise CacheError(path, f"cannot {doing} it: {exc.strerror}") from exc

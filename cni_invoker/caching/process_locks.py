@@ -16,15 +16,16 @@ import fcntl
 import hashlib
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cni_invoker.caching.disk import in_thread, make_durably
-from cni_invoker.errors import CacheError, NetworkBusy, PluginStillRuns
+from cni_invoker.caching.disk import in_thread, make_durably, reported
+from cni_invoker.errors import NetworkBusy, PluginStillRuns
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.inputs.names import check_network_name
+from cni_invoker.locks import take_file_lock
 
 __all__ = ["ProcessLocks"]
 
@@ -89,7 +90,7 @@ class ProcessLocks:
                 await asyncio.sleep(_PAUSE_S)
 
         container = None if container_id is None else self._container_file(container_id)
-        with _reported(self._files):
+        with reported("lock", self._files):
             make_durably(self._directory)
             try:
                 held, interrupted = await self._lock(network, container, take)
@@ -146,12 +147,10 @@ def _try_take(path: Path, how: int) -> tuple[int, bool] | None:
             return None
         made = True
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_nlink:  # else its previous holder has just removed it
+        # Without a link its previous holder has just removed it.
+        if take_file_lock(descriptor, how) and os.fstat(descriptor).st_nlink:
             kept, descriptor = descriptor, -1
             return kept, made
-    except BlockingIOError:
-        pass
     finally:
         if descriptor >= 0:
             os.close(descriptor)
@@ -176,11 +175,3 @@ def _end_plugins(running_dir: Path, container_id: str) -> None:
 def _unlink(file: Path) -> None:
     with suppress(OSError):
         file.unlink()
-
-
-@contextmanager
-def _reported(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        raise CacheError(path, f"cannot lock it: {exc.strerror}") from exc

@@ -2,8 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """JSON Schema, draft 2020-12, for CNI's four documents: `error`, `list`, `plugin` and `result`.
 
-It knows the keywords that these schemas use; see docs/decisions/0021. References between schemas are relative paths
-(`plugin.json#/$defs/name`).
+It knows the keywords that these schemas use; see docs/decisions/0021.
 """
 
 import pkgutil
@@ -51,7 +50,7 @@ class SchemaError(JsonError):
 @cache
 def load_schema(name: str) -> JsonObject:
     """Return the schema called `name`, with every reference replaced by its target."""
-    return as_object(inline_references(name, _read(name), _read), name)
+    return as_object(inline_references("cni", {"$ref": f"#/$defs/{name}"}, _read), name)
 
 
 @cache
@@ -99,7 +98,8 @@ def _compile(schema: Mapping[str, Any]) -> _Rule:
 def inline_references(name: str, part: JsonValue, read: Callable[[str], JsonValue]) -> JsonValue:
     """Return a part of the schema called `name` with references resolved; they must not be recursive.
 
-    Resolving references during validation would take most of the time.
+    A reference is a relative path (`_defs.json#/$defs/networkId`), or a place in the same file. Resolving it during
+    validation would take most of the time.
 
     Args:
         name: The schema's name.
@@ -127,7 +127,7 @@ def _find(document: JsonValue, pointer: str) -> JsonValue:
 
 @cache
 def _read(name: str) -> JsonValue:
-    data = pkgutil.get_data(__package__, f"schemas/{name}.json")
+    data = pkgutil.get_data(__package__, f"{name}.json")
     return parse_json(data or b"")
 
 

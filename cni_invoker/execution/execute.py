@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cni_invoker.errors import BadResult, PluginNotStarted, PluginTimeout
-from cni_invoker.execution.exec_failure import find_obstacle
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.plugin_exec import PluginCall, PluginExec
-from cni_invoker.execution.plugin_failure import plugin_failure
+from cni_invoker.execution.plugin_failure import find_obstacle, plugin_failure
 from cni_invoker.execution.process import Ended, run_program
 from cni_invoker.execution.request import Request
 from cni_invoker.protocol import Verb

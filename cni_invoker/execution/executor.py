@@ -16,7 +16,7 @@ from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.plugin_exec import PluginExec
 from cni_invoker.execution.request import Request
 from cni_invoker.execution.running_files import ALL_CONTAINERS, RunningPlugins
-from cni_invoker.execution.slots import Slots
+from cni_invoker.locks import Slots
 from cni_invoker.protocol import Verb
 
 __all__ = ["Execution", "ExecutionObserver", "Executor"]

@@ -11,7 +11,6 @@ waits for the first ADD of another one, and runs its own first ADD under the loc
 """
 
 import asyncio
-import fcntl
 import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -22,8 +21,8 @@ from typing import Final
 
 from cni_invoker.config.lists import PluginConfiguration
 from cni_invoker.documents.jsontypes import JsonValue
-from cni_invoker.execution.slots import Slots
 from cni_invoker.inputs.attachment import Attachment
+from cni_invoker.locks import Slots, take_file_lock
 from cni_invoker.results.result import Result
 
 __all__ = ["DEFAULT_LOCK_DIR", "FirstIptablesUse"]
@@ -88,7 +87,7 @@ class FirstIptablesUse:
             return
         try:
             # Polling, because a blocking wait in a thread cannot be cancelled.
-            while not _take(descriptor):  # noqa: ASYNC110  # other processes set no event
+            while not take_file_lock(descriptor):  # noqa: ASYNC110  # other processes set no event
                 await asyncio.sleep(_PAUSE_S)
             yield
         finally:
@@ -104,14 +103,6 @@ class FirstIptablesUse:
             log.warning("lock.unavailable", extra={"directory": str(self._directory), "reason": exc.strerror})
             self._directory = None
             return None
-
-
-def _take(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _kinds(plugin: PluginConfiguration, attachment: Attachment, prev_result: Result | None) -> frozenset[_Kind]:

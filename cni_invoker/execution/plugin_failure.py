@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What a plugin that failed has printed, as an error; pure."""
+"""Why a plugin failed: what it has printed, as an error; and why the kernel did not execute a file."""
 
 import json
+import os
 import re
 import signal
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from cni_invoker.documents.schema import load_validator
 from cni_invoker.errors.of_plugins import PluginFailed, describe_end
 from cni_invoker.protocol import ErrorCode
 
-__all__ = ["find_error", "plugin_failure"]
+__all__ = ["find_error", "find_obstacle", "plugin_failure"]
 
 _SHOWN_CHARACTERS: Final = 500
 _ERROR_BYTES: Final = 1 << 16
@@ -115,3 +116,69 @@ def find_error(stdout: bytes) -> JsonObject | None:
 def _likeness(error: JsonObject) -> tuple[bool, bool]:
     """Return a sort key: objects that are not log lines rank highest, then those with a code."""
     return _OF_A_LOG.isdisjoint(error), bool(error.get("code"))
+
+
+_HEAD_BYTES: Final = 256
+"""How much of a script the kernel reads to find its interpreter (BINPRM_BUF_SIZE)."""
+
+_MACHINES: Final = {
+    3: "i386",
+    8: "mips",
+    20: "ppc",
+    21: "ppc64",
+    22: "s390x",
+    40: "arm",
+    62: "x86_64",
+    183: "aarch64",
+    243: "riscv64",
+    258: "loongarch64",
+}
+"""Names of ELF's `e_machine`, as in `uname -m`."""
+
+
+def find_obstacle(path: Path) -> str | None:
+    """Return why the kernel would not execute a file, None if no reason is found; nothing is executed.
+
+    It only explains a failure: with binfmt_misc a program for another architecture runs.
+
+    The reasons that it finds: a program for another architecture, a script whose interpreter is missing, and a file
+    that is neither a program nor a script.
+    """
+    try:
+        with path.open("rb") as opened:
+            head = opened.read(_HEAD_BYTES)
+        with Path("/proc/self/exe").open("rb") as opened:
+            own = opened.read(_HEAD_BYTES)
+    except OSError:  # a file may be executable but not readable
+        return None
+    if head.startswith(b"#!"):
+        return _script_obstacle(head)
+    machine = _elf_machine(head)
+    if machine is None:
+        return "neither a program (ELF) nor a script that names its interpreter ('#!…')"
+    here = _elf_machine(own)
+    if machine != here:
+        return f"built for {_MACHINES.get(machine, f'ELF machine {machine}')}, this host is {os.uname().machine}"
+    return None
+
+
+def _elf_machine(head: bytes) -> int | None:
+    """Return `e_machine` of an ELF header (elf(5)), None if it is not an ELF header."""
+    if len(head) < 20 or not head.startswith(b"\x7fELF"):  # noqa: PLR2004  # the field's end
+        return None
+    return int.from_bytes(head[18:20], "big" if head[5] == 2 else "little")  # noqa: PLR2004  # ELFDATA2MSB
+
+
+def _script_obstacle(head: bytes) -> str | None:
+    line = head.partition(b"\n")[0].removeprefix(b"#!").strip()
+    words = os.fsdecode(line).split()
+    if not words:
+        return "a script without the name of its interpreter after '#!'"
+    interpreter, *arguments = words
+    if not os.access(interpreter, os.X_OK):
+        return f"its interpreter {interpreter} is missing"
+    if Path(interpreter).name == "env":
+        program = next((word for word in arguments if not word.startswith("-") and "=" not in word), None)
+        if program is not None and not any(os.access(Path(place, program), os.X_OK) for place in os.get_exec_path()):
+            return f"its interpreter {program} is not in PATH"
+    return None

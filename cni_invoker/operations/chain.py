@@ -82,9 +82,6 @@ class Chain:
         """Run ADD in list order up to the first failure; each plugin receives the result of the one before.
 
         A plugin receives the result converted to the list's version; the last result is returned as it was printed.
-
-        Raises:
-            PluginError, BadResult: One plugin failed; those after it have not run.
         """
         result = prev_result
         for plugin in network.plugins:
@@ -98,10 +95,7 @@ class Chain:
     async def check(self, network: NetworkConfigurationList, attachment: Attachment, result: Result | None) -> None:
         """Run CHECK in list order up to the first failure; every plugin receives the last result of ADD.
 
-        Raises:
-            VerbUnsupported: The list's version has no CHECK, even if the list disables it.
-            BadResult: The result cannot be converted to the list's version.
-            PluginError: One plugin failed; those after it have not run.
+        A version without CHECK is an error even if the list disables it.
         """
         require_check(network.cni_version)
         if network.disable_check:
@@ -123,14 +117,7 @@ class Chain:
         hooks: DeleteHooks = _NO_HOOKS,
         force: bool = False,
     ) -> None:
-        """Run DEL in reverse order, and a failed plugin once more; the module `deletion` says which failures count.
-
-        Plugins whose indexes are in `deleted` do not run. `on_deleted` is awaited after each plugin that completes.
-        With `force` all plugins run, and failures are only logged.
-
-        Raises:
-            PluginError: One plugin failed. If its ADD had completed, those before it have not run.
-        """
+        """Run DEL in reverse order, as `Runtime.delete` describes; the module `deletion` says which failures count."""
         prev_result = _result_for_delete(network, result)
         completed = frozenset(deleted)
         pending: PluginError | None = None
@@ -166,10 +153,8 @@ class Chain:
     async def gc(self, network: NetworkConfigurationList, valid: Collection[AttachmentKey]) -> None:
         """Run GC in list order, for all plugins that support the list's version.
 
-        The plugin's IPAM plugin must support it too, because the plugin delegates GC to it.
-
-        Raises:
-            GcFailed: Plugins failed, or did not report the versions that they support.
+        The plugin's IPAM plugin must support it too, because the plugin delegates GC to it. A plugin that does not
+        report its versions counts as failed.
         """
         if not has_gc(network):
             return

@@ -16,7 +16,7 @@ from cni_invoker.config.lists import NetworkConfigurationList, PluginConfigurati
 from cni_invoker.errors import BadResult, CniError, NoCommonVersion, PluginFailed, PluginTimeout
 from cni_invoker.execution.executor import Executor
 from cni_invoker.execution.request import Requests
-from cni_invoker.execution.slots import Slots
+from cni_invoker.locks import Slots
 from cni_invoker.versions import ONLY_THE_FIRST, SUPPORTED_VERSIONS, VersionInfo, parse_version_info
 
 __all__ = ["Negotiation", "choose_version"]

@@ -17,16 +17,15 @@ from cni_invoker.execution.executor import ExecutionObserver, Executor
 from cni_invoker.execution.first_iptables_use import FirstIptablesUse
 from cni_invoker.execution.limits import Limits
 from cni_invoker.execution.plugin_exec import PluginExec
-from cni_invoker.execution.request import Requests
+from cni_invoker.execution.request import Requests, TraceContext
 from cni_invoker.execution.running_files import RunningPlugins
-from cni_invoker.execution.trace_context import TraceContext
 from cni_invoker.inputs.attachment import Attachment, AttachmentKey, freeze_keys
 from cni_invoker.inputs.given import StrPath, as_path, as_paths, require_type
 from cni_invoker.inputs.names import check_argument, check_netns, check_plugin_dir
+from cni_invoker.locks import TaskLocks
 from cni_invoker.operations.chain import Chain
 from cni_invoker.operations.deletion import DeleteHooks
 from cni_invoker.operations.negotiation import Negotiation
-from cni_invoker.operations.task_locks import TaskLocks
 from cni_invoker.results.result import Result
 from cni_invoker.versions import VersionInfo, require_supported
 

@@ -2,18 +2,15 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The check of CNI's documents agrees with the library jsonschema, which the package itself does not need."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-import cni_invoker
 from cni_invoker.documents.jsontypes import JsonValue
 from cni_invoker.documents.schema import SchemaError, load_schema, load_validator
 
-NAMES = sorted(file.stem for file in (Path(cni_invoker.__file__).parent / "documents" / "schemas").iterdir())
+NAMES = ("error", "list", "plugin", "result")
 KEYS = ("name", "type", "plugins", "cniVersion", "cniVersions", "disableGC", "capabilities", "ipam", "msg", "code")
 MORE = ("ips", "address", "interface", "routes", "dst", "dns", "search", "ip4", "ip", "interfaces", "mtu", "sandbox")
 SCALARS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([1.0, 0.5]) | st.text("ab", max_size=2)
@@ -56,7 +53,7 @@ def _depth(where: str) -> int:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_schema_is_a_json_schema(name: str) -> None:
-    """Each file is a valid schema of draft 2020-12 with a title and a description."""
+    """Each is a valid schema of draft 2020-12 with a title and a description."""
     schema = load_schema(name)
     Draft202012Validator.check_schema(dict(schema))
     assert schema["title"]
