@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """A CNI runtime: what libcni is to Go, for Python, with asyncio or without.
 
 ```python

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m cni_invoker` is `cni-invoker`."""
 
 from cni_invoker.cli.tool import main

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """For programs that manage links, records or executions themselves, as cni-bridge's daemon does.
 
 These names may change in a minor version.

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Locks for the tasks of all event loops and threads of the process, and for processes.
 
 asyncio's locks belong to one event loop: a second loop that has to wait gets an exception, and a waiter in another

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Write a CNI plugin: what `pkg/skel` of CNI's library is to Go.
 
 ```python

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """One call of a plugin, as the plugin sees it; see `cni_invoker.plugin`."""
 
 import os

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """What the CNI specification calls by name or number: the operations and the error codes."""
 
 from enum import IntEnum, StrEnum

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """A container with all of its networks: what go-cni and ocicni are above libcni.
 
 The attachments of a container are added together and, if one fails, undone together. Deleting them needs its ID and the

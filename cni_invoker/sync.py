@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The runtime for programs without asyncio: the same names, and methods that return when they are done.
 
 ```python

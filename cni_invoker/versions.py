@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Versions of the CNI specification: parsing, ordering, and the versions that a plugin reports as supported."""
 
 import re

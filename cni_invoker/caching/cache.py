@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The cache of attachments: the record, the read-only and the read-write interface, and an in-memory implementation.
 
 DEL and CHECK need what was known at ADD, and that may change: the configuration file is edited, the namespace's path is

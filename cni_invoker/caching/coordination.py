@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Keeps the operations of one cached runtime apart: locks, and what is being added."""
 
 import threading

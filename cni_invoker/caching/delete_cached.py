@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The DEL of a cached attachment: it uses the parameters of ADD, resumes after a failure, and removes the record."""
 
 import logging

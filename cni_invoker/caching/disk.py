@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Work on the disk: in a thread, in directories that survive a power failure, with errors of the cache."""
 
 import asyncio

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The attachment cache on disk, in libcni's layout, so that cnitool and this package can share attachments.
 
 There is one file per attachment, `<directory>/results/<network>-<container ID>-<ifname>`, in libcni's format

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """GC with a cache: stale attachments are deleted, then the plugins' GC receives every cached attachment as valid."""
 
 from collections.abc import Collection, Iterable, Sequence

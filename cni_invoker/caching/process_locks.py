@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Locks between processes that share a cache directory: exclusive per container; GC locks a whole network.
 
 CNI SPEC §2, "Lifecycle & Ordering". The directory `locks` has a file per network and, while a container is in use, a

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """A runtime with a cache, the counterpart of libcni's `CNIConfig`: its callers need not store anything.
 
 An attachment is cached before its first plugin runs, updated with each plugin's result, and removed when its DEL has

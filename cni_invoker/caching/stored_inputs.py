@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The inputs of DEL and CHECK, restored from a cached attachment: list, attachment and result of ADD.
 
 A record written by libcni may lack the namespace, the plugins from sub-directories, or everything except the result.

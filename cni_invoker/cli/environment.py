@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The tool's settings from its environment, with the same names as cnitool, and names from its arguments; pure."""
 
 import hashlib

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Output of the tool: documents on standard output, messages for people on standard error."""
 
 import logging

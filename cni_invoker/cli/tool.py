@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The command `cni-invoker`, a drop-in for cnitool.
 
 Results and errors are JSON on standard output, errors in the format of CNI plugins. Messages for people go to standard

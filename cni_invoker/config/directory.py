@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Directories of network configurations: which file defines a network, and which files are unusable.
 
 A broken file never hides another one. Files are read when they change, not on every lookup.

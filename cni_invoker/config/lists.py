@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Parses JSON documents into network configuration lists; pure.
 
 The original document is authoritative: it is kept whole, including unknown keys; plugins receive it, and it is stored

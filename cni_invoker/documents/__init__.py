@@ -1,3 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """JSON documents: typed access to their values, and the schemas of those that CNI defines."""

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Typed access to JSON: the place where untyped documents become typed values.
 
 Any module may import this one; it knows nothing but JSON. A getter raises `JsonError`, which names the key and the

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """JSON Schema, draft 2020-12, for CNI's four documents: `error`, `list`, `plugin` and `result`.
 
 It knows the keywords that these schemas use; see docs/decisions/0021.

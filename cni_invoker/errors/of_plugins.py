@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Errors about one plugin: they carry facts about an execution; see the package."""
 
 from collections.abc import Sequence

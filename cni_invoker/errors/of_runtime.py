@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Errors that are not about one plugin; see the package."""
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Executes one request: runs the plugin and returns its answer or raises the matching error."""
 
 import asyncio

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Executes plugins: finds them, limits concurrency and time, and retries when a plugin asks for it."""
 
 import asyncio

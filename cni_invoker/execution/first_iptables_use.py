@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Serializes, on the whole host, the first users of iptables chains that plugins share.
 
 `portmap`, `firewall`, and masquerading in `bridge` and `ptp` use chains of the host. The first user creates them and

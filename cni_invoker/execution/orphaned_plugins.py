@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Kills plugins that outlived their runtime.
 
 When a runtime is killed, the plugins that it was waiting for keep running: they would continue an ADD while it is being

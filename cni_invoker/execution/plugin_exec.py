@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """How plugins are found and executed: on this host, or in any other way that a caller provides.
 
 The counterpart of libcni's interface `invoke.Exec`.

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Why a plugin failed: what it has printed, as an error; and why the kernel did not execute a file."""
 
 import json

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Runs one program: writes its input, reads its output, waits for its end, and cleans up its process group.
 
 It knows nothing of CNI. Instead of `asyncio.create_subprocess_exec` it combines `subprocess.Popen`, a pidfd and the

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Records executions of plugins in a file, and judges them again without the plugins.
 
 Each line of the file is a JSON object: the plugin, verb, path, CNI's variables, standard input, and how it ended. The

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The inputs of one execution of a plugin: its environment and its standard input; pure."""
 
 import os

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Records the running plugins in files that survive a killed runtime.
 
 Each execution for a container has a file, named `<process ID>-<start>-<number>` after the runtime's process:

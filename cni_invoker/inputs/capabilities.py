@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Typed capability arguments, as CNI's CONVENTIONS.md defines them; pure.
 
 A capability argument reaches the plugins that declare it, as `runtimeConfig`.

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Checks the types of what a caller gives, before anything runs; pure.
 
 A wrong type is a mistake in the calling program, so it is a `TypeError` with the parameter's name, and no `CniError`.

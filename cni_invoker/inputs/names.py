@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The rules for names in CNI, from the specification's "CNI operations" and libcni's `pkg/utils`.
 
 They are checked for every verb, because each name becomes part of a path, an environment variable or a plugin's rule.

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Runs the plugins of a list one after the other for a verb, with the inputs that the specification defines.
 
 There is no locking here: the runtime keeps concurrent operations apart.

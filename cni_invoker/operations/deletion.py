@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The rules of DEL: what a failure means, which plugins find their rules by address, what a caller may add; pure.
 
 | its ADD            | its DEL fails with                       | then |

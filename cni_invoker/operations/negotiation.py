@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Negotiates the CNI version of a list: the newest that it offers and that this runtime and all its plugins support.
 
 The specification leaves the choice to the runtime (CNI SPEC §1 "Version considerations"). libcni takes the newest that

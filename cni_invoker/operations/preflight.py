@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Checks a network before containers use it and reports every problem that can be found.
 
 Nothing changes on the host: the plugins are searched and asked for their versions. libcni's `ValidateNetworkList` does

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """The runtime: runs CNI's operations on whole lists (CNI SPEC §3; the counterpart of libcni).
 
 It stores nothing on disk except which plugins are running. The caller creates and removes the network namespace, stores

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Results of all versions of the specification: typed, and converted."""
 
 from cni_invoker.results.result import Dns, Interface, IpAssignment, Route

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Converts results between all versions of the specification, by a table; pure.
 
 There are three forms; the versions within a form have the same layout:

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-FileCopyrightText: The cni-bridge developers
 """Parses results of any version of the specification into a typed record; pure.
 
 The original document is authoritative: it is stored, and the next plugin, CHECK and DEL receive it as `prevResult`.
