@@ -14,12 +14,12 @@ from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_orphaned_plugins
 from cni_invoker.execution.plugin_exec import FakeExec, NsenterExec, PluginCall, PluginExec, RecordingExec
 from cni_invoker.execution.process import Ended
-from cni_invoker.execution.recording import FileRecordingExec, Replayed, replay
 from cni_invoker.execution.request import Request, TraceContext, requests_for_add
 from cni_invoker.inputs.capabilities import Bandwidth
 from cni_invoker.operations.deletion import DeleteHooks, needs_rules
 from cni_invoker.operations.preflight import PluginFinding, Role
 from cni_invoker.operations.runtime import Collecting
+from cni_invoker.recording import FileRecordingExec, Replayed, replay
 from cni_invoker.results.convert import convert_result
 from cni_invoker.results.result import parse_result
 from cni_invoker.sandbox import AttachedNetwork

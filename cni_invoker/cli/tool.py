@@ -44,10 +44,10 @@ from cni_invoker.errors import (
 )
 from cni_invoker.execution.first_iptables_use import DEFAULT_LOCK_DIR
 from cni_invoker.execution.limits import Limits
-from cni_invoker.execution.recording import FileRecordingExec, replay
 from cni_invoker.inputs.attachment import Attachment
 from cni_invoker.operations.preflight import run_preflight
 from cni_invoker.operations.runtime import Runtime
+from cni_invoker.recording import FileRecordingExec, replay
 from cni_invoker.versions import SUPPORTED_VERSIONS
 
 __all__ = ["main"]
