@@ -137,6 +137,7 @@ def _background(daemon: Daemon, settings: Settings) -> Iterator[Coroutine[None, 
     yield daemon.networks.name_resolver.run()
     yield daemon.teardown.queue.run()
     yield daemon.recovery.reconciler.run()
+    yield daemon.recovery.dhcp_leases.run()
     yield daemon.attach.sandbox_sync.run()
     yield _load_later()
     if settings.cni_gc:

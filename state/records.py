@@ -94,7 +94,7 @@ class AttachmentRecord:
     """Everything a CNI DEL needs, fixed before the ADD and never read from the configuration directory again.
 
     Attributes:
-        id: What CNI knows it by, as container ID. Today that is the endpoint's ID.
+        id: What CNI knows it by, as container ID: the endpoint's ID, or one derived from its DHCP client identifier.
         ifname: The link's name in the namespace in which the plugins run.
         netns: Path of that namespace: the staging namespace, or the pin of the sandbox.
         configuration: The network configuration list, whole.
@@ -170,6 +170,8 @@ class EndpointRecord:
             were two different processes.
         first_process: The first process of the container, as far as it was found at Join. The sandbox is empty when it
             has ended.
+        lease_holder: The CNI DHCP daemon that keeps the endpoint's lease; None if there is no lease, or if that is not
+            known.
         created_at: When it was created, in seconds since 1970; None if that is unknown.
     """
 
@@ -189,6 +191,7 @@ class EndpointRecord:
     ifname_prefix: str = "eth"
     caller: ProcessRecord | None = None
     first_process: ProcessRecord | None = None
+    lease_holder: ProcessRecord | None = None
     created_at: int | None = None
 
     @property

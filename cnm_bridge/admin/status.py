@@ -8,6 +8,7 @@ from cnm_bridge.admin.document import describe_networks, describe_pending, with_
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.endpoint_replies import known_addresses
+from cnm_bridge.recovery.dhcp_leases import DhcpLeases
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.teardown.queue import TeardownQueue
@@ -24,21 +25,25 @@ class Status:
         reconcile: Knows whether the engine is up.
         audit: Finds orphans.
         unpublished: Knows the endpoints whose ports are not published.
+        dhcp: Knows the CNI DHCP daemons, and the endpoints that have lost their lease.
     """
 
     def __init__(
         self,
+        *,
         store: Store,
         teardowns: TeardownQueue,
         reconcile: Reconciler,
         audit: OrphanAudit,
         unpublished: Unpublished,
+        dhcp: DhcpLeases,
     ) -> None:
         self._store = store
         self._teardowns = teardowns
         self._reconcile = reconcile
         self._audit = audit
         self._unpublished = unpublished
+        self._dhcp = dhcp
 
     async def render(self) -> bytes:
         """Return the document as JSON."""
@@ -53,6 +58,14 @@ class Status:
             "orphans": [
                 {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}
                 for orphan in self._audit.orphans
+            ],
+            "dhcp": [
+                {
+                    "socket": str(socket),
+                    "error": state.error,
+                    "lost": [{"endpointId": one, "error": error} for one, error in state.lost.items()],
+                }
+                for socket, state in self._dhcp.states.items()
             ],
         }
         return await with_many(document, "endpoints", map(self._endpoint, self._store.endpoints()))

@@ -44,7 +44,14 @@ def make_admin(
     endpoints: EndpointRoom,
 ) -> AdminRoom:
     """Return the objects of the room."""
-    status = Status(resources.store, teardown.queue, recovery.reconciler, recovery.audit, endpoints.unpublished)
+    status = Status(
+        store=resources.store,
+        teardowns=teardown.queue,
+        reconcile=recovery.reconciler,
+        audit=recovery.audit,
+        unpublished=endpoints.unpublished,
+        dhcp=recovery.dhcp_leases,
+    )
     metrics = Metrics(
         store=resources.store,
         teardowns=teardown.queue,

@@ -9,6 +9,8 @@ from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.attach.in_sandbox.attacher import SandboxAttacher
 from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.attach.in_sandbox.dhcp_daemon import DhcpDaemons
+from cnm_bridge.attach.in_sandbox.leases import Leases
 from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.attacher import MoveAttacher
 from cnm_bridge.attach.move.detacher import MoveDetacher
@@ -25,6 +27,8 @@ class AttachRoom:
 
     attachers: Attachers
     sandbox_sync: SandboxSync
+    dhcp_daemons: DhcpDaemons
+    leases: Leases
     new_records: NewRecords
     locks: KeyedLocks[EndpointId]
 
@@ -35,6 +39,8 @@ def make_attach(resources: Resources) -> AttachRoom:
     runtime, kernel, run_dir = resources.runtime, resources.kernel, resources.settings.run_dir
     sandbox_sync = SandboxSync(resources.store, kernel, locks)
     move_detacher = MoveDetacher(runtime, kernel)
+    daemons = DhcpDaemons(kernel)
+    leases = Leases(runtime, daemons)
     placing = Placing(resources.store, kernel, resources.engine_at_join, resources.release)
     move = MoveAttacher(runtime, kernel, sandbox_sync, move_detacher, placing.find_prefix)
     in_sandbox = SandboxAttacher(
@@ -42,12 +48,17 @@ def make_attach(resources: Resources) -> AttachRoom:
         kernel=kernel,
         placing=placing,
         move=move,
-        detacher=SandboxDetacher(runtime, kernel, placing, move_detacher, run_dir),
+        detacher=SandboxDetacher(
+            runtime=runtime, kernel=kernel, placing=placing, move=move_detacher, leases=leases, run_dir=run_dir
+        ),
+        leases=leases,
         run_dir=run_dir,
     )
     return AttachRoom(
         attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
         sandbox_sync=sandbox_sync,
+        dhcp_daemons=daemons,
+        leases=leases,
         new_records=NewRecords(run_dir, resources.boot_id),
         locks=locks,
     )

@@ -10,6 +10,7 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.recovery.comparison import Comparison
+from cnm_bridge.recovery.dhcp_leases import DhcpLeases
 from cnm_bridge.recovery.inventory_check import InventoryCheck
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.plugin_gc import PluginGc
@@ -33,6 +34,7 @@ class RecoveryRoom:
     audit: OrphanAudit
     plugin_gc: PluginGc
     inventory_check: InventoryCheck
+    dhcp_leases: DhcpLeases
 
 
 def make_recovery(
@@ -91,4 +93,5 @@ def make_recovery(
             driver=driver,
             run_dir=resources.settings.run_dir,
         ),
+        dhcp_leases=DhcpLeases(resources.store, attach.dhcp_daemons, attach.leases, attach.locks),
     )

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Makes the first record of an endpoint, with its attachment, mode and namespace; pure.
 
-Today each endpoint has one attachment, with the endpoint's ID.
+Each endpoint has one attachment, with the endpoint's ID, or with one derived from its DHCP client identifier.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,7 @@ from cni_bridge_state import (
     RequestedInterface,
 )
 from cni_invoker import NetworkConfigurationList
+from cnm_bridge.model.dhcp import attachment_with_identifier
 from cnm_bridge.model.naming import STAGING_IFNAME, pin_path, staging_path
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.wire import CreateEndpoint
@@ -60,7 +61,10 @@ class NewRecords:
             now_s: The time, in seconds since 1970.
         """
         mode = plan.attach.mode
-        attachment = self._attachment(request.endpoint_id, plan.configuration, plan.args, plan.capability_args)
+        attachment_id = AttachmentId(request.endpoint_id)
+        if plan.client_id is not None:
+            attachment_id = attachment_with_identifier(plan.configuration.name, plan.client_id)
+        attachment = self._attachment(attachment_id, plan.configuration, plan.args, plan.capability_args)
         return EndpointRecord(
             id=request.endpoint_id,
             network_id=request.network_id,
@@ -93,7 +97,7 @@ class NewRecords:
         pinned, its plugins ran there and made the link `pinned_link`; DEL of the whole list then includes that of an
         IPAM plugin that ran at CreateEndpoint.
         """
-        attachment = self._attachment(endpoint_id, configuration, (), _ANY_PORT)
+        attachment = self._attachment(AttachmentId(endpoint_id), configuration, (), _ANY_PORT)
         if pinned_link is not None:
             pin = pin_path(self._run_dir, attachment.id)
             attachment = replace(attachment, mode=AttachMode.DIRECT, netns=str(pin), ifname=pinned_link)
@@ -122,12 +126,11 @@ class NewRecords:
 
     def _attachment(
         self,
-        endpoint_id: EndpointId,
+        attachment_id: AttachmentId,
         configuration: NetworkConfigurationList,
         args: tuple[tuple[str, str], ...],
         capability_args: JsonObject,
     ) -> AttachmentRecord:
-        attachment_id = AttachmentId(endpoint_id)
         return AttachmentRecord(
             id=attachment_id,
             ifname=STAGING_IFNAME,

@@ -21,12 +21,14 @@ def status(socket: Path) -> tuple[object, ExitStatus]:
 
     Templates have Id, Network, Phase, Mode, Addresses and the other values of an endpoint.
 
-    The exit status is 0 if there are no pending teardowns and no orphans, else 1; 3 if the daemon does not answer.
+    The exit status is 0 if there are no pending teardowns, no orphans and no problems of DHCP, else 1; 3 if the daemon
+    does not answer.
     """
     # These imports are slow and would delay `serve`.
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415
-    from cnm_bridge.cli.status_text import show_status  # noqa: PLC0415
+    from cnm_bridge.cli.status_text import find_dhcp_problems, show_status  # noqa: PLC0415
 
     document = AdminClient(socket).get("status")
-    is_fine = not document["pendingTeardowns"] and not document["orphans"]
+    problems = (document["pendingTeardowns"], document["orphans"], find_dhcp_problems(document))
+    is_fine = not any(problems)
     return show_status(document), ExitStatus.FINE if is_fine else ExitStatus.FINDINGS

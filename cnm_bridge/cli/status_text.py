@@ -8,7 +8,7 @@ from cni_bridge_spec import JsonObject, find_str, get_bool, get_object, get_obje
 from cnm_bridge.cli.output.shown import Shown, Table
 from cnm_bridge.cli.table import SHORT
 
-__all__ = ["show_status"]
+__all__ = ["find_dhcp_problems", "show_status"]
 
 _NETWORKS: Final = (("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"))
 _ENDPOINTS: Final = (
@@ -18,11 +18,13 @@ _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"
 _NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
 _ORPHANS: Final = (("ORPHAN ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
 
+_DHCP: Final = (("DHCP WITHOUT", "subject"), ("ERROR", "error"))
+
 
 def show_status(status: JsonObject) -> Shown:
     """Return a line about the engine, a table of networks and one of endpoints.
 
-    Pending teardowns, unpublished ports and orphans have tables if there are any.
+    Pending teardowns, unpublished ports, orphans and problems of DHCP have tables if there are any.
 
     Args:
         status: The document, `spec/admin/status.json`.
@@ -37,6 +39,7 @@ def show_status(status: JsonObject) -> Shown:
         (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
         (_NOT_PUBLISHED, not_published),
         (_ORPHANS, get_objects(status, "orphans")),
+        (_DHCP, find_dhcp_problems(status)),
     )
     return Shown(
         document=status,
@@ -48,3 +51,16 @@ def show_status(status: JsonObject) -> Shown:
             *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
         ],
     )
+
+
+def find_dhcp_problems(status: JsonObject) -> list[JsonObject]:
+    """Return the daemons that do not answer, and the endpoints without their lease: `subject` and `error`."""
+    found: list[JsonObject] = []
+    for daemon in get_objects(status, "dhcp"):
+        if find_str(daemon, "error"):
+            found.append({"subject": f"daemon at {get_str(daemon, 'socket')}", "error": get_str(daemon, "error")})
+        found += (
+            {"subject": f"lease of {get_str(lost, 'endpointId')[:SHORT]}", "error": get_str(lost, "error")}
+            for lost in get_objects(daemon, "lost")
+        )
+    return found

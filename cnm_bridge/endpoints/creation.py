@@ -10,7 +10,7 @@ import time
 
 import structlog
 
-from cni_bridge_state import EndpointRecord, ProcessRecord, StateError, Store
+from cni_bridge_state import AttachmentId, EndpointRecord, ProcessRecord, StateError, Store
 from cni_invoker import CniError, PluginFailed
 from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.attach.new_records import NewRecords
@@ -18,8 +18,9 @@ from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.planning.plan import Plan
+from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.teardown.address_owners import AddressOwners
-from cnm_bridge.teardown.contention import ContentionResolver
+from cnm_bridge.teardown.contention import Contention, ContentionResolver
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import CreateEndpoint
 
@@ -59,6 +60,7 @@ class EndpointCreation:
         self._owners = owners
         self._contention = contention
         self._new_records = new_records
+        self._attachments: KeyedLocks[AttachmentId] = KeyedLocks()  # several endpoints may want the same one
 
     async def __call__(self, request: CreateEndpoint, caller: ProcessRecord | None) -> EndpointRecord:
         """Create an endpoint that does not exist; return its record. The caller holds its lock.
@@ -79,7 +81,12 @@ class EndpointCreation:
         network, plan = await self._networks.plan(request)
         record = self._new_records.planned(request, network, plan, caller, now_s=time.time())
         contention = self._contention.begin(plan.configuration.name)
+        async with self._attachments.hold(record.attachment_id):
+            return await self._create(record, plan, contention)
+
+    async def _create(self, record: EndpointRecord, plan: Plan, contention: Contention) -> EndpointRecord:
         while True:
+            await contention.wait_for_attachment(record.attachment_id)
             await contention.wait_for_addresses(plan.fixed_addresses)
             contention.note_leaving()
             try:

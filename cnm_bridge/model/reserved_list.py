@@ -24,7 +24,7 @@ from cni_bridge_spec import JsonObject, JsonValue, find_object
 from cni_invoker import NetworkConfigurationList, Result
 from cni_invoker.advanced import PluginConfiguration
 
-__all__ = ["with_reservation", "without_addresses"]
+__all__ = ["ipam_configuration", "with_reservation", "without_addresses"]
 
 _ADDRESSES: Final = "ips"
 _MAC: Final = "mac"
@@ -50,7 +50,7 @@ def with_reservation(network: NetworkConfigurationList, reserved: Result | None)
     """
     main, *others = network.plugins
     first = main.document if reserved is None else _with_static(main, reserved)
-    documents = [_reservation(main), first, *(other.document for other in others)]
+    documents = [ipam_configuration(main), first, *(other.document for other in others)]
     document = {**network.document, "plugins": list(documents)}
     return NetworkConfigurationList.from_document(document, source=network.source)
 
@@ -60,8 +60,8 @@ def without_addresses(args: Sequence[tuple[str, str]]) -> tuple[tuple[str, str],
     return tuple((key, value) for key, value in args if key not in _ADDRESS_ARGS)
 
 
-def _reservation(main: PluginConfiguration) -> JsonObject:
-    """Return the configuration of the IPAM plugin."""
+def ipam_configuration(main: PluginConfiguration) -> JsonObject:
+    """Return the configuration that the IPAM plugin of a plugin receives, as a plugin of its own."""
     document: dict[str, JsonValue] = {**main.document, "type": main.ipam_type}
     document.pop("capabilities", None)
     if _ADDRESSES in main.capabilities:

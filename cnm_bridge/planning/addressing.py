@@ -138,7 +138,7 @@ def receives_mac(
 
 
 def random_mac(token: bytes) -> str:
-    """Return a unicast MAC of local scope (IEEE 802) made of `MAC_BYTES` random bytes."""
+    """Return a unicast MAC of local scope (IEEE 802) made of `MAC_BYTES` random bytes, or bytes of a hash."""
     first = token[0] & ~_GROUP | _LOCAL
     return bytes((first, *token[1:])).hex(":")
 

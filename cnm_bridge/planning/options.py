@@ -44,11 +44,12 @@ INLINE: Final = "cni.conflist"
 _ATTACH: Final = "cni.attach"
 _IPS: Final = "cni.ips"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
+_CLIENT_ID: Final = "cni.dhcp.client-id"
 _ARGS: Final = "cni.args."
 _LABELS: Final = "cni.labels."
 _CAPABILITY: Final = "cni.capability."
 
-OPTIONS: Final = frozenset({CONFIGURATION, INLINE, _ATTACH, _IPS, _IFNAME_PREFIX, *BANDWIDTH_OPTIONS})
+OPTIONS: Final = frozenset({CONFIGURATION, INLINE, _ATTACH, _IPS, _IFNAME_PREFIX, _CLIENT_ID, *BANDWIDTH_OPTIONS})
 """The options with fixed names."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
 """The options whose names end in the user's own word: prefix → how to show them in an error."""
@@ -76,6 +77,7 @@ _SLASH: Final = "/"
 _ALL: Final = IPv4Address("255.255.255.255")
 _SMALLEST: Final = 31
 _DEFAULT_PREFIX: Final = "eth"
+_IDENTIFIER: Final = re.compile(r"[ -~]{1,128}")
 _PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
 """Docker appends up to two digits; a link name has at most 15 bytes."""
 
@@ -95,6 +97,7 @@ class Options:
         ifname: The link's whole name in the container, None if it was not given.
         sysctls: Settings of the link in the container.
         attach: How to attach; None for the daemon's default.
+        client_id: What identifies the container to the DHCP server, also after a restart; None if it was not given.
     """
 
     configuration: str | None = None
@@ -107,6 +110,7 @@ class Options:
     ifname: str | None = None
     sysctls: tuple[LinkSetting, ...] = ()
     attach: AttachOption | None = None
+    client_id: str | None = None
 
     @property
     def configuration_name(self) -> str | None:
@@ -153,6 +157,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
         ifname=parse_ifname(options[IFNAME]) if IFNAME in options else None,
         sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
         attach=_parse_attach(options[_ATTACH]) if _ATTACH in options else None,
+        client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
     )
 
 
@@ -196,6 +201,12 @@ def _parse_attach(text: str) -> AttachOption:
         return AttachOption(text)
     except ValueError as exc:
         raise BadOption(_ATTACH, f"{text!r} is no attach mode; give {', '.join(AttachOption)}") from exc
+
+
+def _parse_identifier(text: str) -> str:
+    if _IDENTIFIER.fullmatch(text) is None:
+        raise BadOption(_CLIENT_ID, f"{text[:_SHOWN]!r} is no identifier; give 1 to 128 printable ASCII characters")
+    return text
 
 
 def _parse_ips(text: str) -> tuple[WantedAddress, ...]:

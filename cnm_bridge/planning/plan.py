@@ -15,7 +15,16 @@ from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
-from cnm_bridge.planning.addressing import parse_addresses, plan_addresses, plan_mac, static_addresses, with_labels
+from cnm_bridge.model.dhcp import attachment_with_identifier, find_dhcp
+from cnm_bridge.planning.addressing import (
+    MAC_BYTES,
+    parse_addresses,
+    plan_addresses,
+    plan_mac,
+    random_mac,
+    static_addresses,
+    with_labels,
+)
 from cnm_bridge.planning.attach_choice import AttachChoice
 from cnm_bridge.planning.docker_options import LinkSetting
 from cnm_bridge.planning.endpoint_replies import choose_interface, given_addresses
@@ -51,6 +60,7 @@ class Plan:
         sysctls: Settings of the link in the container, which override those of the plugins.
         attach: The attach mode, and why.
         own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
+        client_id: What identifies the container to the DHCP server, also after a restart.
     """
 
     configuration: NetworkConfigurationList
@@ -64,6 +74,7 @@ class Plan:
     sysctls: tuple[LinkSetting, ...] = ()
     attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
     own_mac: str | None = None
+    client_id: str | None = None
 
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
@@ -110,13 +121,18 @@ def _plan(
     wanted = _merge(requested, options.ips)
     addressing = plan_addresses(network, wanted, pools, internal=internal)
     configuration = addressing.configuration
+    if options.client_id is not None and find_dhcp(configuration) is None:
+        reason = "its IPAM plugin is not dhcp" if find_dhcp(network) is None else "the address is given"
+        raise Refused(f"CNI configuration {network.name} has no use for cni.dhcp.client-id: {reason}; leave it out")
     capabilities = _spell_capabilities(configuration, options.capabilities)
     args = {**dict(options.args), **dict(addressing.args)}
     capability_args = {**capabilities, **addressing.capability_args}
     mac_plan = None
-    if requested.mac:
-        _refuse_group(requested.mac)
-        mac_plan = plan_mac(configuration, requested.mac)
+    own_mac = None if options.client_id is None else _mac_of(network.name, options.client_id)
+    mac = requested.mac or own_mac
+    if mac:
+        _refuse_group(mac)
+        mac_plan = plan_mac(configuration, mac)
         if mac_plan is not None:
             args |= dict(mac_plan.args)
             capability_args |= mac_plan.capability_args
@@ -128,10 +144,12 @@ def _plan(
         capability_args=capability_args,
         addresses=wanted,
         requested=requested,
-        passes_mac=mac_plan is not None,
+        passes_mac=mac_plan is not None and bool(requested.mac),
         ifname_prefix=options.ifname_prefix,
         ifname=options.ifname,
         sysctls=options.sysctls,
+        client_id=options.client_id,
+        own_mac=own_mac if mac_plan is not None and not requested.mac else None,
     )
 
 
@@ -218,6 +236,11 @@ def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -
             raise Refused(f"CNI configuration {network.name} has no plugin with the capability {capability}; {how}")
         found[name] = value
     return found
+
+
+def _mac_of(network: str, client_id: str) -> str:
+    """Return the MAC of a client identifier. A server that forgets released leases may choose addresses by the MAC."""
+    return random_mac(bytes.fromhex(attachment_with_identifier(network, client_id))[:MAC_BYTES])
 
 
 def _refuse_group(mac: str) -> None:

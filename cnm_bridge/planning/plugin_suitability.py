@@ -18,7 +18,8 @@ from cnm_bridge.model.endpoint import Endpoint
 __all__ = ["choose_observation", "describe_uncarriable", "find_unsuitable", "has_device"]
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
-    "dhcp": "its daemon loses the link when Docker moves it, and the lease expires; use host-local or static",
+    "dhcp": "its daemon loses the link when Docker moves it, and the lease expires; from Engine 28 on, "
+    "cni.attach=direct avoids that",
     "vrf": "a VRF cannot be moved into the container",
 }
 

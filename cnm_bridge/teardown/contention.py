@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Store
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Store
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import IpAddress, KernelError
 from cnm_bridge.teardown.in_use_check import InUseCheck
@@ -129,6 +129,24 @@ class Contention:
         for record in self._records(self._teardowns.leaving.intersection(holders)):
             shared = ", ".join(sorted(wanted.intersection(record.addresses)))
             raise Refused(f"address {shared} is not free yet: {_describe(record)}; {_WHAT_TO_DO}")
+
+    async def wait_for_attachment(self, attachment_id: AttachmentId) -> None:
+        """Wait until no endpoint has an attachment, which has the same ID after each restart of its container.
+
+        A dead endpoint that has it is torn down.
+
+        Raises:
+            Refused: An endpoint has it when the time is up.
+        """
+        holder = self._store.find_attachment(attachment_id)
+        if holder is None:
+            return
+        await self._in_time(self._teardowns.wait_left([holder.id]))
+        if self._store.find_endpoint(holder.id) and not await self._resolver.evict_dead([holder], self._remaining_s):
+            raise Refused(
+                f"endpoint {holder.id} has the same DHCP client identifier ({holder.phase}); give each container "
+                "its own with driver-opt=cni.dhcp.client-id=NAME"
+            )
 
     def note_leaving(self) -> None:
         """Note which endpoints are being deleted before the plugins run for the first time.

@@ -65,6 +65,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "ifnamePrefix": record.ifname_prefix,
         "caller": _render_process(record.caller),
         "firstProcess": _render_process(record.first_process),
+        "leaseHolder": _render_process(record.lease_holder),
         "createdAt": record.created_at,
         "attachment": {
             "id": attachment.id,
@@ -120,6 +121,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             ifname_prefix=intern(document.get("ifnamePrefix") or "eth"),
             caller=_parse_process(document.get("caller")),
             first_process=_parse_process(document.get("firstProcess")),
+            lease_holder=_parse_process(document.get("leaseHolder")),
             created_at=document.get("createdAt"),
         )
     except INVALID as exc:

@@ -49,6 +49,7 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
         "endpoints": [{"id": endpoint_id, **SHOWN} for endpoint_id in ids],
         "pendingTeardowns": [],
         "orphans": [],
+        "dhcp": [],
     }
 
 

@@ -9,6 +9,8 @@ from cni_invoker import Runtime
 from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.attach.in_sandbox.attacher import SandboxAttacher
 from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.attach.in_sandbox.dhcp_daemon import DhcpDaemons
+from cnm_bridge.attach.in_sandbox.leases import Leases
 from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.attacher import MoveAttacher
 from cnm_bridge.attach.move.detacher import MoveDetacher
@@ -24,12 +26,16 @@ def make_attachers(store: Store, runtime: Runtime, kernel: Kernel, run_dir: Path
     placing = Placing(store, kernel, Engine(f"unix://{run_dir}/none", 1.0), KnownRelease(store))
     sandbox_sync = SandboxSync(store, kernel, KeyedLocks())
     move = MoveAttacher(runtime, kernel, sandbox_sync, detacher, placing.find_prefix)
+    leases = Leases(runtime, DhcpDaemons(kernel))
     in_sandbox = SandboxAttacher(
         runtime=runtime,
         kernel=kernel,
         placing=placing,
         move=move,
-        detacher=SandboxDetacher(runtime, kernel, placing, detacher, run_dir),
+        detacher=SandboxDetacher(
+            runtime=runtime, kernel=kernel, placing=placing, move=detacher, leases=leases, run_dir=run_dir
+        ),
+        leases=leases,
         run_dir=run_dir,
     )
     return {AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox}

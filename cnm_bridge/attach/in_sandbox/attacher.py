@@ -25,6 +25,7 @@ from cni_invoker import Result, Runtime
 from cnm_bridge.attach.attacher import DeleteProgress, SaveRecord
 from cnm_bridge.attach.in_sandbox.dead_endpoints import find_abandoned, find_dead, find_without_link
 from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
+from cnm_bridge.attach.in_sandbox.leases import Leases
 from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.errors import Refused
@@ -61,6 +62,7 @@ class SandboxAttacher:
         placing: Decides whether the link is made in the sandbox.
         move: Attaches endpoints of mode *hybrid* whose link cannot be made in the sandbox.
         detacher: Undoes the attachment.
+        leases: Knows the CNI DHCP daemon that keeps a lease, and releases leases.
         run_dir: The parent directory of pins and staging namespaces.
     """
 
@@ -72,6 +74,7 @@ class SandboxAttacher:
         placing: Placing,
         move: MoveAttacher,
         detacher: SandboxDetacher,
+        leases: Leases,
         run_dir: Path,
     ) -> None:
         self._runtime = runtime
@@ -79,6 +82,7 @@ class SandboxAttacher:
         self._placing = placing
         self._move = move
         self._detacher = detacher
+        self._leases = leases
         self._run_dir = run_dir
         self._sandboxes: KeyedLocks[str | None] = KeyedLocks()
 
@@ -89,6 +93,7 @@ class SandboxAttacher:
 
         delegate = DELEGATES.get(plan.configuration.plugins[0].type, ANY_PLUGIN)
         if reservation is None:
+            await self._leases.find_daemon(endpoint)  # without one, every ADD would fail
             addresses = tuple(
                 address for address in plan.addresses if isinstance(address, IPv4Interface | IPv6Interface)
             )
@@ -163,7 +168,7 @@ class SandboxAttacher:
             if not await self._placing.is_inhabited(record):
                 return left
             endpoint = Endpoint(record)
-            await self._detacher.undo_beside_link(endpoint)
+            await self._detacher.undo_before_link(endpoint)
             pin, staging = Path(record.attachment.netns), staging_path(self._run_dir, record.attachment_id)
             await self._kernel.bring_back(
                 staging,
@@ -206,7 +211,10 @@ class SandboxAttacher:
             if record.added_plugins < len(endpoint.network.plugins):  # the last one is stored with the phase
                 await save(record)
 
+        before = await self._leases.find_daemon(endpoint)
         result = await self._runtime.add(endpoint.chain, endpoint.attachment, on_result=save_result)
+        # a daemon that has been restarted meanwhile may not have the lease
+        holder = before if before == await self._leases.find_daemon(endpoint) else None
         warn_of_dns(record)
         snapshot = await self._finish(endpoint, pin, expected)
         if endpoint.reserved is None:
@@ -214,7 +222,8 @@ class SandboxAttacher:
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
         left_to_docker = for_join(snapshot, known_families(expected))
-        record = with_addresses(replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json()))
+        joined = replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json(), lease_holder=holder)
+        record = with_addresses(joined)
         await save(record)
         return record
 

@@ -16,6 +16,7 @@ from cni_bridge_state import EndpointRecord
 from cni_invoker import CniError, Runtime
 from cni_invoker.advanced import DeleteHooks, with_plugins
 from cnm_bridge.attach.attacher import DeleteProgress
+from cnm_bridge.attach.in_sandbox.leases import Leases
 from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.detacher import DeletePlace, MoveDetacher
 from cnm_bridge.kernel import Kernel, KernelError
@@ -41,14 +42,25 @@ class SandboxDetacher:
         kernel: Finds links, and removes pins.
         placing: Knows whether a container still runs.
         move: Runs DEL for a link in a namespace, or for a veth that replaces it.
+        leases: Releases the leases of links that leave a running container.
         run_dir: The parent directory of pins and staging namespaces.
     """
 
-    def __init__(self, runtime: Runtime, kernel: Kernel, placing: Placing, move: MoveDetacher, run_dir: Path) -> None:
+    def __init__(
+        self,
+        *,
+        runtime: Runtime,
+        kernel: Kernel,
+        placing: Placing,
+        move: MoveDetacher,
+        leases: Leases,
+        run_dir: Path,
+    ) -> None:
         self._runtime = runtime
         self._kernel = kernel
         self._placing = placing
         self._move = move
+        self._leases = leases
         self._run_dir = run_dir
 
     async def detach(self, record: EndpointRecord, progress: DeleteProgress) -> str:
@@ -75,11 +87,15 @@ class SandboxDetacher:
         await self._kernel.remove_staging(pin)
         return link
 
-    async def undo_beside_link(self, endpoint: Endpoint) -> None:
-        """Run DEL of the plugins whose effects in a running container would outlive the link; log a failure.
+    async def undo_before_link(self, endpoint: Endpoint) -> None:
+        """Run DEL of the plugins that need the link or whose effects would outlive it in a running container.
 
-        The teardown runs it again, and it finds nothing then.
+        The teardown runs it again, and it finds nothing then. A failure is logged.
         """
+        try:
+            await self._leases.release(endpoint)
+        except CniError as exc:
+            log.warning("endpoint.lease_not_released", endpoint_id=endpoint.id, error=str(exc))
         plugins = [plugin for plugin in endpoint.chain.plugins if plugin.type in _BESIDE_LINK]
         if not plugins:
             return

@@ -38,6 +38,7 @@ STATUS: JsonObject = {
     ],
     "pendingTeardowns": [],
     "orphans": [],
+    "dhcp": [],
 }
 
 

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Addresses from the LAN's DHCP server, by the CNI project's plugin and daemon (Engine 28 and newer)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from cni_bridge_spec import JsonObject, get_objects, get_str
+from tests.lab import Container, Engine, Lab, wait_until
+from tests.system.calls import ask_status, wait_torn_down
+from tests.system.dhcp_lan import Lan, start_dhcp_daemon, stop_dhcp_daemon
+from tests.system.scene import Scene, reaches, wait_logged
+
+DIRECT = ("-o", "cni.attach=direct")
+IPAM: JsonObject = {"type": "dhcp"}
+MACVLAN: JsonObject = {"type": "macvlan", "master": Scene.UPLINK, "mode": "bridge", "ipam": IPAM}
+
+
+@pytest.fixture(name="lan")
+def make_lan(private_scene: Scene, engine: Engine) -> Iterator[Lan]:
+    """A LAN without a server yet; the CNI DHCP daemon does not run."""
+    if engine.version < (28,):
+        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
+    lan = Lan(private_scene, private_scene.subnet())
+    yield lan
+    lan.close()
+
+
+def address(container: Container) -> str:
+    """Return the address of a container's only link, without its prefix."""
+    (found,) = container.link().addresses
+    return str(found.ip)
+
+
+def lost(lab: Lab) -> list[str]:
+    """Return why endpoints have no lease."""
+    return [
+        get_str(one, "error") for daemon in get_objects(ask_status(lab), "dhcp") for one in get_objects(daemon, "lost")
+    ]
+
+
+@pytest.mark.parametrize("kind", ["macvlan", "bridge"])
+def test_a_lease_of_the_lan(private_scene: Scene, lan: Lan, kind: str) -> None:
+    """The container has the server's address and gateway; when it is removed, the lease is released."""
+    scene = private_scene
+    start_dhcp_daemon(scene.lab)
+    if kind == "bridge":
+        main: JsonObject = {"type": "bridge", "bridge": lan.subnet.bridge, "ipam": IPAM}
+        scene.lab.run("ip", "link", "add", lan.subnet.bridge, "type", "bridge")
+        scene.lab.run("ip", "link", "set", lan.subnet.bridge, "up")
+        scene.lab.run("ip", "link", "set", Scene.UPLINK, "master", lan.subnet.bridge)
+    else:
+        main = MACVLAN
+    lan.start_server()
+    container = scene.run(scene.network(scene.configure([main]), *DIRECT))
+    assert lan.leases() == [address(container)]
+    assert f"default via {lan.subnet.gateway}" in container.in_network("ip", "route").stdout
+    assert reaches(container, lan.subnet.gateway)
+    scene.lab.docker("rm", "-f", container.name)
+    lan.wait_logged("DHCPRELEASE")
+    assert lan.leases() == []
+    if kind == "bridge":
+        scene.lab.run("ip", "link", "del", lan.subnet.bridge)
+
+
+def test_the_same_address_after_a_restart(private_scene: Scene, lan: Lan) -> None:
+    """The server knows the container by its client identifier again, although others have come in between."""
+    scene = private_scene
+    start_dhcp_daemon(scene.lab)
+    lan.start_server()
+    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    scene.run(network)
+    named = f"name={network},driver-opt=cni.dhcp.client-id=web"
+    container = scene.run(named)
+    before = address(container)
+    scene.lab.docker("restart", "-t", "0", container.name)
+    assert address(container) == before
+    error = scene.run_refusal(named)
+    assert "has the same DHCP client identifier" in error
+
+
+def test_a_container_that_leaves_while_it_runs(private_scene: Scene, lan: Lan) -> None:
+    """Its lease is released before its link is taken out."""
+    scene = private_scene
+    start_dhcp_daemon(scene.lab)
+    lan.start_server()
+    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    container = scene.run(network)
+    scene.lab.docker("network", "disconnect", network, container.name)
+    lan.wait_logged("DHCPRELEASE")
+    assert lan.leases() == []
+
+
+def test_without_the_daemon(private_scene: Scene, lan: Lan) -> None:
+    """The container does not start; the error says what to start, and nothing is left."""
+    scene = private_scene
+    lan.start_server()
+    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    before = scene.lab.state()
+    assert "CNI DHCP daemon does not answer at /run/cni/dhcp.sock" in scene.run_refusal(network)
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_an_exhausted_range(private_scene: Scene, lan: Lan) -> None:
+    """The last address is given; the next container does not start, and nothing is left of it."""
+    scene = private_scene
+    start_dhcp_daemon(scene.lab)
+    lan.start_server(first=10, last=10)
+    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    container = scene.run(network)
+    before = scene.lab.state()
+    assert "no more tries" in scene.run_refusal(network)
+    assert scene.lab.wait_clean(before) == ""
+    assert lan.leases() == [address(container)]
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_the_daemon_is_restarted(private_scene: Scene, lan: Lan, ours_first: bool) -> None:
+    """Its successor gets the leases again, with the same addresses, also if our daemon was restarted meanwhile."""
+    scene = private_scene
+    lab = scene.lab
+    daemon = start_dhcp_daemon(lab)
+    lan.start_server()
+    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    container = scene.run(network)
+    before = address(container)
+    acks = lan.count("DHCPACK")
+    stop_dhcp_daemon(daemon)
+    if ours_first:
+        lab.restart_daemon()
+    start_dhcp_daemon(lab)
+    if not ours_first:
+        lab.restart_daemon()
+    wait_logged(lab, "dhcp.lease_renewed")
+    assert lan.count("DHCPACK") == acks + 1
+    assert (address(container), lan.leases()) == (before, [before])
+    lab.docker("rm", "-f", container.name)
+    lan.wait_logged("DHCPRELEASE")
+    assert lan.leases() == []
+
+
+def test_a_restart_of_our_daemon_alone(private_scene: Scene, lan: Lan) -> None:
+    """The leases are the DHCP daemon's, so nothing is asked of the server."""
+    scene = private_scene
+    lab = scene.lab
+    start_dhcp_daemon(lab)
+    lan.start_server()
+    container = scene.run(scene.network(scene.configure([MACVLAN]), *DIRECT))
+    acks = lan.count("DHCPACK")
+    lab.restart_daemon()
+    wait_until(lambda: get_objects(ask_status(lab), "dhcp") != (), "the daemon is connected")
+    lab.docker("rm", "-f", container.name)
+    lan.wait_logged("DHCPRELEASE")
+    assert lan.count("DHCPACK") == acks
+
+
+def test_another_address_than_before(private_scene: Scene, lan: Lan) -> None:
+    """The container keeps its address; the status has the server's, which is released."""
+    scene = private_scene
+    lab = scene.lab
+    daemon = start_dhcp_daemon(lab)
+    lan.start_server(first=10, last=10)
+    container = scene.run(scene.network(scene.configure([MACVLAN]), *DIRECT))
+    before = address(container)
+    stop_dhcp_daemon(daemon)
+    lan.stop_server()
+    lan.forget_leases()
+    lan.start_server(first=20, last=20)
+    start_dhcp_daemon(lab)
+    wait_logged(lab, "dhcp.lease_lost")
+    assert address(container) == before
+    assert f"the container has {before}/24" in lost(lab)[0]
+    lan.wait_logged("DHCPRELEASE")
+    assert lab.run("cni-bridge", "status", check=False).returncode == 1
+
+
+def test_a_silent_server(private_scene: Scene, lan: Lan) -> None:
+    """A container does not start; the leases of running ones are got as soon as the server answers."""
+    scene = private_scene
+    lab = scene.lab
+    daemon = start_dhcp_daemon(lab)
+    lan.start_server()
+    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    container = scene.run(network)
+    before = address(container)
+    lan.stop_server()
+    state = lab.state()
+    assert "no more tries" in scene.run_refusal(network)
+    assert lab.wait_clean(state) == ""
+    stop_dhcp_daemon(daemon)
+    start_dhcp_daemon(lab)
+    wait_logged(lab, "dhcp.lease_lost")
+    lan.start_server()
+    wait_logged(lab, "dhcp.lease_renewed", 60)
+    assert (address(container), lost(lab)) == (before, [])
+    lab.docker("rm", "-f", container.name)
+    wait_torn_down(lab)
