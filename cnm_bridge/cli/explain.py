@@ -124,6 +124,7 @@ async def _explain(
     from cnm_bridge.cli.explained_network import find_explained_network  # noqa: PLC0415
     from cnm_bridge.engine import Engine  # noqa: PLC0415
     from cnm_bridge.errors import EngineUnavailable  # noqa: PLC0415
+    from cnm_bridge.model.dhcp import attachment_with_identifier  # noqa: PLC0415
     from cnm_bridge.model.naming import STAGING_IFNAME, pin_path, staging_path  # noqa: PLC0415
     from cnm_bridge.model.reserved_list import with_reservation  # noqa: PLC0415
     from cnm_bridge.networks.attach_mode import choose_attach_mode  # noqa: PLC0415
@@ -151,10 +152,13 @@ async def _explain(
     plan = replace(plan, configuration=negotiated, attach=choice)
     is_moved = choice.mode is AttachMode.MOVE
     path = staging_path if is_moved else pin_path
+    attachment_id = AttachmentId(_ENDPOINT_ID)
+    if plan.client_id is not None:
+        attachment_id = attachment_with_identifier(negotiated.name, plan.client_id)
     attachment = Attachment(
-        container_id=_ENDPOINT_ID,
+        container_id=attachment_id,
         ifname=STAGING_IFNAME if is_moved else plan.ifname or f"{plan.ifname_prefix}0",
-        netns=str(path(settings.run_dir, AttachmentId(_ENDPOINT_ID))),
+        netns=str(path(settings.run_dir, attachment_id)),
         args=plan.args,
         capability_args=plan.capability_args,
     )

@@ -118,12 +118,14 @@ class ConfiguredNetwork:
         problems: What is sure to make ADD fail.
         warnings: What could not be verified.
         reserved: The addresses that host-local has assigned.
+        dhcp: What is wrong with the CNI DHCP daemon that it needs, and how to mend it; None if nothing is.
     """
 
     network: NetworkConfigurationList
     problems: Sequence[str] = ()
     warnings: Sequence[str] = ()
     reserved: Sequence[IPv4Address | IPv6Address] = ()
+    dhcp: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from typing import Final
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
 from cni_bridge_state import AttachMode
 from cni_invoker.advanced import PluginConfiguration, Request
+from cnm_bridge.model.dhcp import client_identifier, daemon_socket, find_dhcp
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.planning.port_mapping import CAPABILITY
 
@@ -34,6 +35,7 @@ class Explanation:
         sandbox_sync: What would be synced after Docker has moved the link into the sandbox, in words.
         docker_network: Name of the Docker network; None if a CNI configuration is explained.
         warnings: Assumptions about the plugins.
+        dhcp: How addresses come from the LAN's DHCP server, in words; None if they do not.
     """
 
     plan: Plan
@@ -42,6 +44,7 @@ class Explanation:
     sandbox_sync: tuple[str, ...]
     docker_network: str | None = None
     warnings: tuple[str, ...] = ()
+    dhcp: str | None = None
 
     def render_json(self) -> JsonObject:
         """Return the explanation as JSON, with the complete requests except `prevResult`."""
@@ -54,6 +57,7 @@ class Explanation:
             "addresses": [str(address) for address in self.plan.addresses],
             "mac": self.plan.requested.mac,
             "ifnamePrefix": self.plan.ifname_prefix,
+            "dhcp": self.dhcp,
             "attach": {"mode": self.plan.attach.mode.value, "reason": self.plan.attach.reason},
             "plugins": [
                 {
@@ -85,6 +89,8 @@ class Explanation:
         if self.plan.requested.mac:
             by = "by the plugins" if self.plan.passes_mac else "by Docker: no plugin of the list accepts one"
             lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
+        if self.dhcp is not None:
+            lines.append(f"DHCP           {self.dhcp}")
         lines += [f"warning        {warning}" for warning in self.warnings]
         for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
             lines += ["", f"{number}. {request.plugin} ({self.paths[request.plugin]})"]
@@ -130,6 +136,22 @@ def explain(
         sandbox_sync=preview_sandbox(plan),
         docker_network=docker_network,
         warnings=tuple(warnings),
+        dhcp=_describe_dhcp(plan, requests),
+    )
+
+
+def _describe_dhcp(plan: Plan, requests: Sequence[Request]) -> str | None:
+    """Describe the exchange with the DHCP server."""
+    plugin = find_dhcp(plan.configuration)
+    if plugin is None:
+        return None
+    environment = requests[0].environment
+    identifier = client_identifier(environment["CNI_CONTAINERID"], plan.configuration.name, environment["CNI_IFNAME"])
+    stable = "the same" if plan.client_id else "another one, unless cni.dhcp.client-id is given,"
+    mac = f" and MAC {plan.own_mac}" if plan.own_mac else ""
+    return (
+        f"at Join, by the daemon at {daemon_socket(plugin)}, as client {identifier}{mac}; {stable} after a restart of "
+        "the container"
     )
 
 

@@ -15,7 +15,7 @@ from cni_bridge_state import ProcessRecord
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, KernelError
 
-__all__ = ["DhcpConnection", "DhcpDaemons"]
+__all__ = ["DhcpConnection", "DhcpDaemons", "find_listener"]
 
 _CREDENTIALS: Final = struct.Struct("iii")
 """`struct ucred`: process, user, group (unix(7))."""
@@ -65,15 +65,8 @@ class DhcpDaemons:
         Raises:
             Refused: None does.
         """
-        try:
-            async with asyncio.timeout(_LIMIT_S):
-                reader, writer = await asyncio.open_unix_connection(path)
-        except (OSError, TimeoutError) as exc:
-            raise Refused(
-                f"the CNI DHCP daemon does not answer at {path}: {_reason(exc)}; start it with `systemctl enable "
-                "--now cni-bridge-dhcp`, or as plugin `dhcp daemon`"
-            ) from exc
-        return DhcpConnection(reader, writer, self._find_process(writer.get_extra_info("socket")))
+        reader, writer = await _connect(path)
+        return DhcpConnection(reader, writer, self._find_process(_listener(writer)))
 
     async def find(self, path: Path) -> ProcessRecord | None:
         """Return the daemon that listens at a socket, None if it is not visible.
@@ -85,8 +78,7 @@ class DhcpDaemons:
         connection.close()
         return connection.process
 
-    def _find_process(self, connected: socket.socket) -> ProcessRecord | None:
-        pid, _, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    def _find_process(self, pid: int) -> ProcessRecord | None:
         try:
             started = self._kernel.find_start(pid) if pid else None
         except KernelError:
@@ -94,5 +86,34 @@ class DhcpDaemons:
         return None if started is None else ProcessRecord(pid=pid, started=started)
 
 
+async def find_listener(path: Path) -> int:
+    """Return the ID of the process that listens at a daemon's socket, 0 if it is not visible.
+
+    Raises:
+        Refused: None does.
+    """
+    _, writer = await _connect(path)
+    pid = _listener(writer)
+    writer.close()
+    return pid
+
+
+async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        async with asyncio.timeout(_LIMIT_S):
+            return await asyncio.open_unix_connection(path)
+    except (OSError, TimeoutError) as exc:
+        raise Refused(
+            f"the CNI DHCP daemon does not answer at {path}: {_reason(exc)}; start it with `systemctl enable "
+            "--now cni-bridge-dhcp`, or as plugin `dhcp daemon`"
+        ) from exc
+
+
+def _listener(writer: asyncio.StreamWriter) -> int:
+    connected: socket.socket = writer.get_extra_info("socket")
+    pid, _, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return int(pid)
+
+
 def _reason(exc: OSError | TimeoutError) -> str:
-    return getattr(exc, "strerror", None) or f"no connection within {_LIMIT_S:g} s"
+    return exc.strerror or f"no connection within {_LIMIT_S:g} s"

@@ -62,6 +62,9 @@ def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
             mend="apt-get install containernetworking-plugins, or put the plugin into one of "
             f"{', '.join(map(str, facts.bin_dirs))}; then cni-invoker validate {name}",
         )
+    if configured.dhcp is not None:
+        text, mend = configured.dhcp
+        yield Finding(severity=Severity.ERROR, code="dhcp-daemon", subject=subject, text=text, mend=mend)
     for warning in configured.warnings:
         yield Finding(
             severity=Severity.WARNING,

@@ -5,16 +5,23 @@
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
+from typing import Final
 
 from cni_bridge_spec import JsonError
 from cni_invoker import Limits, NetworkConfigurationList, Runtime, run_preflight
+from cnm_bridge.attach.in_sandbox.dhcp_daemon import find_listener
 from cnm_bridge.doctor.facts import ConfiguredNetwork
+from cnm_bridge.errors import Refused
+from cnm_bridge.model.dhcp import daemon_socket, find_dhcp
 from cnm_bridge.planning.address_ranges import parse_ranges, reservation_directories
 from cnm_bridge.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.recovery.artifacts import find_reservations
 from cnm_bridge.settings import AttachOption, Settings
 
 __all__ = ["gather_networks"]
+
+_SYSTEMD: Final = 1
+"""Process ID."""
 
 
 async def gather_networks(
@@ -44,7 +51,23 @@ async def _gather(network: NetworkConfigurationList, settings: Settings, *, quic
         reserved = _reserved(network)
     except JsonError as exc:
         problems, reserved = (*problems, f"the plugins cannot parse it: {exc}"), ()
-    return ConfiguredNetwork(network=network, problems=problems, warnings=warnings, reserved=reserved)
+    dhcp = await _examine_dhcp(network)
+    return ConfiguredNetwork(network=network, problems=problems, warnings=warnings, reserved=reserved, dhcp=dhcp)
+
+
+async def _examine_dhcp(network: NetworkConfigurationList) -> tuple[str, str] | None:
+    """Return what is wrong with the CNI DHCP daemon of a list and how to mend it; None if it needs none."""
+    plugin = find_dhcp(network)
+    if plugin is None:
+        return None
+    try:
+        pid = await find_listener(daemon_socket(plugin))
+    except Refused as exc:
+        return str(exc), "systemctl enable --now cni-bridge-dhcp"
+    if pid == _SYSTEMD:
+        what = f"systemd holds the socket {daemon_socket(plugin)}, so a restart of the CNI DHCP daemon is missed"
+        return f"{what} if cni-bridge does not run then", "use the unit cni-bridge-dhcp, which has no socket unit"
+    return None
 
 
 def _reserved(network: NetworkConfigurationList) -> tuple[IPv4Address | IPv6Address, ...]:
