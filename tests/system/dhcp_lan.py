@@ -2,35 +2,21 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A LAN with a real DHCP server (dnsmasq), and the CNI project's DHCP daemon, in a lab."""
 
-import signal
 from typing import Final
 
-from tests.lab import Lab, Process, wait_until
+from tests.lab import Process, wait_until
+from tests.system.calls import wait_torn_down
 from tests.system.scene import Scene, Subnet
 
-__all__ = ["DHCP_SOCKET", "Lan", "start_dhcp_daemon", "stop_dhcp_daemon"]
+__all__ = ["DHCP_SOCKET", "Lan"]
 
 DHCP_SOCKET: Final = "/run/cni/dhcp.sock"
 _DAEMON: Final = ("/usr/lib/cni/dhcp", "daemon", "-timeout", "2s", "-resendmax", "1s")
 """With these limits an ADD fails within half a minute if the server is silent."""
 
 
-def start_dhcp_daemon(lab: Lab) -> Process:
-    """Start the CNI DHCP daemon, and wait until its socket is there."""
-    lab.run("rm", "-f", DHCP_SOCKET)
-    daemon = lab.spawn(*_DAEMON)
-    wait_until(lambda: lab.path(DHCP_SOCKET).is_socket(), "the socket of the CNI DHCP daemon")
-    return daemon
-
-
-def stop_dhcp_daemon(daemon: Process, signal_number: int = signal.SIGKILL) -> None:
-    """End the CNI DHCP daemon; its leases are lost."""
-    daemon.kill(signal_number)
-    daemon.wait()
-
-
 class Lan:
-    """A LAN behind `Scene.uplink`, with a DHCP server.
+    """A LAN behind `Scene.uplink` with a DHCP server, and the CNI DHCP daemon of the host.
 
     Args:
         scene: Has the uplink.
@@ -41,6 +27,7 @@ class Lan:
         self.lab = scene.lab
         self.subnet = subnet
         self.server: Process | None = None
+        self.daemon: Process | None = None
         self._end = f"{Scene.UPLINK}-end"
         self._leases = f"/run/dnsmasq-{subnet.number}.leases"
         self.lab.run("ip", "address", "add", f"{subnet.gateway}/24", "dev", self._end)
@@ -61,6 +48,18 @@ class Lan:
         if self.server is not None:
             self.server.close()
             self.server = None
+
+    def start_daemon(self) -> None:
+        """Start the CNI DHCP daemon, and wait until its socket is there."""
+        self.lab.run("rm", "-f", DHCP_SOCKET)
+        self.daemon = self.lab.spawn(*_DAEMON)
+        wait_until(lambda: self.lab.path(DHCP_SOCKET).is_socket(), "the socket of the CNI DHCP daemon")
+
+    def stop_daemon(self) -> None:
+        """Kill the CNI DHCP daemon; its leases are lost."""
+        if self.daemon is not None:
+            self.daemon.close()
+            self.daemon = None
 
     def forget_leases(self) -> None:
         """Have the server, which does not run, forget all leases."""
@@ -88,6 +87,12 @@ class Lan:
         wait_until(lambda: server.log().count(text) >= count, f"{text} in the log of dnsmasq", timeout_s, poll_s=0.05)
 
     def close(self) -> None:
-        """End the server, and remove its files."""
+        """Remove all containers, whose leases are then released, end server and daemon, and remove their files."""
+        names = self.lab.docker("ps", "--all", "--quiet").split()
+        if names:
+            self.lab.docker("rm", "--force", *names)
+        wait_torn_down(self.lab)
+        self.stop_daemon()
         self.stop_server()
-        self.lab.remove(self._leases)
+        for file in (DHCP_SOCKET, self._leases):
+            self.lab.remove(file)

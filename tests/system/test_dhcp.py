@@ -9,7 +9,7 @@ import pytest
 from cni_bridge_spec import JsonObject, get_objects, get_str
 from tests.lab import Container, Engine, Lab, wait_until
 from tests.system.calls import ask_status, wait_torn_down
-from tests.system.dhcp_lan import Lan, start_dhcp_daemon, stop_dhcp_daemon
+from tests.system.dhcp_lan import Lan
 from tests.system.scene import Scene, reaches, wait_logged
 
 DIRECT = ("-o", "cni.attach=direct")
@@ -40,16 +40,19 @@ def lost(lab: Lab) -> list[str]:
     ]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["macvlan", "bridge"])
 def test_a_lease_of_the_lan(private_scene: Scene, lan: Lan, kind: str) -> None:
     """The container has the server's address and gateway; when it is removed, the lease is released."""
     scene = private_scene
-    start_dhcp_daemon(scene.lab)
+    lan.start_daemon()
     if kind == "bridge":
         main: JsonObject = {"type": "bridge", "bridge": lan.subnet.bridge, "ipam": IPAM}
         scene.lab.run("ip", "link", "add", lan.subnet.bridge, "type", "bridge")
         scene.lab.run("ip", "link", "set", lan.subnet.bridge, "up")
         scene.lab.run("ip", "link", "set", Scene.UPLINK, "master", lan.subnet.bridge)
+        # Docker's policy of FORWARD is DROP, and where br_netfilter is loaded it holds for bridged packets, too
+        scene.lab.run(*f"iptables -I DOCKER-USER -i {lan.subnet.bridge} -o {lan.subnet.bridge} -j ACCEPT".split())
     else:
         main = MACVLAN
     lan.start_server()
@@ -62,12 +65,13 @@ def test_a_lease_of_the_lan(private_scene: Scene, lan: Lan, kind: str) -> None:
     assert lan.leases() == []
     if kind == "bridge":
         scene.lab.run("ip", "link", "del", lan.subnet.bridge)
+        scene.lab.run(*f"iptables -D DOCKER-USER -i {lan.subnet.bridge} -o {lan.subnet.bridge} -j ACCEPT".split())
 
 
 def test_the_same_address_after_a_restart(private_scene: Scene, lan: Lan) -> None:
     """The server knows the container by its client identifier again, although others have come in between."""
     scene = private_scene
-    start_dhcp_daemon(scene.lab)
+    lan.start_daemon()
     lan.start_server()
     network = scene.network(scene.configure([MACVLAN]), *DIRECT)
     scene.run(network)
@@ -83,7 +87,7 @@ def test_the_same_address_after_a_restart(private_scene: Scene, lan: Lan) -> Non
 def test_a_container_that_leaves_while_it_runs(private_scene: Scene, lan: Lan) -> None:
     """Its lease is released before its link is taken out."""
     scene = private_scene
-    start_dhcp_daemon(scene.lab)
+    lan.start_daemon()
     lan.start_server()
     network = scene.network(scene.configure([MACVLAN]), *DIRECT)
     container = scene.run(network)
@@ -105,7 +109,7 @@ def test_without_the_daemon(private_scene: Scene, lan: Lan) -> None:
 def test_an_exhausted_range(private_scene: Scene, lan: Lan) -> None:
     """The last address is given; the next container does not start, and nothing is left of it."""
     scene = private_scene
-    start_dhcp_daemon(scene.lab)
+    lan.start_daemon()
     lan.start_server(first=10, last=10)
     network = scene.network(scene.configure([MACVLAN]), *DIRECT)
     container = scene.run(network)
@@ -120,16 +124,16 @@ def test_the_daemon_is_restarted(private_scene: Scene, lan: Lan, ours_first: boo
     """Its successor gets the leases again, with the same addresses, also if our daemon was restarted meanwhile."""
     scene = private_scene
     lab = scene.lab
-    daemon = start_dhcp_daemon(lab)
+    lan.start_daemon()
     lan.start_server()
     network = scene.network(scene.configure([MACVLAN]), *DIRECT)
     container = scene.run(network)
     before = address(container)
     acks = lan.count("DHCPACK")
-    stop_dhcp_daemon(daemon)
+    lan.stop_daemon()
     if ours_first:
         lab.restart_daemon()
-    start_dhcp_daemon(lab)
+    lan.start_daemon()
     if not ours_first:
         lab.restart_daemon()
     wait_logged(lab, "dhcp.lease_renewed")
@@ -144,7 +148,7 @@ def test_a_restart_of_our_daemon_alone(private_scene: Scene, lan: Lan) -> None:
     """The leases are the DHCP daemon's, so nothing is asked of the server."""
     scene = private_scene
     lab = scene.lab
-    start_dhcp_daemon(lab)
+    lan.start_daemon()
     lan.start_server()
     container = scene.run(scene.network(scene.configure([MACVLAN]), *DIRECT))
     acks = lan.count("DHCPACK")
@@ -159,15 +163,15 @@ def test_another_address_than_before(private_scene: Scene, lan: Lan) -> None:
     """The container keeps its address; the status has the server's, which is released."""
     scene = private_scene
     lab = scene.lab
-    daemon = start_dhcp_daemon(lab)
+    lan.start_daemon()
     lan.start_server(first=10, last=10)
     container = scene.run(scene.network(scene.configure([MACVLAN]), *DIRECT))
     before = address(container)
-    stop_dhcp_daemon(daemon)
+    lan.stop_daemon()
     lan.stop_server()
     lan.forget_leases()
     lan.start_server(first=20, last=20)
-    start_dhcp_daemon(lab)
+    lan.start_daemon()
     wait_logged(lab, "dhcp.lease_lost")
     assert address(container) == before
     assert f"the container has {before}/24" in lost(lab)[0]
@@ -179,7 +183,7 @@ def test_a_silent_server(private_scene: Scene, lan: Lan) -> None:
     """A container does not start; the leases of running ones are got as soon as the server answers."""
     scene = private_scene
     lab = scene.lab
-    daemon = start_dhcp_daemon(lab)
+    lan.start_daemon()
     lan.start_server()
     network = scene.network(scene.configure([MACVLAN]), *DIRECT)
     container = scene.run(network)
@@ -188,8 +192,8 @@ def test_a_silent_server(private_scene: Scene, lan: Lan) -> None:
     state = lab.state()
     assert "no more tries" in scene.run_refusal(network)
     assert lab.wait_clean(state) == ""
-    stop_dhcp_daemon(daemon)
-    start_dhcp_daemon(lab)
+    lan.stop_daemon()
+    lan.start_daemon()
     wait_logged(lab, "dhcp.lease_lost")
     lan.start_server()
     wait_logged(lab, "dhcp.lease_renewed", 60)

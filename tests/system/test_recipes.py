@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_str, parse_json
-from tests.lab import Container
+from tests.lab import Container, Engine
+from tests.system.dhcp_lan import Lan
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.scene import Scene, reaches
 
@@ -88,6 +89,25 @@ def test_macvlan(recipes: Scene) -> None:
     lan = f"{Scene.UPLINK}-end"
     recipes.lab.run("ip", "address", "add", "192.168.22.1/24", "dev", lan)
     assert reaches(printer, "192.168.22.1")
+
+
+def test_dhcp_on_a_lan(recipes: Scene, engine: Engine) -> None:
+    """The container has a lease, and the same address after a restart."""
+    if engine.version < (28,):
+        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
+    lan = Lan(recipes, recipes.subnet())
+    try:
+        lan.start_daemon()
+        lan.start_server()
+        for command in commands("DHCP on a LAN"):
+            recipes.shell(command)
+        camera = recipes.lab.container("camera")
+        before = addresses(camera)
+        assert lan.leases() == before
+        recipes.lab.docker("restart", "-t", "0", "camera")
+        assert addresses(camera) == before
+    finally:
+        lan.close()
 
 
 def test_ipv6(recipes: Scene) -> None:
