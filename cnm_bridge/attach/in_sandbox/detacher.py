@@ -81,6 +81,8 @@ class SandboxDetacher:
             # In a running container a veth must not replace the link, and a link with another name cannot be renamed if
             # the name is taken.
             is_in_place = name == record.attachment.ifname and not await self._may_be_inhabited(record)
+            if name is not None:
+                await self._release_lease(endpoint)
             place = DeletePlace(netns=pin, sandbox=None) if is_in_place else DeletePlace(netns=staging, sandbox=pin)
             link = await self._move.run_plugins(endpoint, progress, place)
         await self._kernel.remove_staging(staging)
@@ -92,10 +94,7 @@ class SandboxDetacher:
 
         The teardown runs it again, and it finds nothing then. A failure is logged.
         """
-        try:
-            await self._leases.release(endpoint)
-        except CniError as exc:
-            log.warning("endpoint.lease_not_released", endpoint_id=endpoint.id, error=str(exc))
+        await self._release_lease(endpoint)
         plugins = [plugin for plugin in endpoint.chain.plugins if plugin.type in _BESIDE_LINK]
         if not plugins:
             return
@@ -104,6 +103,13 @@ class SandboxDetacher:
             await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=len(plugins))
         except CniError as exc:
             log.warning("endpoint.not_withdrawn", endpoint_id=endpoint.id, error=str(exc))
+
+    async def _release_lease(self, endpoint: Endpoint) -> None:
+        """Release the DHCP lease through the link: `bridge` runs `dhcp` when its link is gone, too late for RELEASE."""
+        try:
+            await self._leases.release(endpoint)
+        except CniError as exc:
+            log.warning("endpoint.lease_not_released", endpoint_id=endpoint.id, error=str(exc))
 
     async def _may_be_inhabited(self, record: EndpointRecord) -> bool:
         try:
