@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Keeps the DHCP leases of running containers across restarts of the CNI DHCP daemon.
 
-The daemon keeps leases in its memory. If it ends, nobody renews them, and the server gives the addresses to others. A
+The daemon keeps leases in its memory. If it ends, they are not renewed, and the server gives the addresses to others. A
 connection to each daemon is held open; when it is closed, the leases are got again from the daemon's successor, for
 the same client identifiers.
 """
