@@ -295,28 +295,26 @@ def test_an_ignored_mac_is_detected(plugin: JsonObject, kind: str, message: str 
         refuse_ignored(planned, snapshot(mac="02:00:00:00:00:01", kind=kind))
 
 
-CLIENT_ID = "dhcp_client-id"
+def plan_lease(ipam: str, client_id: str, *, mac: str | None = None, ips: str | None = None) -> Plan:
+    """Return the plan for a client identifier."""
+    options = parse_options({"cni.dhcp.client-id": client_id, **({"cni.ips": ips} if ips else {})})
+    main: JsonObject = {"type": "macvlan", "ipam": {"type": ipam}}
+    return plan_attachment(network(main), options, RequestedInterface(mac=mac), (), internal=False)
 
 
-@pytest.mark.parametrize(
-    ("ipam", "options", "reason"),
-    [
-        ("host-local", {}, "its IPAM plugin is not dhcp"),
-        ("dhcp", {"ips": "10.1.0.9/24"}, "the address is given"),
-    ],
-)
-def test_a_client_identifier_that_would_not_be_used(ipam: str, options: dict[str, str], reason: str) -> None:
+def test_a_client_identifier_that_would_not_be_used() -> None:
     """It is refused, because the container would not be what it asks for."""
-    with pytest.raises(Refused, match=reason):
-        plan({"type": "macvlan", "ipam": {"type": ipam}}, **{CLIENT_ID: "web"}, **options)
+    with pytest.raises(Refused, match="its IPAM plugin is not dhcp"):
+        plan_lease("host-local", "web")
+    with pytest.raises(Refused, match="the address is given"):
+        plan_lease("dhcp", "web", ips="10.1.0.9/24")
 
 
 def test_a_client_identifier_determines_the_mac() -> None:
     """It is the same each time, another one for another identifier; one that Docker chose goes before it."""
-    main: JsonObject = {"type": "macvlan", "ipam": {"type": "dhcp"}}
-    web, again, db = (plan(main, **{CLIENT_ID: name}) for name in ("web", "web", "db"))
+    web, again, db = (plan_lease("dhcp", name) for name in ("web", "web", "db"))
     assert web.own_mac == again.own_mac != db.own_mac
-    assert ("MAC", web.own_mac) in web.args
+    assert dict(web.args)["MAC"] == web.own_mac
     assert int((web.own_mac or "")[:2], 16) & 3 == 2
-    chosen = plan(main, requested=RequestedInterface(mac=MAC), **{CLIENT_ID: "web"})
+    chosen = plan_lease("dhcp", "web", mac=MAC)
     assert (chosen.own_mac, dict(chosen.args)["MAC"]) == (None, MAC)
