@@ -114,5 +114,5 @@ class EndpointCreation:
             except (CniError, KernelError, StateError) as exc:  # the first error is what the user must see
                 log.warning("endpoint.teardown_pending", error=str(exc))
             raise
-        log.info("endpoint.created", configuration=plan.configuration.name)
+        log.info("endpoint.created", configuration=plan.configuration.name, mode=record.attach_mode.value)
         return record

@@ -8,7 +8,6 @@ import itertools
 import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, as_object, find_object, find_str, get_int, get_object, get_objects, get_str
@@ -19,7 +18,7 @@ from tests.crash.lists import GATEWAYS
 from tests.crash.sandbox import Sandbox
 from tests.crash.way import Way
 from tests.lab import PLUGIN_SOCKET, CommandFailed, Lab, wait_until
-from tests.lab.unix_http import is_answering, request
+from tests.lab.unix_http import is_answering
 
 __all__ = ["Answer", "Endpoint", "Host"]
 
@@ -34,8 +33,6 @@ NEIGHBOUR_SANDBOX: Final = "neighbour"
 
 _DIRECTORY: Final = "/run/crash"
 _STAGING: Final = "/run/cni-bridge/netns"
-_SOCKET: Final = "caller.sock"
-_FORWARDER: Final = str(Path(__file__).with_name("forwarder.py"))
 _TRIES: Final = 100
 _START_LIMIT_S: Final = 60.0
 """Recovery may take ten seconds before the first answer, and the machine may be busy."""
@@ -153,8 +150,6 @@ class Host:
             "mkdir", "-p", "-m", "700", _STAGING
         )  # the first cell would have a boundary that later ones do not have
         self.start()
-        forwarder = lab.spawn(sys.executable, "-I", "-S", _FORWARDER, f"{_DIRECTORY}/{_SOCKET}", PLUGIN_SOCKET)
-        forwarder.wait_ready(lab.path(f"{_DIRECTORY}/{_SOCKET}").exists, 10)
         options = {"com.docker.network.generic": {"cni.network": LIST, "cni.attach": way.option}}
         assert self.call("CreateNetwork", {"NetworkID": NETWORK, "Options": options}) == {}
         self.neighbour = self.endpoint(NEIGHBOUR_SANDBOX)
@@ -195,9 +190,7 @@ class Host:
     def call(self, method: str, body: JsonObject | None = None) -> Answer:
         """Call the daemon as dockerd does; return None if it dies meanwhile."""
         try:
-            _, answer = request(
-                self.lab.path(f"{_DIRECTORY}/{_SOCKET}"), "POST", f"/NetworkDriver.{method}", body, timeout_s=60
-            )
+            _, answer = self.lab.request(PLUGIN_SOCKET, "POST", f"/NetworkDriver.{method}", body, timeout_s=60)
         except (OSError, http.client.HTTPException):
             return None
         return as_object(answer, method)

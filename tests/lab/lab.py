@@ -16,6 +16,7 @@ from typing import Final, Self
 
 from cni_invoker.documents.jsontypes import JsonObject, JsonValue, parse_json
 from tests.lab import unix_http
+from tests.lab.connections import Connections
 from tests.lab.container import Container
 from tests.lab.editions import MACHINE_PLUGINS, Engine, Plugins
 from tests.lab.errors import LabError
@@ -32,6 +33,8 @@ DAEMON_COMMAND: Final = (sys.executable, "-m", "cnm_bridge", "serve")
 PLUGIN_SOCKET: Final = "/run/docker/plugins/cni-bridge.sock"
 ADMIN_SOCKET: Final = "/run/cni-bridge/admin.sock"
 IMAGE: Final = "busybox"
+
+_NOT_UP: Final = "the lab is not up: use it as `with Lab() as lab:`"
 
 
 class Lab:
@@ -56,6 +59,7 @@ class Lab:
         self._engine = engine
         self._plugins = plugins
         self._namespaces: Namespaces | None = None
+        self._connections: Connections | None = None
         self._dockerd_again: Callable[[], Process] | None = None
         self._daemon_again: Callable[[], Process] | None = None
 
@@ -63,6 +67,7 @@ class Lab:
         require(dockerd=self._with_dockerd)
         self._namespaces = Namespaces(self._engine.search_path if self._engine else "")
         try:
+            self._connections = Connections(self._namespaces)
             if self._plugins is not None and self._plugins.directory != MACHINE_PLUGINS:
                 self.run("mount", "--bind", str(self._plugins.directory), str(MACHINE_PLUGINS))
             if self._with_dockerd:
@@ -85,9 +90,12 @@ class Lab:
             LabError: Something cannot be removed; the message names it.
         """
         namespaces, self._namespaces = self._namespaces, None
+        connections, self._connections = self._connections, None
         try:
             for process in self.processes:
                 process.close()
+            if connections is not None:
+                connections.close()
         finally:
             if namespaces is not None:
                 namespaces.close()
@@ -98,7 +106,7 @@ class Lab:
     def namespaces(self) -> Namespaces:
         """The lab's namespaces, while it is up."""
         if self._namespaces is None:
-            raise LabError("the lab is not up: use it as `with Lab() as lab:`")
+            raise LabError(_NOT_UP)
         return self._namespaces
 
     def run(
@@ -127,6 +135,23 @@ class Lab:
         The path must not contain a symbolic link to an absolute path: use `/run`, not `/var/run`.
         """
         return self.namespaces.path(inside)
+
+    def request(
+        self, socket: str, method: str, target: str, body: JsonValue = None, *, timeout_s: float = 10.0
+    ) -> tuple[int, JsonValue]:
+        """Send a request to a Unix socket of the lab; the server sees a process of the lab as its caller.
+
+        Returns:
+            The status, and the JSON document that was answered; None if it was not JSON.
+
+        Raises:
+            OSError: No server listens there, or it does not answer in time.
+            http.client.HTTPException: The server does not use HTTP.
+        """
+        if self._connections is None:
+            raise LabError(_NOT_UP)
+        server = partial(self._connections.connect, socket)
+        return unix_http.request(server, method, target, body, timeout_s=timeout_s)
 
     def write(self, path: str, content: str | JsonObject, *, mode: int = 0o644) -> None:
         """Write a file, directories on the way included; an object is written as JSON."""

@@ -4,6 +4,7 @@
 
 import http.client
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from cni_invoker.documents.jsontypes import JsonValue, parse_json, render_json
@@ -12,15 +13,27 @@ __all__ = ["is_answering", "request"]
 
 
 def request(
-    path: Path, method: str, target: str, body: JsonValue = None, *, timeout_s: float = 10.0
+    server: Path | Callable[[], socket.socket],
+    method: str,
+    target: str,
+    body: JsonValue = None,
+    *,
+    timeout_s: float = 10.0,
 ) -> tuple[int, JsonValue]:
-    """Return the status and the JSON document that the server on socket `path` answers; None if it is not JSON.
+    """Return the status and the JSON document that a server answers; None if it is not JSON.
+
+    Args:
+        server: Its socket's path, or what connects to it.
+        method: `GET`, for example.
+        target: The path of the request.
+        body: A document to send.
+        timeout_s: Time limit of each step, in seconds.
 
     Raises:
         OSError: No server listens there, or it does not answer in time.
         http.client.HTTPException: The server does not use HTTP.
     """
-    connection = _UnixConnection(path, timeout_s)
+    connection = _UnixConnection(server, timeout_s)
     try:
         headers = {} if body is None else {"Content-Type": "application/json"}
         connection.request(method, target, None if body is None else render_json(body), headers)
@@ -42,11 +55,15 @@ def is_answering(path: Path, method: str, target: str) -> bool:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path, timeout_s: float) -> None:
+    def __init__(self, server: Path | Callable[[], socket.socket], timeout_s: float) -> None:
         super().__init__("localhost", timeout=timeout_s)
-        self._path = path
+        self._server = server
 
     def connect(self) -> None:
+        if not isinstance(self._server, Path):
+            self.sock = self._server()
+            self.sock.settimeout(self.timeout)
+            return
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
+        self.sock.connect(str(self._server))

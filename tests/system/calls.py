@@ -30,7 +30,7 @@ BOTH: JsonObject = {"NetworkID": NETWORK, "EndpointID": ENDPOINT}
 
 def call(lab: Lab, method: str, body: JsonObject | None = None) -> JsonObject:
     """Call the daemon as dockerd does."""
-    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", f"/NetworkDriver.{method}", body, timeout_s=_LIMIT_S)
+    _, answer = lab.request(PLUGIN_SOCKET, "POST", f"/NetworkDriver.{method}", body, timeout_s=_LIMIT_S)
     return as_object(answer, method)
 
 

@@ -7,13 +7,17 @@ fixture `engine`.
 """
 
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
 
 import pytest
 
 from cnm_bridge.settings import AttachOption
 from tests.lab import DAEMON_COMMAND, Engine, Lab, LabError, Plugins, find_engine, find_plugins, machine_engine
+from tests.system.attached import Attached, describe, read_attached
 from tests.system.scene import Scene
 
 __all__ = [
@@ -25,12 +29,28 @@ __all__ = [
     "docker_lab",
     "engine",
     "fresh_lab",
+    "guard",
     "lab",
     "private_scene",
     "pytest_runtest_makereport",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+    "pytest_testnodedown",
     "scene",
     "shared_lab",
 ]
+
+
+_MODES: pytest.StashKey[Counter[str]] = pytest.StashKey()
+"""How many endpoints were attached in each mode."""
+_WORKER_MODES = "modes"
+
+
+class _Node(Protocol):
+    """A worker of pytest-xdist that has ended."""
+
+    config: pytest.Config
+    workeroutput: dict[str, dict[str, int]]
 
 
 @pytest.fixture(scope="session")
@@ -80,21 +100,32 @@ def shared_lab(daemon_command: Sequence[str], engine: Engine, cni_plugins: Plugi
 
 
 @pytest.fixture
-def lab(shared_lab: Lab, cleanup_limit_s: float) -> Iterator[Lab]:
+def guard(
+    request: pytest.FixtureRequest, cleanup_limit_s: float, attach: AttachOption
+) -> Callable[[Lab], Iterator[Lab]]:
+    """Yields a lab to the test, and fails the test if it leaves something behind or has moved links unnoticed."""
+    return partial(_guard, test=request.node, cleanup_limit_s=cleanup_limit_s, attach=attach)
+
+
+@pytest.fixture
+def lab(shared_lab: Lab, guard: Callable[[Lab], Iterator[Lab]]) -> Iterator[Lab]:
     """A Docker host with the daemon, shared with other tests: use unique names, restart nothing."""
-    yield from _guard(shared_lab, cleanup_limit_s)
+    yield from guard(shared_lab)
 
 
 @pytest.fixture
 def fresh_lab(
-    daemon_command: Sequence[str], cleanup_limit_s: float, engine: Engine, cni_plugins: Plugins | None
+    daemon_command: Sequence[str],
+    engine: Engine,
+    cni_plugins: Plugins | None,
+    guard: Callable[[Lab], Iterator[Lab]],
 ) -> Iterator[Lab]:
     """A Docker host with the daemon for one test, which may kill and restart everything.
 
     The guard checks at the end of the test: a test that stops the daemon must start it again and let it clean up.
     """
     with _lab_with_daemon(daemon_command, engine, cni_plugins) as lab:
-        yield from _guard(lab, cleanup_limit_s)
+        yield from guard(lab)
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +177,41 @@ def _lab_with_daemon(command: Sequence[str], engine: Engine, plugins: Plugins | 
         yield lab
 
 
-def _guard(lab: Lab, cleanup_limit_s: float) -> Iterator[Lab]:
-    before = lab.state()
+def _guard(lab: Lab, *, test: pytest.Item, cleanup_limit_s: float, attach: AttachOption) -> Iterator[Lab]:
+    before, logged = lab.state(), {process: len(process.log()) for process in lab.processes}
     yield lab
     left = lab.wait_clean(before, cleanup_limit_s)
+    log = "".join(process.log()[logged.get(process, 0) :] for process in lab.processes if "daemon" in process.name)
+    attached = read_attached(log)
+    test.config.stash.setdefault(_MODES, Counter()).update(attached.modes)
     if left:
         lab.remove_leftovers(before)
         pytest.fail(f"the test left behind:\n{left}", pytrace=False)
+    _refuse_unnoticed_moves(attached, test, attach)
+
+
+def _refuse_unnoticed_moves(attached: Attached, test: pytest.Item, attach: AttachOption) -> None:
+    """Fail a test in another mode than *move* in which links were moved, unless it is marked."""
+    moved = attached.modes[AttachOption.MOVE]
+    if moved and attach is not AttachOption.MOVE and test.get_closest_marker("moves") is None:
+        reasons = "; ".join(sorted(set(attached.reasons))) or "so the list, the network or the endpoint demands"
+        pytest.fail(f"{moved} links were moved: {reasons}. If that is right, mark the test `moves`", pytrace=False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Pass a worker's counts to the controller of pytest-xdist."""
+    output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_WORKER_MODES] = dict(session.config.stash.get(_MODES, Counter()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: _Node) -> None:
+    """Add the counts of a worker."""
+    output = getattr(node, "workeroutput", {})  # missing if it has crashed
+    node.config.stash.setdefault(_MODES, Counter()).update(output.get(_WORKER_MODES, {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say how many endpoints were attached in each mode."""
+    terminalreporter.write_line(describe(config.stash.get(_MODES, Counter())))

@@ -6,16 +6,14 @@ While the gate, a file, exists, the plugin `slow` delays each DEL that follows i
 before it. It records its calls.
 """
 
-import json
 import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_object, get_str
+from cni_bridge_spec import JsonObject, get_object, get_str
 from tests.lab import PLUGIN_SOCKET, Lab, wait_until
 from tests.system.calls import BOTH, ENDPOINT, NETWORK, call, create_endpoint, create_network, wait_torn_down
 from tests.system.peer import HOST_IP, ask, outside, serving
@@ -277,9 +275,9 @@ def test_a_stop_waits_for_teardowns_that_begin_later(private_slow: Scene) -> Non
     assert daemon is not None
     with ThreadPoolExecutor() as threads:
         interface = {"Address": "", "AddressIPv6": "", "MacAddress": ""}
-        creation = threads.submit(_call_inside, lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
+        creation = threads.submit(call, lab, "CreateEndpoint", {**BOTH, "Interface": interface, "Options": {}})
         wait_until(lab.path("/run/adding").exists, "the plugin")
-        deletion = threads.submit(_call_inside, lab, "DeleteEndpoint", BOTH)
+        deletion = threads.submit(call, lab, "DeleteEndpoint", BOTH)
         wait_until(lambda: _received_calls(lab) == 2, "both calls")
         daemon.kill(signal.SIGTERM)
         wait_until(lambda: "daemon.stopping" in daemon.log(), "the stop of the daemon")
@@ -325,21 +323,6 @@ def _with_one_address(subnet: Subnet) -> Sequence[JsonObject]:
 def _rules_of(lab: Lab, address: str) -> list[str]:
     rules = lab.run("iptables", "-t", "filter", "-S").stdout.splitlines()
     return sorted(rule for rule in rules if f"{address}/32" in rule)
-
-
-_CALL: Final = """
-import json, pathlib, sys
-from tests.lab.unix_http import request
-socket, method, body = sys.argv[1:]
-_, answer = request(pathlib.Path(socket), "POST", f"/NetworkDriver.{method}", json.loads(body), timeout_s=60)
-print(json.dumps(answer))
-"""
-
-
-def _call_inside(lab: Lab, method: str, body: JsonObject) -> JsonObject:
-    """Call the daemon from a process of the lab, whose connection `_received_calls` can see."""
-    printed = lab.run(sys.executable, "-c", _CALL, PLUGIN_SOCKET, method, json.dumps(body), timeout_s=90).stdout
-    return as_object(json.loads(printed), method)
 
 
 def _received_calls(lab: Lab) -> int:

@@ -9,7 +9,6 @@ import sys
 from cni_bridge_spec import JsonObject, as_object, get_object
 from tests.lab import PLUGIN_SOCKET, Lab
 from tests.lab.leftovers import leftovers
-from tests.lab.unix_http import request
 from tests.system.calls import wait_reconciled
 from tests.system.scene import Scene, bridge, reaches, wait_logged
 
@@ -50,7 +49,7 @@ def create_unknown_to_docker(lab: Lab, network: str) -> None:
     """Make an endpoint that Docker does not have."""
     network_id = lab.docker("network", "inspect", "-f", "{{.Id}}", network)
     body: JsonObject = {"NetworkID": network_id, "EndpointID": ENDPOINT, "Interface": {}, "Options": {}}
-    _, answer = request(lab.path(PLUGIN_SOCKET), "POST", "/NetworkDriver.CreateEndpoint", body)
+    _, answer = lab.request(PLUGIN_SOCKET, "POST", "/NetworkDriver.CreateEndpoint", body)
     assert get_object(as_object(answer, "answer"), "Interface")
 
 
