@@ -11,6 +11,7 @@ from cni_bridge_spec import get_objects, get_str
 from tests.lab import Container, Engine
 from tests.system.calls import wait_torn_down
 from tests.system.equivalence import assert_equivalent, run_directly
+from tests.system.netlink_trace import tracing
 from tests.system.plugin_lists import LISTS
 from tests.system.scene import Scene, bridge, reaches
 
@@ -118,6 +119,21 @@ def test_without_an_address_known_to_docker(scene: Scene) -> None:
     assert container.endpoint(network).addresses == ()
     assert reaches(container, subnet.gateway)
     assert reaches(scene.run(network), str(container.link().addresses[0].ip))
+
+
+@pytest.mark.moves("the other mode is compared")
+@pytest.mark.usefixtures("engine_28")
+@pytest.mark.parametrize("mode", ["hybrid", "direct", "move"])
+def test_links_that_are_moved_between_namespaces(scene: Scene, mode: str) -> None:
+    """In the life of a container, neither this driver nor Docker moves a link, except in mode *move*, where both do."""
+    lab = scene.lab
+    network = scene.network(scene.configure(bridge(scene.subnet(), ipv6=True)), "-o", f"cni.attach={mode}")
+    assert lab.daemon is not None
+    assert lab.dockerd is not None
+    with tracing(lab, lab.daemon) as ours, tracing(lab, lab.dockerd) as dockers:
+        lab.docker("run", "--rm", "--network", network, "busybox", "true")
+        wait_torn_down(lab)
+    assert (ours.count_moves() > 0, dockers.count_moves() > 0) == ((mode == "move"), (mode == "move"))
 
 
 @pytest.mark.usefixtures("engine_28")
