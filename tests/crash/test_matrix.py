@@ -4,7 +4,7 @@
 
 Afterwards nothing is left behind, each endpoint is either gone or complete, and the neighbour has its network. With
 CNI_BRIDGE_CRASH=full (`make crashfull`) every pair of boundaries is tried, otherwise a random choice, which
-CNI_BRIDGE_SEED repeats.
+CNI_BRIDGE_SEED repeats; with CNI_BRIDGE_CRASH=wide in all attach modes.
 """
 
 import os
@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from tests.crash.extent import FULL
+from tests.crash.extent import FULL, WIDE
 from tests.crash.host import Host
 from tests.crash.in_sandbox import FAILING, SandboxCall, SandboxStory
 from tests.crash.lists import LISTS
@@ -29,8 +29,9 @@ pytestmark = pytest.mark.timeout(3600)
 SEED: Final = int(os.environ.get("CNI_BRIDGE_SEED") or random.SystemRandom().randrange(10**6))
 PAIRS: Final = 12
 """How many pairs of boundaries are tried for each call and list."""
-IN_SANDBOX: Final = [(Way.HYBRID, "bridge"), *([(Way.HYBRID, "ptp"), (Way.DIRECT, "bridge")] if FULL else [])]
-SANDBOX_CALLS: Final = tuple(call for call in SandboxCall if FULL or call is not SandboxCall.DELETE_JOINED)
+IN_SANDBOX: Final = [(Way.HYBRID, "bridge"), *([(Way.HYBRID, "ptp"), (Way.DIRECT, "bridge")] if WIDE else [])]
+SANDBOX_PAIRS: Final = PAIRS if WIDE else 0
+SANDBOX_CALLS: Final = tuple(call for call in SandboxCall if WIDE or call is not SandboxCall.DELETE_JOINED)
 """Its steps are those after a failed Join, too."""
 FAILS: Final = """#!/bin/sh
 case $CNI_COMMAND in
@@ -56,15 +57,15 @@ def test_death_while_plugins_run_in_the_sandbox(lab: Lab, way: Way, kind: str, c
     with Host(lab, LISTS[kind], way) as host:
         if call is SandboxCall.FAILED_JOIN:
             host.write_list([*LISTS[kind], {"type": FAILING}])
-        first = f"end of {FAILING} ADD" if call is SandboxCall.FAILED_JOIN and not FULL else None  # before: as in Join
-        _try_all(host, partial(SandboxStory, host, call), pairs=0, first=first)
+        first = f"end of {FAILING} ADD" if call is SandboxCall.FAILED_JOIN and not WIDE else None  # before: as in Join
+        _try_all(host, partial(SandboxStory, host, call), pairs=SANDBOX_PAIRS, first=first)
 
 
-@pytest.mark.parametrize("call", [Call.JOIN, Call.DELETE] if FULL else [Call.JOIN])
+@pytest.mark.parametrize("call", [Call.JOIN, Call.DELETE] if WIDE else [Call.JOIN])
 def test_death_after_a_late_change_to_move(lab: Lab, call: Call) -> None:
     """An endpoint of mode *hybrid* that cannot be attached in its sandbox is like any other one of mode *move*."""
     with Host(lab, LISTS["bridge"], Way.LATE_MOVE) as host:
-        _try_all(host, partial(MovedStory, host, call), pairs=0)
+        _try_all(host, partial(MovedStory, host, call), pairs=SANDBOX_PAIRS)
 
 
 def _try_all(host: Host, tell: Callable[[], Story], *, pairs: int, first: str | None = None) -> None:

@@ -47,7 +47,14 @@ def tracing(lab: Lab, process: Process) -> Iterator[Trace]:
     """Trace a process of the lab and all of its threads until the end of the block; then the trace is complete."""
     directory = f"{_DIRECTORY}/{process.name}"
     lab.run("mkdir", "-p", directory)
-    output = ("--output-separately", "--output", f"{directory}/thread", "--trace=sendto,sendmsg,execve", "-e", "write=all")
+    output = (
+        "--output-separately",
+        "--output",
+        f"{directory}/thread",
+        "--trace=sendto,sendmsg,execve",
+        "-e",
+        "write=all",
+    )
     strace = lab.spawn("strace", "--follow-forks", *output, "--attach", _pid_inside(process))
     strace.wait_ready(lambda: " attached" in strace.log(), 10)
     try:
