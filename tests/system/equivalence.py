@@ -14,13 +14,16 @@ from tests.lab import Container, Lab, LabError
 from tests.lab.waiting import wait_until
 from tests.system.namespace_view import View, view, view_other_end
 
-__all__ = ["assert_equivalent", "run_directly", "without", "without_defaults"]
+__all__ = ["Look", "assert_equivalent", "run_directly", "without", "without_defaults"]
+
+Look = Callable[[Callable[..., str], str], View]
+"""Reads something of a namespace: takes what runs a command in it, and the link's name."""
 
 NAMESPACE: Final = "direct"
 """The namespace in which the plugins run without Docker."""
 
 
-def run_directly(lab: Lab, name: str, capability_args: JsonObject | None = None) -> View:
+def run_directly(lab: Lab, name: str, capability_args: JsonObject | None = None, further: Look | None = None) -> View:
     """Run ADD of a list in a namespace, return what the namespace has then, and run DEL."""
     env = {"CNI_PATH": "/opt/cni/bin:/usr/lib/cni", "CAP_ARGS": json.dumps(capability_args or {})}
     netns = f"/run/netns/{NAMESPACE}"
@@ -29,19 +32,21 @@ def run_directly(lab: Lab, name: str, capability_args: JsonObject | None = None)
         lab.run("ip", "-n", NAMESPACE, "link", "set", "lo", "up")
         lab.run(sys.executable, "-m", "cni_invoker", "add", name, netns, env=env)
         try:
-            return _view(lab, lambda *argv: lab.run("ip", "netns", "exec", NAMESPACE, *argv).stdout, "eth0")
+            return _view(lab, lambda *argv: lab.run("ip", "netns", "exec", NAMESPACE, *argv).stdout, "eth0", further)
         finally:
             lab.run(sys.executable, "-m", "cni_invoker", "del", name, netns, env=env)
     finally:
         lab.run("ip", "netns", "delete", NAMESPACE)
 
 
-def assert_equivalent(lab: Lab, container: Container, wanted: View, ifname: str = "eth0") -> None:
+def assert_equivalent(
+    lab: Lab, container: Container, wanted: View, ifname: str = "eth0", further: Look | None = None
+) -> None:
     """Wait until the container has what the list makes directly; before Engine 28 that takes a moment."""
     differences = ["not read yet"]
 
     def is_equivalent() -> bool:
-        found = _view(lab, lambda *argv: container.in_network(*argv).stdout, ifname)
+        found = _view(lab, lambda *argv: container.in_network(*argv).stdout, ifname, further)
         differences[:] = [f"{kind}: {_difference(found[kind], wanted[kind])}" for kind in wanted]
         differences[:] = [text for text in differences if not text.endswith(": ")]
         return not differences
@@ -64,8 +69,9 @@ def without_defaults(wanted: View) -> View:
     return {**wanted, "routes": [route for route in routes if not route.startswith("main dst=default ")]}
 
 
-def _view(lab: Lab, run: Callable[..., str], ifname: str) -> View:
-    return {**view(run, ifname), **view_other_end(run, lambda *argv: lab.run(*argv).stdout, ifname)}
+def _view(lab: Lab, run: Callable[..., str], ifname: str, further: Look | None) -> View:
+    found = {**view(run, ifname), **view_other_end(run, lambda *argv: lab.run(*argv).stdout, ifname)}
+    return {**found, **(further(run, ifname) if further else {})}
 
 
 def _difference(found: object, wanted: object) -> str:

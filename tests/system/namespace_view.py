@@ -11,7 +11,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, as_object, get_int, get_objects, get_str, get_strings, parse_json
 
-__all__ = ["BY_DESIGN", "View", "view", "view_other_end"]
+__all__ = ["BY_DESIGN", "View", "view", "view_beside_link", "view_other_end"]
 
 View = Mapping[str, object]
 """Kind of thing → what the namespace has of it."""
@@ -94,6 +94,33 @@ def view_other_end(run: Callable[..., str], run_on_host: Callable[..., str], ifn
         "port of the bridge": {key: port.get(key) for key in ("hairpin", "isolated", "learning", "flood", "guard")},
         "qdiscs on the host": _plain(run_on_host("tc", "qdisc", "show", "dev", name), name),
     }
+
+
+def view_beside_link(run: Callable[..., str], ifname: str) -> View:
+    """Read what a move to another namespace would lose: further links, packet filter rules, and the like.
+
+    The nat tables have Docker's own rules, for its DNS server, and are left out.
+    """
+    rules = run("iptables", "-t", "filter", "-S") + run("ip6tables", "-t", "filter", "-S")
+    routes = (route for family in ("-4", "-6") for route in run("ip", family, *_ALL_ROUTES).splitlines())
+    return {
+        "links": sorted(get_str(link, "ifname") for link in _links(run("ip", "-json", "link", "show"))),
+        "iptables rules": rules.splitlines(),
+        "nftables tables": sorted(name for name in run("nft", "list", "tables").splitlines() if " ip" not in name),
+        "nftables rules": _if_any(run, "nft", "list", "table", "inet", "fidelity"),
+        "routes without a link": sorted(route.strip() for route in routes if _has_no_link(route)),
+        "multipath routes": run("ip", "route", "show", "table", "501").splitlines(),
+        "traffic classes": _plain(run("tc", "class", "show", "dev", ifname), ifname),
+        "traffic filters": _plain(run("tc", "filter", "show", "dev", ifname), ifname),
+    }
+
+
+def _if_any(run: Callable[..., str], *command: str) -> str:
+    return run("sh", "-c", '"$@" 2>&1 || true', "sh", *command)
+
+
+def _has_no_link(route: str) -> bool:
+    return route.split(maxsplit=1)[0] in {"unreachable", "prohibit", "blackhole"}
 
 
 def _links(printed: str) -> tuple[JsonObject, ...]:

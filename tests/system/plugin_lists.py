@@ -16,6 +16,7 @@ __all__ = [
     "TUNING",
     "PluginList",
     "commands",
+    "commands_beside_link",
     "defaults",
     "dual",
     "ipv6_only",
@@ -24,6 +25,7 @@ __all__ = [
     "static",
     "v4",
     "v6",
+    "write_chained",
     "write_wrapper",
 ]
 
@@ -251,3 +253,44 @@ echo 7 >/proc/sys/net/ipv4/tcp_syn_retries
 def write_wrapper(scene: Scene, script: str, name: str = "wrapper") -> None:
     """Put the wrapper plugin on the host."""
     scene.plugin(name, WRAPPER.replace("@", script))
+
+
+CHAINED: Final = """
+set -e
+if [ "$CNI_COMMAND" = ADD ]; then
+    nsenter --net="$CNI_NETNS" sh -eu >&2 <<'COMMANDS'
+@
+COMMANDS
+fi
+python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).get("prevResult")))'
+"""
+"""A plugin in the middle of a list that runs shell commands in the namespace."""
+
+
+def commands_beside_link(subnet: Subnet) -> str:
+    """Return commands whose effects do not belong to the link, so that they cannot be moved with it."""
+    net = subnet.ipv4.removesuffix(".0/24")
+    return f"""
+iptables -A INPUT -p tcp --dport 9999 -j DROP
+ip6tables -A OUTPUT -d fd99::/64 -j REJECT
+nft add table inet fidelity
+nft add chain inet fidelity input "{{ type filter hook input priority 10; }}"
+nft add rule inet fidelity input udp dport 9998 counter drop
+ip link add second0 type veth peer name second1
+ip address add 10.98.{subnet.number}.1/24 dev second0
+ip link set second0 up
+ip link set second1 up
+ip route add unreachable 10.97.0.0/16
+ip -6 route add unreachable fd97::/64
+ip route add blackhole 10.96.0.0/16 table 502
+ip route add 10.95.0.0/16 table 501 nexthop via {net}.1 dev eth0 weight 1 nexthop via 10.98.{subnet.number}.9 dev second0 weight 2
+tc qdisc add dev eth0 root handle 1: htb default 10
+tc class add dev eth0 parent 1: classid 1:10 htb rate 10mbit
+tc class add dev eth0 parent 1: classid 1:20 htb rate 1mbit ceil 2mbit
+tc filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dport 80 0xffff flowid 1:20
+"""  # noqa: E501 - a command of ip
+
+
+def write_chained(scene: Scene, script: str, name: str) -> None:
+    """Put a plugin that runs shell commands in the namespace on the host."""
+    scene.plugin(name, CHAINED.replace("@", script))

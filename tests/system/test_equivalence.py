@@ -4,9 +4,18 @@
 
 import pytest
 
-from tests.lab import Plugins, known_plugins
+from tests.lab import Engine, Plugins, known_plugins
 from tests.system.equivalence import assert_equivalent, run_directly
-from tests.system.plugin_lists import LISTS, commands, write_wrapper
+from tests.system.namespace_view import view_beside_link
+from tests.system.plugin_lists import (
+    LISTS,
+    commands,
+    commands_beside_link,
+    dual,
+    simple,
+    write_chained,
+    write_wrapper,
+)
 from tests.system.scene import Scene
 
 SMOKE = {"bridge all chained", "ptp IPv6-only", "wrapper"}
@@ -26,3 +35,19 @@ def test_a_container_equals_a_namespace_with_the_same_list(
     name = scene.configure(chosen.plugins(subnet), cni_version=chosen.cni_version)
     wanted = run_directly(scene.lab, name, chosen.capability_args)
     assert_equivalent(scene.lab, scene.run(scene.network(name), *chosen.options), wanted)
+
+
+@pytest.mark.parametrize("kind", ["bridge", "ptp", "macvlan"])
+@pytest.mark.parametrize("mode", ["hybrid", "direct"])
+def test_what_a_plugin_makes_beside_the_link(scene: Scene, engine: Engine, mode: str, kind: str) -> None:
+    """Where plugins run in the sandbox, it has all that they made: nothing is moved, so nothing is lost."""
+    if engine.version < (28,):
+        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
+    subnet = scene.subnet()
+    write_chained(scene, commands_beside_link(subnet), "beside")
+    main = dual(subnet, kind=kind) if kind != "macvlan" else simple(subnet, kind=kind)
+    name = scene.configure([main, {"type": "beside"}])
+    wanted = run_directly(scene.lab, name, further=view_beside_link)
+    assert wanted["multipath routes"]
+    container = scene.run(scene.network(name, "-o", f"cni.attach={mode}"))
+    assert_equivalent(scene.lab, container, wanted, further=view_beside_link)
