@@ -52,6 +52,7 @@ def make_attach(resources: Resources) -> AttachRoom:
             runtime=runtime, kernel=kernel, placing=placing, move=move_detacher, leases=leases, run_dir=run_dir
         ),
         leases=leases,
+        sandbox_sync=sandbox_sync,
         run_dir=run_dir,
     )
     return AttachRoom(

@@ -254,7 +254,7 @@ class Kernel(KernelView):
         """Mount a sandbox at `pin` as well, and prepare it for plugins that make a link in it.
 
         Duplicate address detection is off and IPv6 is on for links that are made in it, until `finish_in_sandbox` or
-        `restore_sandbox`, also if that is called by the next run of the daemon.
+        `find_pinned_link`, also if that is called by the next run of the daemon.
 
         Args:
             sandbox: The container's namespace.
@@ -290,25 +290,27 @@ class Kernel(KernelView):
         """
         return await self._run(partial(self._pin(pin, ifname, altname).finish, finish))
 
-    async def restore_sandbox(self, pin: Path) -> None:
-        """Restore the settings that `pin_sandbox` changed, if it did and the sandbox still exists.
-
-        Raises:
-            KernelError: The kernel refused.
-        """
-        await self._run(partial(self._pin(pin, "", "").restore))
-
-    async def find_pinned_link(self, pin: Path, ifname: str, altname: str, mac: str | None) -> str | None:
+    async def find_pinned_link(
+        self, pin: Path, ifname: str, altname: str, mac: str | None = None, *, plugins_have_run: bool = False
+    ) -> str | None:
         """Return the present name of a link in a pinned sandbox, None if it is not there.
 
-        It is found by its alternative name. Plugins that were interrupted leave it without one; it is then found by its
-        name and `mac`, if that is known, and receives the alternative name. A name alone may be another network's.
-        Settings that they left changed are restored.
+        It is found by its alternative name. Plugins that failed or were interrupted leave it without one. Then it is
+        found by its name: by the first call after the plugins, or with its MAC; it receives the alternative name. By a
+        later call, a name alone may be another network's. Settings that are changed for plugins are restored.
+
+        Args:
+            pin: The pin.
+            ifname: The name that the plugins gave the link.
+            altname: The alternative name.
+            mac: Its MAC, None if it is not known.
+            plugins_have_run: Whether plugins that make the link may have run.
 
         Raises:
             KernelError: The sandbox cannot be read.
         """
-        return await self._run(partial(self._pin(pin, ifname, altname).find, mac))
+        look = partial(self._pin(pin, ifname, altname).find, mac, plugins_have_run=plugins_have_run)
+        return await self._run(look)
 
     async def delete_host_link(self, link: Link, altname: str) -> None:
         """Delete a virtual link that `host_links` returned, if it still exists.

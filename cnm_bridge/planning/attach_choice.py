@@ -7,7 +7,7 @@
 | `move` | *move* |
 | `hybrid` | *hybrid*; refused if the list or the engine cannot do it |
 | `direct` | *direct*; refused if the engine cannot do it |
-| `auto` | *hybrid* if Docker learns all that it learns in mode *move*; *direct* for what *move* refuses; else *move* |
+| `auto` | *hybrid* if it does all that *move* does for the list; *direct* for what *move* refuses; else *move* |
 
 The sandbox is known at Join only. So an endpoint of mode *hybrid* that cannot be attached in its sandbox is moved there
 after all (`attach/in_sandbox/attacher.py`).
@@ -19,6 +19,7 @@ from typing import Final
 
 from cni_bridge_state import AttachMode
 from cni_invoker import NetworkConfigurationList
+from cni_invoker.advanced import PluginConfiguration
 from cnm_bridge.engine.release import SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.errors import BadOption, Refused
 from cnm_bridge.planning.docker_options import IFNAME
@@ -33,6 +34,9 @@ STATIC: Final = "static"
 
 _INDEPENDENT: Final = frozenset({"host-local", "static", "whereabouts"})
 """IPAM plugins that need no link and no namespace (read in plugins 1.1.1 and 1.9.1, whereabouts 0.8)."""
+
+_KEEP_RESERVATION: Final = frozenset({"bandwidth", "firewall", "portmap", "sbr", "tuning"})
+"""Chained plugins that return addresses, gateways and name servers as they are (read in plugins 1.1.1 and 1.9.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,7 @@ def choose_mode(
         Refused: The list or the engine cannot do what is requested, or no mode is possible for the list; the text
             names the plugin, the reason, and the mode that is possible.
     """
-    choice = _choose_by_request(request, network, release, static_versions=static_versions)
+    choice = _choose_by_request(request, network, release, static_versions=static_versions, has_ifname=has_ifname)
     if has_ifname and choice.mode is AttachMode.MOVE:
         raise BadOption(
             IFNAME,
@@ -108,6 +112,7 @@ def _choose_by_request(
     release: EngineRelease | None,
     *,
     static_versions: Collection[str] | None,
+    has_ifname: bool,
 ) -> AttachChoice:
     obstacle = _find_engine_obstacle(release) or _find_obstacle(network, static_versions)
     unsuitable = find_unsuitable(network)
@@ -128,7 +133,9 @@ def _choose_by_request(
             if unsuitable is not None:
                 raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
             return AttachChoice(mode=AttachMode.MOVE, reason=str(request))
-    return _choose(network, release, obstacle, unsuitable)
+    # what mode move refuses anyway is not lost
+    lost = None if has_ifname else _find_loss(network)
+    return _choose(network, release, obstacle, unsuitable, lost)
 
 
 def can_choose_mac(network: NetworkConfigurationList) -> bool:
@@ -138,18 +145,40 @@ def can_choose_mac(network: NetworkConfigurationList) -> bool:
 
 
 def _choose(
-    network: NetworkConfigurationList, release: EngineRelease | None, obstacle: str | None, unsuitable: str | None
+    network: NetworkConfigurationList,
+    release: EngineRelease | None,
+    obstacle: str | None,
+    unsuitable: str | None,
+    lost: str | None,
 ) -> AttachChoice:
     if unsuitable is not None:
         if release is None or not release.makes_sandbox_first:
             raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
         return AttachChoice(mode=AttachMode.DIRECT, reason=f"of {unsuitable}")
-    if obstacle is None:
-        lost = DELEGATES[network.plugins[0].type].lost
-        if lost is None:
-            return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
-        obstacle = f"Docker would not learn {lost}"
-    return AttachChoice(mode=AttachMode.MOVE, reason=obstacle)
+    reason = obstacle or lost
+    if reason is not None:
+        return AttachChoice(mode=AttachMode.MOVE, reason=reason)
+    return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
+
+
+def _find_loss(network: NetworkConfigurationList) -> str | None:
+    """Return what mode *move* can do and *hybrid* may refuse, because Docker learns addresses and MAC in advance."""
+    main, *others = network.plugins
+    delegate = DELEGATES.get(main.type)
+    if delegate is not None and delegate.lost is not None:
+        return f"Docker would not learn {delegate.lost}"
+    return next((text for plugin in others if (text := _describe_change(plugin)) is not None), None)
+
+
+def _describe_change(plugin: PluginConfiguration) -> str | None:
+    """Return what a chained plugin may change of what Docker has learnt, None if nothing."""
+    if plugin.type not in _KEEP_RESERVATION:
+        return (
+            f"plugin {plugin.type} is not known to leave addresses and MAC as they are; cni.attach=hybrid is possible"
+        )
+    if plugin.type == "tuning" and "mac" in plugin.document:
+        return "plugin tuning sets a MAC"
+    return None
 
 
 def _find_engine_obstacle(release: EngineRelease | None) -> str | None:

@@ -36,6 +36,7 @@ def make_attachers(store: Store, runtime: Runtime, kernel: Kernel, run_dir: Path
             runtime=runtime, kernel=kernel, placing=placing, move=detacher, leases=leases, run_dir=run_dir
         ),
         leases=leases,
+        sandbox_sync=sandbox_sync,
         run_dir=run_dir,
     )
     return {AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox}

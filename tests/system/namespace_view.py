@@ -102,14 +102,14 @@ def view_beside_link(run: Callable[..., str], ifname: str) -> View:
     The nat tables have Docker's own rules, for its DNS server, and are left out.
     """
     rules = run("iptables", "-t", "filter", "-S") + run("ip6tables", "-t", "filter", "-S")
-    routes = (route for family in ("-4", "-6") for route in run("ip", family, *_ALL_ROUTES).splitlines())
+    routes = [route.strip() for family in ("-4", "-6") for route in run("ip", family, *_ALL_ROUTES).splitlines()]
     return {
         "links": sorted(get_str(link, "ifname") for link in _links(run("ip", "-json", "link", "show"))),
         "iptables rules": rules.splitlines(),
         "nftables tables": sorted(name for name in run("nft", "list", "tables").splitlines() if " ip" not in name),
         "nftables rules": _if_any(run, "nft", "list", "table", "inet", "fidelity"),
-        "routes without a link": sorted(route.strip() for route in routes if _has_no_link(route)),
-        "multipath routes": run("ip", "route", "show", "table", "501").splitlines(),
+        "routes without a link": sorted(route for route in routes if _has_no_link(route)),
+        "next hops": [route for route in routes if route.startswith("nexthop ")],
         "traffic classes": _plain(run("tc", "class", "show", "dev", ifname), ifname),
         "traffic filters": _plain(run("tc", "filter", "show", "dev", ifname), ifname),
     }

@@ -13,6 +13,7 @@ from tests.system.calls import wait_torn_down
 from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.netlink_trace import tracing
 from tests.system.plugin_lists import LISTS
+from tests.system.scene import LISTS as SINGLE
 from tests.system.scene import Scene, bridge, reaches
 
 HYBRID = ("-o", "cni.attach=hybrid")
@@ -148,14 +149,18 @@ def test_a_plugin_that_fails_in_the_sandbox(scene: Scene) -> None:
 
 
 @pytest.mark.usefixtures("engine_28")
-def test_a_plugin_that_fails_in_a_running_container(scene: Scene) -> None:
+@pytest.mark.parametrize("mode", ["hybrid", "direct"])
+@pytest.mark.parametrize("kind", ["bridge", "ptp"])
+def test_a_plugin_that_fails_in_a_running_container(scene: Scene, kind: str, mode: str) -> None:
     """Nothing is left in the container, and a network that is connected next keeps its link."""
     scene.plugin("broken", '[ $CNI_COMMAND = DEL ] || { echo \'{"code": 100, "msg": "out of order"}\'; exit 1; }')
-    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "broken"}]), *HYBRID)
+    plugins = [*SINGLE[kind](scene.subnet()), {"type": "broken"}]
+    network = scene.network(scene.configure(plugins), "-o", f"cni.attach={mode}")
     builtin = scene.builtin_network()
     container = scene.run(builtin)
     scene.lab.docker("network", "disconnect", builtin, container.name)
     assert "out of order" in scene.refusal("network", "connect", network, container.name)
+    assert names(container) == set()
     scene.lab.docker("network", "connect", builtin, container.name)
     wait_torn_down(scene.lab)
     assert names(container) == {"eth0"}

@@ -2,11 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A container has what its plugins made: the same list, run directly in a namespace, gives the expected state."""
 
+import re
+from collections.abc import Callable
+
 import pytest
 
 from tests.lab import Engine, Plugins, known_plugins
 from tests.system.equivalence import assert_equivalent, run_directly
-from tests.system.namespace_view import view_beside_link
+from tests.system.namespace_view import View, view_beside_link
 from tests.system.plugin_lists import (
     LISTS,
     commands,
@@ -16,7 +19,7 @@ from tests.system.plugin_lists import (
     write_chained,
     write_wrapper,
 )
-from tests.system.scene import Scene
+from tests.system.scene import Scene, Subnet
 
 SMOKE = {"bridge all chained", "ptp IPv6-only", "wrapper"}
 
@@ -41,13 +44,30 @@ def test_a_container_equals_a_namespace_with_the_same_list(
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 def test_what_a_plugin_makes_beside_the_link(scene: Scene, engine: Engine, mode: str, kind: str) -> None:
     """Where plugins run in the sandbox, it has all that they made: nothing is moved, so nothing is lost."""
+    wanted = _compare_chained(scene, engine, mode, kind, commands_beside_link)
+    assert all(wanted[kind] for kind in ("nftables rules", "routes without a link", "next hops", "traffic classes"))
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "direct"])
+def test_what_a_plugin_makes_on_the_link(scene: Scene, engine: Engine, mode: str) -> None:
+    """Docker adds the default route again, and changes nothing else; mode *hybrid* allows no further addresses."""
+    _compare_chained(scene, engine, mode, "bridge", commands if mode == "direct" else _commands_without_addresses)
+
+
+def _commands_without_addresses(subnet: Subnet) -> str:
+    lines = (line for line in commands(subnet).splitlines() if not line.startswith("ip address "))
+    return "\n".join(re.sub(r" src \S+$", "", line) for line in lines)
+
+
+def _compare_chained(scene: Scene, engine: Engine, mode: str, kind: str, make: Callable[[Subnet], str]) -> View:
+    """Run a list with a plugin that runs commands at its end; return what a namespace has then."""
     if engine.version < (28,):
         pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
     subnet = scene.subnet()
-    write_chained(scene, commands_beside_link(subnet), "beside")
+    write_chained(scene, make(subnet), "chained")
     main = dual(subnet, kind=kind) if kind != "macvlan" else simple(subnet, kind=kind)
-    name = scene.configure([main, {"type": "beside"}])
+    name = scene.configure([main, {"type": "chained"}])
     wanted = run_directly(scene.lab, name, further=view_beside_link)
-    assert wanted["multipath routes"]
     container = scene.run(scene.network(name, "-o", f"cni.attach={mode}"))
     assert_equivalent(scene.lab, container, wanted, further=view_beside_link)
+    return wanted

@@ -28,6 +28,7 @@ from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.attach.in_sandbox.leases import Leases
 from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.attacher import MoveAttacher, warn_of_dns
+from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Finish, Kernel, KernelError, LinkMissing, Snapshot, Sysctl
 from cnm_bridge.model.endpoint import Endpoint
@@ -63,6 +64,7 @@ class SandboxAttacher:
         move: Attaches endpoints of mode *hybrid* whose link cannot be made in the sandbox.
         detacher: Undoes the attachment.
         leases: Knows the CNI DHCP daemon that keeps a lease, and releases leases.
+        sandbox_sync: Gives the default routes that libnetwork adds the attributes of the plugins' routes.
         run_dir: The parent directory of pins and staging namespaces.
     """
 
@@ -75,6 +77,7 @@ class SandboxAttacher:
         move: MoveAttacher,
         detacher: SandboxDetacher,
         leases: Leases,
+        sandbox_sync: SandboxSync,
         run_dir: Path,
     ) -> None:
         self._runtime = runtime
@@ -83,6 +86,7 @@ class SandboxAttacher:
         self._move = move
         self._detacher = detacher
         self._leases = leases
+        self._sandbox_sync = sandbox_sync
         self._run_dir = run_dir
         self._sandboxes: KeyedLocks[str | None] = KeyedLocks()
 
@@ -142,7 +146,7 @@ class SandboxAttacher:
             await save(joining)
             return await self._run_in_sandbox(joining, pin, expected, save)
         except BaseException:
-            await self._restore(pin)
+            await self._restore(Endpoint(joining), pin)
             raise
 
     def join_reply(self, record: EndpointRecord) -> Joined:
@@ -225,6 +229,7 @@ class SandboxAttacher:
         joined = replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json(), lease_holder=holder)
         record = with_addresses(joined)
         await save(record)
+        self._sandbox_sync.join(Endpoint(record))
         return record
 
     async def _finish(self, endpoint: Endpoint, pin: Path, expected: Snapshot) -> Snapshot:
@@ -288,9 +293,12 @@ class SandboxAttacher:
         moved = replace(record, attachment=replace(record.attachment, mode=AttachMode.MOVE))
         return await self._move.attach(moved, save)
 
-    async def _restore(self, pin: Path) -> None:
+    async def _restore(self, endpoint: Endpoint, pin: Path) -> None:
+        """Restore the sandbox's settings after an error, and mark the link, if there is one, for the teardown."""
         try:
-            await self._kernel.restore_sandbox(pin)
+            await self._kernel.find_pinned_link(
+                pin, endpoint.record.attachment.ifname, endpoint.altname, plugins_have_run=True
+            )
         except KernelError as exc:  # the first error is what the user must see
             log.warning("sandbox.not_restored", error=str(exc))
 

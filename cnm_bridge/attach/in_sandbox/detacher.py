@@ -68,7 +68,9 @@ class SandboxDetacher:
         endpoint = Endpoint(record)
         pin, staging = pin_path(self._run_dir, record.attachment_id), staging_path(self._run_dir, record.attachment_id)
         mac = endpoint.snapshot.link.mac if endpoint.snapshot else None
-        name = await self._kernel.find_pinned_link(pin, record.attachment.ifname, endpoint.altname, mac)
+        name = await self._kernel.find_pinned_link(
+            pin, record.attachment.ifname, endpoint.altname, mac, plugins_have_run=endpoint.netns == pin
+        )
         pending = frozenset(range(len(endpoint.network.plugins))) - progress.deleted
         if record.attachment.has_reservation and pending == {_RESERVATION} and name is None:
             await self._release(endpoint, progress)

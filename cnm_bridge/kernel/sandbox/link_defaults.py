@@ -4,6 +4,7 @@
 
 The container may be running, so the settings get their values back, also if the daemon is killed in between: the values
 are in a file beside the pin before the first one is changed. Like the sandbox, the file does not survive a reboot.
+While it exists, plugins may have made a link that is not marked yet.
 """
 
 from collections.abc import Mapping
@@ -31,17 +32,21 @@ class LinkDefaults:
     def __init__(self, pin: Path) -> None:
         self._file = pin.with_name(f"{pin.name}.settings")
 
+    @property
+    def are_changed(self) -> bool:
+        """Whether they are changed for plugins now, even if they had these values before."""
+        return self._file.exists()
+
     def change(self) -> None:
         """Change the settings for plugins. If they have been changed before, the first values are kept."""
-        if not has_ipv6() or self._file.exists():
+        if self.are_changed:
             return
-        found = {name: read_setting(name) for name in _FOR_PLUGINS}
+        found = {name: read_setting(name) for name in _FOR_PLUGINS} if has_ipv6() else {}
         previous = {name: value for name, value in found.items() if value not in {None, _FOR_PLUGINS[name]}}
-        if previous:
-            # One write: a killed daemon leaves all of them, or none and has not changed anything.
-            self._file.write_text("".join(f"{name} {value}\n" for name, value in previous.items()), encoding="ascii")
-            for name in previous:
-                write_setting(name, _FOR_PLUGINS[name])
+        # One write: a killed daemon leaves all of them, or none and has not changed anything.
+        self._file.write_text("".join(f"{name} {value}\n" for name, value in previous.items()), encoding="ascii")
+        for name in previous:
+            write_setting(name, _FOR_PLUGINS[name])
 
     def restore(self) -> Mapping[str, str]:
         """Give the settings their values back, if they have been changed; return these values by name."""

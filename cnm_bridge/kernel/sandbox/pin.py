@@ -93,10 +93,11 @@ class Pin:
     def finish(self, wanted: Finish) -> Snapshot:
         """Restore the sandbox's settings, set up the link, and mark it with its alternative name."""
         with attempt("finish", str(self)), self._inside() as netlink:
-            settings = LinkDefaults(self.path).restore()
             link = find_link(netlink, self.ifname)
             if link is None:
                 raise LinkMissing("finish", str(self), tuple(other.state.name for other in list_links(netlink)))
+            self._mark(netlink, link)
+            settings = LinkDefaults(self.path).restore()
             link = _with_mac(netlink, link, wanted.mac, self.ifname)
             addresses, routes = find_addresses(netlink, link), find_plain_routes(netlink, link)
             for route in routes:
@@ -112,32 +113,27 @@ class Pin:
                     write_ipv6(self.ifname, "disable_ipv6", 1)
             for sysctl in wanted.sysctls:
                 write_setting(sysctl.name, sysctl.value)
-            if self.altname not in link.altnames:
-                add_altname(netlink, link, self.altname)
         return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=wanted.sysctls)
 
-    def restore(self) -> None:
-        """Restore the sandbox's settings, if it still exists."""
-        try:
-            with attempt("restore", str(self.path)), self._inside():
-                LinkDefaults(self.path).restore()
-        except NamespaceMissing:
-            return
-
-    def find(self, mac: str | None) -> str | None:
-        """Restore the sandbox's settings; return the present name of the link, None if it is not there; mark it."""
+    def find(self, mac: str | None, *, plugins_have_run: bool) -> str | None:
+        """Mark the link, and restore the sandbox's settings; return its present name, None if it is not there."""
         try:
             with attempt("look into", str(self.path)), self._inside() as netlink:
-                LinkDefaults(self.path).restore()
-                link = find_link_by_altname(netlink, self.altname)
-                if link is None and mac is not None:
-                    link = find_link(netlink, self.ifname)
-                    if link is None or link.state.mac != mac:
-                        return None
-                    add_altname(netlink, link, self.altname)
+                defaults = LinkDefaults(self.path)
+                is_unmarked = plugins_have_run and defaults.are_changed
+                link = find_link_by_altname(netlink, self.altname) or find_link(netlink, self.ifname)
+                if link is not None and not (is_unmarked or self.altname in link.altnames or link.state.mac == mac):
+                    link = None
+                if link is not None:
+                    self._mark(netlink, link)  # first, so that a later call finds it if this one is interrupted
+                defaults.restore()
                 return None if link is None else link.state.name
         except NamespaceMissing:
             return None
+
+    def _mark(self, netlink: Netlink, link: Link) -> None:
+        if self.altname not in link.altnames:
+            add_altname(netlink, link, self.altname)
 
     def __str__(self) -> str:
         return f"link {self.ifname} in {self.path}"

@@ -51,6 +51,8 @@ def test_auto_prefers_hybrid(plugin: str, release: EngineRelease | None) -> None
         ([BRIDGE, {"type": "macvlan", "ipam": HOST_LOCAL}], "plugin macvlan has an IPAM plugin as well"),
         ([{"type": "host-device", "ipam": HOST_LOCAL}], "would not learn the MAC"),
         ([{"type": "vlan", "ipam": HOST_LOCAL}], "would not learn the MAC"),
+        ([BRIDGE, {"type": "istio-cni"}], "plugin istio-cni is not known to leave addresses and MAC as they are"),
+        ([BRIDGE, {"type": "tuning", "mac": "02:00:00:00:00:01"}], "plugin tuning sets a MAC"),
     ],
 )
 def test_auto_moves_what_hybrid_cannot_do_as_well(plugins: list[JsonObject], reason: str) -> None:
@@ -132,6 +134,21 @@ def test_the_whole_name_of_a_link_needs_the_sandbox() -> None:
     assert choice.mode is AttachMode.HYBRID
     with pytest.raises(BadOption, match=r"ifname.*Docker Engine 27.5.*cni.ifname-prefix"):
         choose_mode(AttachRequest(option=AttachOption.AUTO), wanted, OLD, static_versions=VERSIONS, has_ifname=True)
+
+
+@pytest.mark.parametrize("plugins", [[{"type": "vlan", "ipam": HOST_LOCAL}], [BRIDGE, {"type": "istio-cni"}]])
+def test_auto_does_what_move_refuses(plugins: list[JsonObject]) -> None:
+    """With the whole name of a link nothing is lost by mode *hybrid*, because mode *move* is not possible."""
+    request = AttachRequest(option=AttachOption.AUTO)
+    assert choose_mode(request, network(*plugins), NEW, static_versions=VERSIONS).mode is AttachMode.MOVE
+    choice = choose_mode(request, network(*plugins), NEW, static_versions=VERSIONS, has_ifname=True)
+    assert choice.mode is AttachMode.HYBRID
+
+
+@pytest.mark.parametrize("plugin", sorted({"bandwidth", "firewall", "portmap", "sbr", "tuning"}))
+def test_auto_knows_what_the_reference_plugins_leave_as_it_is(plugin: str) -> None:
+    """They can run in the sandbox after any plugin that delegates IPAM."""
+    assert choose(BRIDGE, {"type": plugin}).mode is AttachMode.HYBRID
 
 
 @pytest.mark.parametrize(("plugin", "possible"), [("bridge", True), ("ipvlan", False), ("vlan", False), ("x", False)])
