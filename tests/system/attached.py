@@ -10,10 +10,16 @@ from typing import Final
 
 from cnm_bridge.settings import AttachOption
 
-__all__ = ["Attached", "describe", "read_attached"]
+__all__ = ["Attached", "describe", "is_mostly_moved", "read_attached"]
 
 _CREATED: Final = '"endpoint.created"'
 _MOVED: Final = '"endpoint.moved_instead"'
+_BY_DESIGN: Final = frozenset(
+    {"the container has further networks", "the sandbox has a link that this driver made in it already"}
+)
+"""Reasons to move a link that the daemon is sure of."""
+_MANY: Final = 50
+"""From so many endpoints on, most of them must be attached in the sandbox."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +28,11 @@ class Attached:
 
     Attributes:
         modes: How many, by the value of their mode in the end.
-        reasons: Why each of those that were to be attached in the sandbox was moved.
+        doubts: Why links were moved although nothing was found that demands it.
     """
 
     modes: Counter[str]
-    reasons: Sequence[str]
+    doubts: Sequence[str]
 
 
 def read_attached(log: str) -> Attached:
@@ -36,7 +42,13 @@ def read_attached(log: str) -> Attached:
     reasons = [str(event["reason"]) for event in events if event["event"] == "endpoint.moved_instead"]
     modes[AttachOption.HYBRID.value] -= len(reasons)
     modes[AttachOption.MOVE.value] += len(reasons)
-    return Attached(modes=+modes, reasons=reasons)
+    return Attached(modes=+modes, doubts=[reason for reason in reasons if reason not in _BY_DESIGN])
+
+
+def is_mostly_moved(modes: Mapping[str, int]) -> bool:
+    """Return whether a run, in which links should be made in sandboxes, has moved most of many."""
+    total = sum(modes.values())
+    return total >= _MANY and 2 * modes.get(AttachOption.MOVE, 0) > total
 
 
 def describe(modes: Mapping[str, int]) -> str:

@@ -17,12 +17,13 @@ import pytest
 
 from cnm_bridge.settings import AttachOption
 from tests.lab import DAEMON_COMMAND, Engine, Lab, LabError, Plugins, find_engine, find_plugins, machine_engine
-from tests.system.attached import Attached, describe, read_attached
+from tests.system.attached import Attached, describe, is_mostly_moved, read_attached
 from tests.system.scene import Scene
 
 __all__ = [
     "attach",
     "bare_lab",
+    "beside_ours",
     "cleanup_limit_s",
     "cni_plugins",
     "daemon_command",
@@ -63,10 +64,16 @@ def daemon_command(request: pytest.FixtureRequest) -> Sequence[str]:
 @pytest.fixture(scope="session")
 def attach(request: pytest.FixtureRequest, engine: Engine) -> AttachOption:
     """The mode in which the daemon attaches a container on a single network with a list such as `bridge`."""
-    option = AttachOption(request.config.getoption("--attach"))
+    option = AttachOption(request.config.getoption("--attach", AttachOption.MOVE))
     if option is AttachOption.AUTO:
         return AttachOption.HYBRID if engine.version >= (28,) else AttachOption.MOVE
     return option
+
+
+@pytest.fixture(scope="session")
+def beside_ours(attach: AttachOption) -> Sequence[str]:
+    """Options of `docker network connect` for a built-in network: its link must not be `eth0` if ours is already."""
+    return () if attach is AttachOption.MOVE else ("--driver-opt", "com.docker.network.endpoint.ifname=eth9")
 
 
 @pytest.fixture(scope="session")
@@ -191,18 +198,27 @@ def _guard(lab: Lab, *, test: pytest.Item, cleanup_limit_s: float, attach: Attac
 
 
 def _refuse_unnoticed_moves(attached: Attached, test: pytest.Item, attach: AttachOption) -> None:
-    """Fail a test in another mode than *move* in which links were moved, unless it is marked."""
-    moved = attached.modes[AttachOption.MOVE]
-    if moved and attach is not AttachOption.MOVE and test.get_closest_marker("moves") is None:
-        reasons = "; ".join(sorted(set(attached.reasons))) or "so the list, the network or the endpoint demands"
-        pytest.fail(f"{moved} links were moved: {reasons}. If that is right, mark the test `moves`", pytrace=False)
+    """Fail an unmarked test in which links were moved because the daemon could not find out what it needed."""
+    if attached.doubts and attach is not AttachOption.MOVE and test.get_closest_marker("moves") is None:
+        doubts = "; ".join(sorted(set(attached.doubts)))
+        pytest.fail(f"links were moved: {doubts}. If that is right, mark the test `moves`", pytrace=False)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Pass a worker's counts to the controller of pytest-xdist."""
+    """Pass a worker's counts to the controller of pytest-xdist; fail a run that has moved most links unnoticed."""
     output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    modes = session.config.stash.get(_MODES, Counter())
     if output is not None:
-        output[_WORKER_MODES] = dict(session.config.stash.get(_MODES, Counter()))
+        output[_WORKER_MODES] = dict(modes)
+    elif _is_mostly_moved(session.config, modes):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _is_mostly_moved(config: pytest.Config, modes: Counter[str]) -> bool:
+    wanted = config.getoption("--engine", None)
+    engine = find_engine(wanted) if wanted else machine_engine()
+    in_sandbox = config.getoption("--attach") != AttachOption.MOVE and engine is not None and engine.version >= (28,)
+    return in_sandbox and is_mostly_moved(modes)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -214,4 +230,6 @@ def pytest_testnodedown(node: _Node) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say how many endpoints were attached in each mode."""
-    terminalreporter.write_line(describe(config.stash.get(_MODES, Counter())))
+    modes = config.stash.get(_MODES, Counter())
+    failed = "; most were moved, so this run FAILED" if _is_mostly_moved(config, modes) else ""
+    terminalreporter.write_line(f"{describe(modes)}{failed}")

@@ -66,6 +66,7 @@ def test_a_container_on_several_networks(scene: Scene) -> None:
     assert names(container) == {"eth0", "eth1", "eth2"}
 
 
+@pytest.mark.moves("a container in the host's PID namespace has no first process")
 @pytest.mark.usefixtures("engine_28")
 @pytest.mark.parametrize("kind", ["bridge second addresses", "bridge sbr", "ptp dual stack"])
 def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, kind: str) -> None:
@@ -122,7 +123,6 @@ def test_without_an_address_known_to_docker(scene: Scene) -> None:
     assert reaches(scene.run(network), str(container.link().addresses[0].ip))
 
 
-@pytest.mark.moves("the other mode is compared")
 @pytest.mark.usefixtures("engine_28")
 @pytest.mark.parametrize("mode", ["hybrid", "direct", "move"])
 def test_links_that_are_moved_between_namespaces(scene: Scene, mode: str) -> None:

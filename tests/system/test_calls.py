@@ -26,8 +26,6 @@ from tests.system.calls import (
 )
 from tests.system.scene import Scene, bridge, wait_logged
 
-pytestmark = pytest.mark.moves("these calls have no sandbox")
-
 
 def test_every_call_may_be_repeated(scene: Scene) -> None:
     """A repeated call with the same ID has the same answer and no further effect."""

@@ -104,6 +104,7 @@ def test_a_read_only_unprivileged_container(scene: Scene) -> None:
     assert "Read-only" in container.exec("sh", "-c", "touch /etc/hosts 2>&1 || touch /x 2>&1 || true")
 
 
+@pytest.mark.moves("it has no first process of its own")
 def test_a_container_in_the_hosts_pid_ipc_and_uts_namespaces(scene: Scene) -> None:
     """Only the network namespace matters."""
     network, subnet = scene.bridge_network()

@@ -61,6 +61,7 @@ def test_a_multicast_mac_is_refused(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
+@pytest.mark.moves("a container in the host's PID namespace has no first process")
 @pytest.mark.parametrize("options", [(), ("--pid=host",)], ids=["", "always moved"])
 def test_a_plugin_that_ignores_its_mac_capability(scene: Scene, options: Sequence[str]) -> None:
     """A plugin that declares the capability `mac` and does not set the MAC is an error."""

@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Plugins that fail, are killed, or take long while they publish ports."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.lab import CommandFailed, wait_until
@@ -30,7 +32,7 @@ def test_a_plugin_that_fails_to_publish(scene: Scene, end: str, error: str) -> N
     scene.run(network, "-p", "8098:98")
 
 
-def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None:
+def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene, beside_ours: Sequence[str]) -> None:
     """It runs again, so that the container keeps its port: Docker would only log the error."""
     once = "/run/portmap-dies-once"
     scene.plugin(
@@ -41,7 +43,7 @@ def test_a_plugin_that_is_killed_while_the_gateway_changes(scene: Scene) -> None
     network, _ = port_network(scene, name="zzz-killed")
     container = scene.run(network, "-p", "8100:80")
     builtin = scene.builtin_network()
-    scene.lab.docker("network", "connect", builtin, container.name)
+    scene.lab.docker("network", "connect", *beside_ours, builtin, container.name)
     scene.lab.write(once, "")
     with outside(scene.lab) as there, serving(scene.lab, container, 80):
         scene.lab.docker("network", "disconnect", builtin, container.name)

@@ -131,7 +131,7 @@ def test_random_ports(scene: Scene) -> None:
         assert ask(scene.lab, None, "127.0.0.1", port) == container.name
 
 
-def test_ports_stay_while_the_gateway_changes(scene: Scene) -> None:
+def test_ports_stay_while_the_gateway_changes(scene: Scene, beside_ours: Sequence[str]) -> None:
     """They are published only on the gateway's network, and are the same again when the gateway changes back."""
     network, _ = port_network(scene, name="zzz-ports")
     container = scene.run(network, "-p", "85")
@@ -139,7 +139,7 @@ def test_ports_stay_while_the_gateway_changes(scene: Scene) -> None:
     with outside(scene.lab) as there, ExitStack() as stack:
         stack.enter_context(serving(scene.lab, container, 85))
         builtin = scene.builtin_network()  # comes first by name: libnetwork makes it the gateway
-        scene.lab.docker("network", "connect", builtin, container.name)
+        scene.lab.docker("network", "connect", *beside_ours, builtin, container.name)
         assert ask(scene.lab, there, HOST_IP, port) is None
         scene.lab.docker("network", "disconnect", builtin, container.name)
         assert published(scene) == before

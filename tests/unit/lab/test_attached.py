@@ -2,21 +2,34 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The system tests count in which mode endpoints were attached."""
 
-from tests.system.attached import describe, read_attached
+from tests.system.attached import describe, is_mostly_moved, read_attached
 
 LOG = """{"event": "endpoint.created", "mode": "hybrid", "endpoint_id": "a"}
 {"event": "endpoint.created", "mode": "hybrid", "endpoint_id": "b"}
 {"event": "endpoint.created", "mode": "direct", "endpoint_id": "c"}
 a plugin printed "endpoint.torn_down"
-{"event": "endpoint.moved_instead", "reason": "further networks", "endpoint_id": "b"}
+{"event": "endpoint.created", "mode": "hybrid", "endpoint_id": "d"}
+{"event": "endpoint.moved_instead", "reason": "the first process in the sandbox is not known", "endpoint_id": "b"}
+{"event": "endpoint.moved_instead", "reason": "the container has further networks", "endpoint_id": "d"}
 """
 
 
 def test_an_endpoint_that_is_moved_instead_counts_as_moved() -> None:
     """The mode at Join counts, not the one at CreateEndpoint."""
     found = read_attached(LOG)
-    assert found.modes == {"hybrid": 1, "direct": 1, "move": 1}
-    assert found.reasons == ["further networks"]
+    assert found.modes == {"hybrid": 1, "direct": 1, "move": 2}
+
+
+def test_a_container_on_several_networks_is_no_doubt() -> None:
+    """Doubtful is what the daemon could not find out: such a move may be a fault of the test."""
+    assert read_attached(LOG).doubts == ["the first process in the sandbox is not known"]
+
+
+def test_a_run_that_moved_most_links() -> None:
+    """A few endpoints say nothing."""
+    assert is_mostly_moved({"hybrid": 40, "move": 60})
+    assert not is_mostly_moved({"hybrid": 60, "move": 40})
+    assert not is_mostly_moved({"move": 40})
 
 
 def test_the_line_of_a_run() -> None:
