@@ -144,10 +144,10 @@ class SandboxAttacher:
         joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
         try:
             await save(joining)
-            return await self._run_in_sandbox(joining, pin, expected, save)
         except BaseException:
             await self._restore(Endpoint(joining), pin)
             raise
+        return await self._run_in_sandbox(joining, pin, expected, save)
 
     def join_reply(self, record: EndpointRecord) -> Joined:
         """Return the gateways: libnetwork adds the default routes for the container's gateway endpoint."""
@@ -294,11 +294,9 @@ class SandboxAttacher:
         return await self._move.attach(moved, save)
 
     async def _restore(self, endpoint: Endpoint, pin: Path) -> None:
-        """Restore the sandbox's settings after an error, and mark the link, if there is one, for the teardown."""
+        """Restore the sandbox's settings. From JOINING on, the teardown does, or a later run of the daemon."""
         try:
-            await self._kernel.find_pinned_link(
-                pin, endpoint.record.attachment.ifname, endpoint.altname, plugins_have_run=True
-            )
+            await self._kernel.find_pinned_link(pin, endpoint.record.attachment.ifname, endpoint.altname)
         except KernelError as exc:  # the first error is what the user must see
             log.warning("sandbox.not_restored", error=str(exc))
 

@@ -71,6 +71,8 @@ class SandboxDetacher:
         name = await self._kernel.find_pinned_link(
             pin, record.attachment.ifname, endpoint.altname, mac, plugins_have_run=endpoint.netns == pin
         )
+        if name is not None:
+            endpoint = await self._move.keep_addresses(endpoint, progress, pin, name)
         pending = frozenset(range(len(endpoint.network.plugins))) - progress.deleted
         if record.attachment.has_reservation and pending == {_RESERVATION} and name is None:
             await self._release(endpoint, progress)

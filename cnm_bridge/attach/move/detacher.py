@@ -68,16 +68,28 @@ class MoveDetacher:
         """
         if len(progress.deleted) == len(endpoint.network.plugins):
             return "deleted"
-        addresses = _addresses(endpoint)
-        found = await self._bring_back(endpoint, place, addresses)
-        if addresses is None:
-            staged = await self._kernel.look_at_staged(place.netns, endpoint.record.attachment.ifname)
-            addresses = given_addresses(staged)
-            if addresses:  # if the first DEL deletes the link and is killed, no other copy of them exists
-                endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=staged.to_json())))
-                await progress.save(endpoint.record)
-        await self._delete_all(endpoint, place, addresses, progress)
+        found = await self._bring_back(endpoint, place, _addresses(endpoint))
+        if _addresses(endpoint) is None:
+            endpoint = await self.keep_addresses(endpoint, progress, place.netns, endpoint.record.attachment.ifname)
+        await self._delete_all(endpoint, place, _addresses(endpoint) or (), progress)
         return found.value
+
+    async def keep_addresses(self, endpoint: Endpoint, progress: DeleteProgress, netns: Path, ifname: str) -> Endpoint:
+        """Return the endpoint with the addresses of its link, if the record has none; they are stored.
+
+        If the link leaves the namespace, or the first DEL deletes it and is killed, no other copy of them exists.
+
+        Raises:
+            KernelError: There is no link `ifname` in `netns`.
+        """
+        if _addresses(endpoint):
+            return endpoint
+        found = await self._kernel.look_at_staged(netns, ifname)
+        if not given_addresses(found):
+            return endpoint
+        endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=found.to_json())))
+        await progress.save(endpoint.record)
+        return endpoint
 
     async def _bring_back(self, endpoint: Endpoint, place: DeletePlace, addresses: Addresses | None) -> LinkLocation:
         return await self._kernel.bring_back(

@@ -4,7 +4,7 @@
 
 The container may be running, so the settings get their values back, also if the daemon is killed in between: the values
 are in a file beside the pin before the first one is changed. Like the sandbox, the file does not survive a reboot.
-While it exists, plugins may have made a link that is not marked yet.
+It exists until the link is marked: while it does, plugins may have made one that is not.
 """
 
 from collections.abc import Mapping
@@ -33,13 +33,13 @@ class LinkDefaults:
         self._file = pin.with_name(f"{pin.name}.settings")
 
     @property
-    def are_changed(self) -> bool:
-        """Whether they are changed for plugins now, even if they had these values before."""
+    def is_pending(self) -> bool:
+        """Whether `change` was called, and `forget` not yet."""
         return self._file.exists()
 
     def change(self) -> None:
         """Change the settings for plugins. If they have been changed before, the first values are kept."""
-        if self.are_changed:
+        if self.is_pending:
             return
         found = {name: read_setting(name) for name in _FOR_PLUGINS} if has_ipv6() else {}
         previous = {name: value for name, value in found.items() if value not in {None, _FOR_PLUGINS[name]}}
@@ -57,5 +57,8 @@ class LinkDefaults:
         previous = {name: value for name, _, value in (line.partition(" ") for line in lines)}
         for name, value in previous.items():
             write_setting(name, value)
-        self._file.unlink()
         return previous
+
+    def forget(self) -> None:
+        """Remove the file: the settings are restored, and the link is marked, if there is one."""
+        self._file.unlink(missing_ok=True)

@@ -93,11 +93,11 @@ class Pin:
     def finish(self, wanted: Finish) -> Snapshot:
         """Restore the sandbox's settings, set up the link, and mark it with its alternative name."""
         with attempt("finish", str(self)), self._inside() as netlink:
+            defaults = LinkDefaults(self.path)
+            settings = defaults.restore()
             link = find_link(netlink, self.ifname)
             if link is None:
                 raise LinkMissing("finish", str(self), tuple(other.state.name for other in list_links(netlink)))
-            self._mark(netlink, link)
-            settings = LinkDefaults(self.path).restore()
             link = _with_mac(netlink, link, wanted.mac, self.ifname)
             addresses, routes = find_addresses(netlink, link), find_plain_routes(netlink, link)
             for route in routes:
@@ -113,20 +113,23 @@ class Pin:
                     write_ipv6(self.ifname, "disable_ipv6", 1)
             for sysctl in wanted.sysctls:
                 write_setting(sysctl.name, sysctl.value)
+            self._mark(netlink, link)  # last: a marked link in a running container is taken for a complete one
+            defaults.forget()
         return Snapshot(link=link.state, addresses=addresses, routes=routes, sysctls=wanted.sysctls)
 
     def find(self, mac: str | None, *, plugins_have_run: bool) -> str | None:
-        """Mark the link, and restore the sandbox's settings; return its present name, None if it is not there."""
+        """Restore the sandbox's settings, and mark the link; return its present name, None if it is not there."""
         try:
             with attempt("look into", str(self.path)), self._inside() as netlink:
                 defaults = LinkDefaults(self.path)
-                is_unmarked = plugins_have_run and defaults.are_changed
+                defaults.restore()
+                may_be_unmarked = plugins_have_run and defaults.is_pending
                 link = find_link_by_altname(netlink, self.altname) or find_link(netlink, self.ifname)
-                if link is not None and not (is_unmarked or self.altname in link.altnames or link.state.mac == mac):
+                if link is not None and not (may_be_unmarked or self.altname in link.altnames or link.state.mac == mac):
                     link = None
                 if link is not None:
-                    self._mark(netlink, link)  # first, so that a later call finds it if this one is interrupted
-                defaults.restore()
+                    self._mark(netlink, link)
+                defaults.forget()
                 return None if link is None else link.state.name
         except NamespaceMissing:
             return None
