@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints deb test-deb test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints deb test-deb plugin test-plugin test-swarm test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,6 +144,16 @@ deb: wheels ## the Debian package for this machine's release, into dist
 test-deb: setup wheels ## the Debian package on Debian 12 and 13 with systemd as process 1: install, reboot, upgrade, purge (needs root)
 	@PACKAGES="mmdebstrap systemd-container lintian" tests/lab/install-packages
 	$(BIN)/pytest tests/install/test_deb.py
+
+plugin: deb ## the managed plugin, for `docker plugin create NAME build/plugin` (needs root and a Debian mirror)
+	@PACKAGES=mmdebstrap tests/lab/install-packages
+	packaging/build-plugin
+
+test-plugin: setup plugin ## the managed plugin on a lab, and a swarm of two nodes; ENGINE=28.5 for another engine (needs root)
+	$(BIN)/pytest tests/plugin $(if $(ENGINE),--engine $(ENGINE))
+
+test-swarm: setup plugin ## of these only the swarm
+	$(BIN)/pytest tests/plugin/test_swarm.py $(if $(ENGINE),--engine $(ENGINE))
 
 test-install: wheels ## the wheels in environments with others' packages, under each Python that PATH or Debian has
 	$(BIN)/pytest tests/install/test_wheel.py

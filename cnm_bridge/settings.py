@@ -65,6 +65,7 @@ class Settings:
 
     Attributes:
         socket: The plugin socket. Docker looks for drivers in `/run/docker/plugins`, by file name.
+        driver: This driver's name in Docker; "" for the file name of `socket`.
         admin_socket: The socket of the operator's commands; None for `admin.sock` in `run_dir`.
         cni_conf_dirs: Directories of network configuration lists; the first that has a name wins.
         cni_bin_dirs: Directories of CNI plugins; the first that has a plugin wins.
@@ -96,6 +97,7 @@ class Settings:
     """
 
     socket: Path = Path("/run/docker/plugins/cni-bridge.sock")
+    driver: str = ""
     admin_socket: Path | None = None
     cni_conf_dirs: tuple[Path, ...] = (Path("/etc/cni/net.d"),)
     cni_bin_dirs: tuple[Path, ...] = (Path("/opt/cni/bin"), Path("/usr/lib/cni"))
@@ -123,6 +125,11 @@ class Settings:
     cni_gc_every_s: float = 600.0
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.AUTO
+
+    @property
+    def driver_name(self) -> str:
+        """This driver's name in Docker: of a managed plugin with its tag, e.g. `cni-bridge:latest`."""
+        return self.driver or self.socket.stem
 
     @property
     def admin_path(self) -> Path:

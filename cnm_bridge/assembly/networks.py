@@ -34,7 +34,7 @@ def make_networks(resources: Resources) -> NetworkRoom:
     name_resolver = NetworkNameResolver(resources.store, resources.engine, locks, resources.settings.binding_timeout_s)
     engine_import = EngineImport(resources.store, resources.engine_in_calls, locks)
     settings = resources.settings
-    managed = ManagedNetworks(settings.networks, resources.engine, settings.socket.stem)
+    managed = ManagedNetworks(settings.networks, resources.engine, settings.driver_name)
     return NetworkRoom(
         service=NetworkService(
             store=resources.store,

@@ -13,6 +13,7 @@ from cnm_bridge.recovery.comparison import Comparison
 from cnm_bridge.recovery.dhcp_leases import DhcpLeases
 from cnm_bridge.recovery.inventory_check import InventoryCheck
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
+from cnm_bridge.recovery.other_runtimes import CACHE_DIRECTORIES
 from cnm_bridge.recovery.plugin_gc import PluginGc
 from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.recovery.reconciler import Reconciler
@@ -41,7 +42,7 @@ def make_recovery(
     resources: Resources, *, networks: NetworkRoom, attach: AttachRoom, teardown: TeardownRoom
 ) -> RecoveryRoom:
     """Return the objects of the room."""
-    driver = resources.settings.socket.stem
+    driver = resources.settings.driver_name
     audit = OrphanAudit(resources.store, resources.kernel, resources.settings.run_dir)
     rebuild_endpoint = RebuildEndpoint(
         store=resources.store,
@@ -85,7 +86,7 @@ def make_recovery(
         ),
         rebuild_endpoint=rebuild_endpoint,
         audit=audit,
-        plugin_gc=PluginGc(resources.runtime, EndpointCache(resources.store), [FileCache()]),
+        plugin_gc=PluginGc(resources.runtime, EndpointCache(resources.store), [*map(FileCache, CACHE_DIRECTORIES)]),
         inventory_check=InventoryCheck(
             store=resources.store,
             engine=resources.engine,

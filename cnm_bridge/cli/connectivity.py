@@ -118,7 +118,7 @@ def _why_no_ports(docker: "DockerCommand", settings: Settings, network: str) -> 
         hint = f"did you mean {near[0]}?" if near else "`docker network ls` shows all"
         raise _UnknownNetwork(f"Docker has no network {network}; {hint}")
     document = json.loads(shown.output)[0]
-    if document["Driver"] != settings.socket.stem:
+    if document["Driver"] != settings.driver_name:
         return ""
     name = (document["Options"] or {}).get("cni.network", document["Name"])
     try:

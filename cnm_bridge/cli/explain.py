@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cnm_bridge.cli.options import ATTACH, DIRECTORIES, DOCKER_HOST, SOCKET, with_settings
+from cnm_bridge.cli.options import ATTACH, DIRECTORIES, DOCKER_HOST, DRIVER, SOCKET, with_settings
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.settings import AttachOption, Settings
 
@@ -49,7 +49,7 @@ class _Interface(click.ParamType[Any]):
 
 
 @click.command()
-@with_settings(*DIRECTORIES, DOCKER_HOST, SOCKET, ATTACH)
+@with_settings(*DIRECTORIES, DOCKER_HOST, SOCKET, DRIVER, ATTACH)
 @click.option(
     "-o",
     "--option",
@@ -71,6 +71,7 @@ def explain(
     run_dir: Path,
     docker_host: str,
     socket: Path,
+    driver: str,
     attach: AttachOption,
     options: tuple[str, ...],
     ip: IPv4Interface | None,
@@ -98,6 +99,7 @@ def explain(
         run_dir=run_dir.absolute(),
         docker_host=docker_host,
         socket=socket,
+        driver=driver,
         attach=attach,
     )
     try:
@@ -132,7 +134,7 @@ async def _explain(
     from cnm_bridge.planning.plan import plan_attachment  # noqa: PLC0415
 
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
-    network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.socket.stem)
+    network = await find_explained_network(name, given, settings.cni_conf_dirs, engine, settings.driver_name)
     if network.doubt is not None:
         click.echo(f"cni-bridge: {network.doubt}", err=True)
     docker = network.docker

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from cnm_bridge.cli.exit_status import ExitStatus
-from cnm_bridge.cli.options import DIRECTORIES, DOCKER_HOST, SOCKET, with_settings
+from cnm_bridge.cli.options import DIRECTORIES, DOCKER_HOST, DRIVER, SOCKET, with_settings
 from cnm_bridge.errors import BridgeError, Refused
 
 __all__ = ["network"]
@@ -23,7 +23,7 @@ def network() -> None:
 
 
 @network.command("create")
-@with_settings(*(one for one in DIRECTORIES if one.name == "cni-conf-dir"), DOCKER_HOST, SOCKET)
+@with_settings(*(one for one in DIRECTORIES if one.name == "cni-conf-dir"), DOCKER_HOST, SOCKET, DRIVER)
 @click.option(
     "-o", "--option", "options", metavar="KEY=VALUE", multiple=True, help="Option of the network. Repeatable."
 )
@@ -36,6 +36,7 @@ def create(
     cni_conf_dirs: tuple[Path, ...],
     docker_host: str,
     socket: Path,
+    driver: str,
     options: tuple[str, ...],
     internal: bool,
     dry_run: bool,
@@ -66,12 +67,14 @@ def create(
         flags = ["--ipv4=false"] if release.makes_sandbox_first else ["--ipam-driver", "null"]
         flags += ["--internal"] if internal else []
         settings = [part for key, value in given.items() for part in ("-o", f"{key}={value}")]
-        click.echo(shlex.join(["docker", "network", "create", "-d", socket.stem, *flags, *settings, name]), err=True)
+        click.echo(
+            shlex.join(["docker", "network", "create", "-d", driver or socket.stem, *flags, *settings, name]), err=True
+        )
         if not dry_run:
             addressing = {"EnableIPv4": False} if release.makes_sandbox_first else {"IPAM": {"Driver": "null"}}
             wanted = {
                 "Name": name,
-                "Driver": socket.stem,
+                "Driver": driver or socket.stem,
                 "Options": given,
                 "Internal": internal,
                 "CheckDuplicate": True,

@@ -26,6 +26,7 @@ __all__ = [
     "ATTACH",
     "DIRECTORIES",
     "DOCKER_HOST",
+    "DRIVER",
     "RUN_DIR",
     "SETTINGS",
     "SOCKET",
@@ -103,6 +104,14 @@ SOCKET: Final = Setting(
     help="The plugin socket; its file name is the name of the driver in Docker.",
 )
 
+DRIVER: Final = Setting(
+    name="driver",
+    parameter="driver",
+    type=click.STRING,
+    default=_DEFAULTS.driver,
+    help="The name of the driver in Docker, if it is not the file name of --socket: that of a managed plugin.",
+)
+
 DOCKER_HOST: Final = Setting(
     name="docker-host",
     parameter="docker_host",
@@ -138,6 +147,7 @@ RUN_DIR: Final = Setting(
 
 SETTINGS: Final = (
     SOCKET,
+    DRIVER,
     ADMIN_SOCKET,
     Setting(
         name="listen",

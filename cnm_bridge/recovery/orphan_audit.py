@@ -41,6 +41,7 @@ from cnm_bridge.recovery.artifacts import (
     is_ifb_name,
     names_for_cache_files,
 )
+from cnm_bridge.recovery.other_runtimes import CACHE_DIRECTORIES
 
 __all__ = ["Leftovers", "Orphan", "OrphanAudit"]
 
@@ -51,8 +52,7 @@ _RESERVATIONS: Final = Path("/var/lib/cni/networks")
 
 _UNKNOWN: Final = "?"
 
-_LIBCNI_RESULTS: Final = (Path("/var/lib/cni/results"), Path("/var/lib/cni/cache/results"))
-"""The caches of other runtimes: cnitool, containerd, Podman and nerdctl; and of cri-dockerd."""
+_LIBCNI_RESULTS: Final = tuple(directory / "results" for directory in CACHE_DIRECTORIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

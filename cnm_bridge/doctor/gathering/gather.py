@@ -66,7 +66,7 @@ async def _gather_engine(settings: Settings) -> EngineFacts:
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
     try:
         found = await engine.describe()
-        networks = await engine.network_ids(settings.socket.stem)
+        networks = await engine.network_ids(settings.driver_name)
     except EngineUnavailable as exc:
         return EngineFacts(address=settings.docker_host, silence=str(exc))
     return EngineFacts(

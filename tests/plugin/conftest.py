@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Labs with the managed plugin that `make plugin` has made."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab import Engine, Lab, LabError, find_engine, machine_engine
+from tests.plugin.managed import BUILT
+
+__all__ = ["engine", "lab"]
+
+
+@pytest.fixture(scope="session")
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """The Docker engine of the labs."""
+    assert (BUILT / "config.json").exists(), "there is no managed plugin in build/plugin: make plugin"
+    wanted: str | None = request.config.getoption("--engine", None)
+    found = find_engine(wanted) if wanted else machine_engine()
+    if found is None:
+        raise LabError("dockerd is not installed; run `make setup`")
+    return found
+
+
+@pytest.fixture
+def lab(engine: Engine) -> Iterator[Lab]:
+    """A Docker host on which nothing of cni-bridge is installed."""
+    with Lab(engine=engine) as lab:
+        yield lab

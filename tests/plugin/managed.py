@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The managed plugin on a lab: installed as an operator does, and asked for its status."""
+
+from pathlib import Path
+from typing import Final
+
+from cni_bridge_spec import JsonObject
+from tests.lab import Lab
+from tests.system.calls import ask_status
+
+__all__ = ["ADMIN", "BUILT", "DRIVER", "PLUGIN", "enable", "install", "list_on", "status"]
+
+BUILT: Final = Path(__file__).parents[2] / "build/plugin"
+PLUGIN: Final = "cni-bridge"
+DRIVER: Final = f"{PLUGIN}:latest"
+ADMIN: Final = "/run/cni-bridge-plugin/admin.sock"
+_LIMIT_S: Final = 120.0
+"""Docker packs and unpacks some seventy megabytes."""
+
+
+def install(lab: Lab, *options: str) -> None:
+    """Create the plugin, and enable it, with further options of the daemon."""
+    lab.docker("plugin", "create", PLUGIN, str(BUILT), timeout_s=_LIMIT_S)
+    if options:
+        lab.docker("plugin", "set", PLUGIN, f"options={' '.join(options)}")
+    enable(lab)
+
+
+def enable(lab: Lab) -> None:
+    """Enable the plugin."""
+    lab.docker("plugin", "enable", PLUGIN, timeout_s=_LIMIT_S)
+
+
+def list_on(subnet: str) -> JsonObject:
+    """Return the network configuration list `lan`, a bridge with a subnet."""
+    ipam: JsonObject = {"type": "host-local", "ranges": [[{"subnet": subnet}]]}
+    main: JsonObject = {"type": "bridge", "bridge": "cni-lan", "isGateway": True, "ipMasq": True, "ipam": ipam}
+    plugins: list[JsonObject] = [main, {"type": "firewall"}]
+    return {"cniVersion": "1.0.0", "name": "lan", "plugins": plugins}
+
+
+def status(lab: Lab) -> JsonObject:
+    """Return the status of the plugin's daemon, from its admin socket on the host."""
+    return ask_status(lab, ADMIN)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""The managed plugin: it runs the host's CNI plugins, and its state on the host outlives it."""
+
+import signal
+
+import pytest
+
+from cni_bridge_spec import get_object, get_objects
+from tests.lab import Container, Lab, wait_until
+from tests.plugin.managed import ADMIN, DRIVER, PLUGIN, enable, install, list_on, status
+from tests.system.calls import wait_reconciled
+from tests.system.scene import reaches
+
+pytestmark = pytest.mark.timeout(600)  # Docker packs and unpacks the plugin, several times
+
+GATEWAY = "10.91.0.1"
+
+
+def start(lab: Lab, name: str) -> Container:
+    """Start a container on the network."""
+    lab.docker("run", "-d", "--name", name, "--restart", "always", "--net", "blue", "busybox", "sleep", "3600")
+    return lab.container(name)
+
+
+def refusal(lab: Lab, *command: str) -> str:
+    """Run a docker command that must fail; return its error."""
+    done = lab.run("docker", *command, check=False)
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_the_life_of_a_managed_plugin(lab: Lab) -> None:
+    """Install, run, disable, replace, kill dockerd, remove: containers keep their network, and nothing is left."""
+    lab.write("/etc/cni/net.d/10-lan.conflist", list_on("10.91.0.0/24"))
+    install(lab)
+    lab.docker("network", "create", "-d", DRIVER, "--ipam-driver", "null", "-o", "cni.network=lan", "blue")
+    before = lab.state()
+    web = start(lab, "web")
+    assert reaches(web, GATEWAY)
+    assert lab.run("ls", "/var/lib/cni/networks/lan").stdout.split()[0] == "10.91.0.2"
+    assert "10.91.0.2/32" in lab.run("iptables-save").stdout
+
+    assert "is in use" in refusal(lab, "plugin", "disable", PLUGIN)
+    lab.docker("plugin", "disable", "--force", PLUGIN)
+    assert reaches(web, GATEWAY)  # the daemon is not needed for what runs
+    assert refusal(lab, "run", "--rm", "--net", "blue", "busybox", "true")
+    enable(lab)
+    assert [one["phase"] for one in get_objects(status(lab), "endpoints")] == ["joined"]
+
+    lab.docker("plugin", "disable", "--force", PLUGIN)
+    lab.docker("plugin", "rm", "--force", PLUGIN)
+    install(lab, "--reconcile-interval", "1")
+    assert reaches(start(lab, "second"), GATEWAY)
+    wait_reconciled(lab, ADMIN)
+    assert get_object(status(lab), "engine")["isUp"]
+    assert reaches(web, GATEWAY)
+
+    lab.restart_dockerd(signal.SIGKILL)
+    wait_until(lambda: _is_up(lab, "web"), "the container after the restart", 60)
+    assert reaches(web, GATEWAY)
+
+    lab.docker("rm", "--force", "web", "second")
+    wait_until(lambda: status(lab)["endpoints"] == [], "the teardown", 60)
+    assert lab.wait_clean(before) == ""
+    lab.docker("network", "rm", "blue")
+    lab.docker("plugin", "disable", PLUGIN)
+    lab.docker("plugin", "rm", PLUGIN)
+
+
+def test_what_the_plugin_may_do(lab: Lab) -> None:
+    """Its daemon has the listed capabilities, beside those that Docker always gives, and no mounts of the host's."""
+    install(lab)
+    inspected = lab.docker_json("plugin", "inspect", "--format", "{{json .Settings}}", PLUGIN)
+    assert isinstance(inspected, dict)
+    assert inspected["Mounts"] == []
+    pid = lab.run("pgrep", "-f", "cni-bridge-plugin").stdout.split()[0]
+    lines = dict(line.split(":\t", 1) for line in lab.read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
+    missing = {"CAP_SYS_MODULE": 16, "CAP_SYS_RAWIO": 17, "CAP_SYS_BOOT": 22, "CAP_SYS_TIME": 25, "CAP_BPF": 39}
+    effective = int(lines["CapEff"], 16)
+    assert [name for name, number in missing.items() if effective >> number & 1] == []
+    assert lab.run("readlink", f"/proc/{pid}/ns/mnt").stdout == lab.run("readlink", "/proc/1/ns/mnt").stdout
+    lab.docker("plugin", "disable", PLUGIN)
+    assert lab.run("pgrep", "-f", "cni-bridge-plugin", check=False).stdout == ""
+    lab.docker("plugin", "rm", PLUGIN)
+
+
+def test_a_wrong_name(lab: Lab) -> None:
+    """A short name of the driver is Docker's own error; the whole name is that of `docker plugin ls`."""
+    lab.write("/etc/cni/net.d/10-lan.conflist", list_on("10.91.0.0/24"))
+    install(lab)
+    assert PLUGIN in refusal(lab, "network", "create", "-d", PLUGIN, "--ipam-driver", "null", "blue")
+    assert lab.docker("plugin", "ls", "--format", "{{.Name}}") == DRIVER
+    lab.docker("plugin", "disable", PLUGIN)
+    lab.docker("plugin", "rm", PLUGIN)
+
+
+def _is_up(lab: Lab, name: str) -> bool:
+    return lab.run("docker", "inspect", "--format", "{{.State.Running}}", name, check=False).stdout.strip() == "true"

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A swarm of two nodes: the tasks of a service are attached by the configuration of their own node."""
+
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import pytest
+
+from tests.lab import CommandFailed, Engine, Lab, wait_until
+from tests.plugin.managed import DRIVER, PLUGIN, enable, install, list_on
+from tests.system.scene import reaches
+
+pytestmark = pytest.mark.timeout(600)  # Docker packs and unpacks the plugin, and swarm takes its time
+
+NODES: Final = ("10.99.0.1", "10.99.0.2")
+_LIMIT_S: Final = 120.0
+
+
+@pytest.fixture(name="nodes")
+def make_nodes(engine: Engine) -> Iterator[Sequence[Lab]]:
+    """A manager and a worker, linked, with a managed plugin each, and the configuration `lan` with another subnet."""
+    with Lab(engine=engine) as manager, Lab(engine=engine) as worker:
+        nodes = manager, worker
+        netns = [f"/proc/{node.namespaces.init_pid}/ns/net" for node in nodes]
+        peer = ("peer", "name", "node0", "netns", str(worker.namespaces.init_pid))
+        subprocess.run(
+            ("nsenter", f"--net={netns[0]}", "ip", "link", "add", "node0", "type", "veth", *peer), check=True
+        )
+        for number, (node, address) in enumerate(zip(nodes, NODES, strict=True)):
+            node.run("ip", "addr", "add", f"{address}/24", "dev", "node0")
+            node.run("ip", "link", "set", "node0", "up")
+            node.write("/etc/cni/net.d/10-lan.conflist", list_on(_subnet(number)))
+            install(node)
+        manager.docker("swarm", "init", "--advertise-addr", NODES[0])
+        token = manager.docker("swarm", "join-token", "--quiet", "worker")
+        worker.docker("swarm", "join", "--token", token, f"{NODES[0]}:2377")
+        yield nodes
+        worker.docker("swarm", "leave")
+        manager.docker("swarm", "leave", "--force")
+
+
+def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
+    """It survives the plugins, a worker's dockerd and the manager; and leaves nothing behind."""
+    manager, worker = nodes
+    before = [node.state() for node in nodes]
+    for node in nodes:
+        node.docker("network", "create", "--config-only", "--ipam-driver", "null", "-o", "cni.network=lan", "lan-node")
+    manager.docker("network", "create", "--config-from", "lan-node", "--scope", "swarm", "-d", DRIVER, "lan")
+    service = ("service", "create", "--detach", "--no-resolve-image", "--name", "web", "--mode", "global")
+    manager.docker(*service, "--network", "lan", "--restart-delay", "1s", "busybox", "sleep", "3600")
+    _wait_attached(nodes)
+
+    for node in nodes:
+        node.docker("plugin", "disable", "--force", PLUGIN)
+        enable(node)
+    _wait_attached(nodes)
+    worker.restart_dockerd(signal.SIGKILL)
+    _wait_attached(nodes)
+    manager.restart_dockerd()
+    _wait_attached(nodes)
+
+    manager.docker("service", "rm", "web")
+    wait_until(lambda: not any(_tasks(node) for node in nodes), "the end of the tasks", _LIMIT_S, poll_s=1.0)
+    wait_until(lambda: _removed(manager, "lan"), "the removal of the network", _LIMIT_S, poll_s=1.0)
+    for node, state in zip(nodes, before, strict=True):
+        node.docker("network", "rm", "lan-node")
+        for task in node.docker("ps", "--all", "--quiet").split():
+            node.docker("rm", "--force", task)
+        left = node.wait_clean(state, timeout_s=60).splitlines()
+        assert [line for line in left if "ingress" not in line and "docker_gwbridge" not in line] == []
+
+
+def _subnet(number: int) -> str:
+    return f"10.92.{number}.0/24"
+
+
+def _wait_attached(nodes: Sequence[Lab]) -> None:
+    """Wait until a task runs on each node, and reaches the gateway of that node's configuration."""
+    for number, node in enumerate(nodes):
+        wait_until(
+            partial(_is_attached, node, number),
+            f"a task on node {number}",
+            _LIMIT_S,
+            poll_s=1.0,
+        )
+
+
+def _is_attached(node: Lab, number: int) -> bool:
+    try:
+        tasks = _tasks(node)
+        addresses = [str(address.ip) for task in tasks for address in node.container(task).link("eth0").addresses]
+        inside = f"10.92.{number}."
+        return (
+            bool(addresses)
+            and all(address.startswith(inside) for address in addresses)
+            and all(reaches(node.container(task), f"{inside}1") for task in tasks)
+        )
+    except CommandFailed:  # dockerd is starting, or the task has just ended
+        return False
+
+
+def _tasks(node: Lab) -> list[str]:
+    return node.docker("ps", "--quiet", "--filter", "label=com.docker.swarm.service.name=web").split()
+
+
+def _removed(manager: Lab, network: str) -> bool:
+    done = manager.run("docker", "network", "rm", network, check=False)
+    return done.returncode == 0 or "not found" in done.stderr
