@@ -150,10 +150,10 @@ plugin: deb ## the managed plugin, for `docker plugin create NAME build/plugin` 
 	packaging/build-plugin
 
 test-plugin: setup plugin ## the managed plugin on a lab, and a swarm of two nodes; ENGINE=28.5 for another engine (needs root)
-	$(BIN)/pytest tests/plugin $(if $(ENGINE),--engine $(ENGINE))
+	$(BIN)/pytest tests/managed_plugin $(if $(ENGINE),--engine $(ENGINE))
 
 test-swarm: setup plugin ## of these only the swarm
-	$(BIN)/pytest tests/plugin/test_swarm.py $(if $(ENGINE),--engine $(ENGINE))
+	$(BIN)/pytest tests/managed_plugin/test_swarm.py $(if $(ENGINE),--engine $(ENGINE))
 
 test-install: wheels ## the wheels in environments with others' packages, under each Python that PATH or Debian has
 	$(BIN)/pytest tests/install/test_wheel.py

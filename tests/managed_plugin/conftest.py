@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab import Engine, Lab, LabError, find_engine, machine_engine
-from tests.plugin.managed import BUILT
+from tests.managed_plugin.managed import BUILT
 
 __all__ = ["engine", "lab"]
 

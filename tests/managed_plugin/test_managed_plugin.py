@@ -8,7 +8,7 @@ import pytest
 
 from cni_bridge_spec import get_object, get_objects
 from tests.lab import Container, Lab, wait_until
-from tests.plugin.managed import ADMIN, DRIVER, PLUGIN, enable, install, list_on, status
+from tests.managed_plugin.managed import ADMIN, DRIVER, PLUGIN, enable, install, list_on, status
 from tests.system.calls import wait_reconciled
 from tests.system.scene import reaches
 
