@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints deb test-deb plugin test-plugin test-swarm test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints deb test-deb plugin test-plugin test-swarm test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ $(READY): setup.cfg pyproject.toml packaging/cni-invoker/setup.cfg
 demo: setup ## see it work: two containers on a CNI network, in a private lab
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.lab -- demo/story
 
-check: venv fmt lint types imports prose fast ## everything that needs no root, in under a minute
+check: venv fmt lint types imports prose quick ## everything that needs no root, in under a minute
 
 fmt:
 	$(BIN)/ruff format --check .
@@ -59,7 +59,10 @@ libcni: venv # libcni from Debian, built for the tests beside it; if it is not a
 fuzz: venv ## CASES=100000 random cases for cni_invoker and libcni side by side; SEED= repeats them
 	$(BIN)/python -m tests.differential --cases $(or $(CASES),100000) $(if $(SEED),--seed $(SEED))
 
-fast:
+quick:
+	$(BIN)/pytest --numprocesses 4 -m 'not slow' tests/unit tests/contract
+
+fast: # all that need no root
 	$(BIN)/pytest --numprocesses 4 tests/unit tests/contract
 
 coverage: venv ## which lines the fast tests run, without those of processes that they start

@@ -52,6 +52,7 @@ def _render(document: JsonValue, known: dict[str, JsonValue]) -> bytes:
     return json.dumps({**document, **known} if isinstance(document, dict) else document).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_any_body_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every call answers any body with status 200 and a JSON object, and changes nothing if it refuses."""

@@ -109,6 +109,7 @@ def test_the_published_table_has_all_cases() -> None:
         assert published[case.id][:3] == [case.level, case.text, "yes"]
 
 
+@pytest.mark.slow
 def test_the_published_verdicts_on_libcni(tmp_path: Path) -> None:
     """They are what libcni does, if it has been built here."""
     executable = find_driver(LIBCNI)

@@ -35,6 +35,7 @@ def make_host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_thousand_cases_differ_only_as_listed(driver: Path) -> None:
     """Requests, their order, results, errors and records are libcni's, but for the classes in differences.yaml."""
     outcome = run_cases(driver, SEED, range(1000), processes=1)

@@ -76,6 +76,7 @@ async def test_within_a_running_event_loop(plugins: FakePlugins) -> None:
     assert [verb for _, verb in without_version(plugins)] == ["ADD"] * 3 + ["DEL"] * 3
 
 
+@pytest.mark.slow
 def test_a_thousand_operations_from_sixteen_threads(plain: Path) -> None:
     """Threads share one runtime: no two plugins work for one container at once."""
     runtime = sync.CachedRuntime(sync.Runtime(plain, Limits(executions=4)), MemoryCache())

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from cni_invoker import Attachment, AttachmentKey, CachedRuntime, Limits, MemoryCache, NetworkConfigurationList, Runtime
 
 THREADS = 16
@@ -58,6 +60,7 @@ async def _life(runtime: CachedRuntime, number: int) -> None:
     await runtime.delete(BLUE, attachment(number))
 
 
+@pytest.mark.slow
 def test_a_thousand_operations_from_sixteen_threads(plain: Path) -> None:
     """Threads with loops of their own share a runtime: one container is used by one at a time, and GC runs alone."""
     runtime = CachedRuntime(Runtime([plain], Limits(executions=4)), MemoryCache())
@@ -78,6 +81,7 @@ def test_a_thousand_operations_from_sixteen_threads(plain: Path) -> None:
     assert calls.count("GC") > THREADS
 
 
+@pytest.mark.slow
 def test_one_container_from_many_threads(plain: Path) -> None:
     """DELs of one container from different threads run one after the other."""
     runtime = Runtime([plain], Limits())

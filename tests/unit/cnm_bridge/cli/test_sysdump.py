@@ -95,6 +95,7 @@ def run(*arguments: str, where: Path, limit: int | None = None) -> "subprocess.C
     )
 
 
+@pytest.mark.slow
 def test_a_bundle_without_a_daemon(tmp_path: Path) -> None:
     """It has the configurations without their secrets, and says what is missing."""
     (tmp_path / "net.d").mkdir()

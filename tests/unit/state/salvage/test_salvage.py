@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import plyvel
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -104,6 +105,7 @@ def damages(history: History) -> Iterator[tuple[str, Damage, str]]:
             yield name, flip(bit), f"{name} with bit {bit} inverted"
 
 
+@pytest.mark.slow
 def test_all_damage_is_reported(history: History, tmp_path: Path) -> None:
     """The store opens, contains nothing that was never written, and reports every missing record."""
     written = history.written
@@ -124,6 +126,7 @@ def test_all_damage_is_reported(history: History, tmp_path: Path) -> None:
             assert any(finding.copy.iterdir()), description
 
 
+@pytest.mark.slow
 def test_an_inverted_bit_in_the_log_costs_one_write(history: History) -> None:
     """That write is named, and no other is lost."""
     path = history.directory / "leveldb" / log_of(history)
@@ -150,6 +153,7 @@ def in_name(data: bytes, name: str, bit: int) -> bool:
     return any(data.startswith(name.encode(), start) for start in range(bit // 8 - len(name) + 1, bit // 8 + 1))
 
 
+@pytest.mark.slow
 def test_an_inverted_bit_in_a_table_costs_at_most_its_block(history: History) -> None:
     """No value is ever wrong."""
     written = history.written
@@ -176,6 +180,7 @@ def test_a_truncated_log_is_an_earlier_moment(history: History) -> None:
         assert has_good_frame(original[:length]) == (found.losses == ()), length
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage_to_several_files(history: History, tmp_path: Path, data: st.DataObject) -> None:
