@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m tests.conformance --driver COMMAND`: verdicts on a CNI runtime, or a table of several."""
 
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import click
 from tests.conformance.case import Case, Level, load_cases
 from tests.conformance.driver import Driver
 from tests.conformance.run import run_case
-from tests.differential.libcni import FetchError, build_driver
+from tests.differential.libcni import FetchError, build_cnitool, build_driver
 
 _LIBCNI: Final = Path(__file__).with_name("libcni")
 _LIBCNI_CACHE: Final = Path("/var/lib/cni")
@@ -27,8 +28,8 @@ Verdicts = dict[str, tuple[str, ...]]
 
 @click.command()
 @click.option("--driver", "drivers", multiple=True, metavar="[NAME=]COMMAND", help="Repeatable.")
-@click.option("--libcni", is_flag=True, help="Also test libcni, which is built with Debian's packages.")
-@click.option("--build", is_flag=True, help="Build that driver of libcni, and do nothing else.")
+@click.option("--libcni", is_flag=True, help="Also test libcni and cnitool, which are built with Debian's packages.")
+@click.option("--build", is_flag=True, help="Build these two, and do nothing else.")
 @click.option("--case", "wanted", multiple=True, metavar="ID", help="Only this one. Repeatable.")
 @click.option("--table", is_flag=True, help="Print a table for docs/conformance.md.")
 @click.option("--private", is_flag=True, hidden=True)
@@ -42,10 +43,10 @@ def main(
     does not name {cache} uses /var/lib/cni, in a mount namespace of its own, which needs root.
     """
     if build:
-        click.echo(_build())
+        click.echo("\n".join(_build()))
         return
     if libcni:
-        drivers = [*drivers, f"libcni={_build()} {{cache}} {{verb}} {{network}} {{netns}}"]
+        drivers = [*drivers, *_build()]
     if not drivers:
         raise click.UsageError("there is nothing to test: give a --driver")
     if not private and any("{cache}" not in driver for driver in drivers):
@@ -70,11 +71,14 @@ def main(
             sys.exit(1)
 
 
-def _build() -> Path:
+def _build() -> tuple[str, str]:
+    """Build libcni and cnitool; return their drivers."""
     try:
-        return build_driver(_LIBCNI)
+        libcni, cnitool = build_driver(_LIBCNI), build_cnitool()
     except FetchError as exc:
         raise click.ClickException(f"libcni cannot be built: {exc}") from exc
+    verbs = "{verb} {network} {netns}"
+    return f"libcni={libcni} {{cache}} {verbs}", f"cnitool={shlex.join(cnitool)} {verbs}"
 
 
 def _is_named(driver: str) -> bool:

@@ -18,7 +18,7 @@ from tests.conformance import Case, Driver, load_cases, run_case
 from tests.conformance.__main__ import main
 from tests.conformance.driver import Answer
 from tests.contract.conformance import load_cases as load_sources
-from tests.differential.libcni import find_driver
+from tests.differential.libcni import find_cnitool, find_driver
 
 CASES = {case.id: case for case in load_cases()}
 PROJECT = Path(__file__).parents[2]
@@ -110,14 +110,16 @@ def test_the_published_table_has_all_cases() -> None:
 
 
 @pytest.mark.slow
-def test_the_published_verdicts_on_libcni(tmp_path: Path) -> None:
-    """They are what libcni does, if it has been built here."""
-    executable = find_driver(LIBCNI)
-    if executable is None:
-        pytest.skip("libcni is not built here; run `make libcni`")
-    driver = Driver.parse(f"{executable} {{cache}} {{verb}} {{network}} {{netns}}")
+@pytest.mark.parametrize(("column", "program"), [(3, "libcni"), (4, "cnitool")])
+def test_the_published_verdicts(column: int, program: str, tmp_path: Path) -> None:
+    """They are what libcni and cnitool do, if they have been built here."""
+    libcni = find_driver(LIBCNI)
+    command = find_cnitool() if program == "cnitool" else None if libcni is None else (str(libcni), "{cache}")
+    if command is None:
+        pytest.skip(f"{program} is not built here; run `make libcni`")
+    driver = Driver((*command, "{verb}", "{network}", "{netns}"))
     published = rows()
     for case in CASES.values():
         (tmp_path / case.id).mkdir()
         failures = run_case(case, driver, tmp_path / case.id, tmp_path / case.id / "cache")
-        assert published[case.id][3] == ("**no**" if failures else "yes"), (case.id, failures)
+        assert published[case.id][column] == ("**no**" if failures else "yes"), (case.id, failures)

@@ -6,6 +6,8 @@ They need libcni and Go, which `make libcni` fetches from Debian.
 """
 
 import json
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,9 @@ import pytest
 
 from cni_bridge_spec import JsonObject
 from tests.differential.compare import Difference, find_class, load_classes
-from tests.differential.libcni import ENVIRONMENT, Libcni, find_driver
+from tests.differential.libcni import ENVIRONMENT, Libcni, find_cnitool, find_driver
 from tests.differential.runs import run_cases
-from tests.unit.cni_invoker.tool_host import ID, NETNS, Host
+from tests.unit.cni_invoker.tool_host import ID, LIMIT_S, NETNS, Host
 
 SEED = 2026
 
@@ -108,6 +110,66 @@ def test_a_truncated_record_can_be_deleted(driver: Path, host: Host, first: str,
         host.do("add", "blue", NETNS)
         (_, deleted) = ask_libcni(driver, host, {"op": "truncate", "percent": percent}, {"op": "del"})
         assert not deleted["error"]
+    assert host.verbs == ["ADD", "DEL"]
+    assert "prevResult" not in host.commands[-1].stdin
+    assert not list((host.cache / "results").iterdir())
+
+
+@pytest.fixture(name="cnitool", scope="module")
+def find_built_cnitool() -> tuple[str, ...]:
+    """The command line of cnitool itself."""
+    cnitool = find_cnitool()
+    if cnitool is None:
+        pytest.skip("cnitool is not here: `make libcni` builds it from Debian's source")
+    return cnitool
+
+
+def run_cnitool(cnitool: Sequence[str], host: Host, verb: str, **variables: str) -> None:
+    """Run cnitool on the host, which must succeed."""
+    words = [word.replace("{cache}", str(host.cache)) for word in (*cnitool, verb, "blue", NETNS)]
+    done = subprocess.run(
+        words, env=host.environment(**variables), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("first", ["cnitool", "command"])
+def test_cnitool_and_the_command_take_over_from_each_other(cnitool: Sequence[str], host: Host, first: str) -> None:
+    """The same namespace is the same container to both; the one checks and deletes what the other has added."""
+    if first == "cnitool":
+        run_cnitool(cnitool, host, "add", CNI_ARGS="A=1")
+        host.do("check", "blue", NETNS)
+        host.do("del", "blue", NETNS)
+    else:
+        host.do("add", "blue", NETNS, CNI_ARGS="A=1")
+        run_cnitool(cnitool, host, "check")
+        run_cnitool(cnitool, host, "del")
+    assert host.verbs == ["ADD", "CHECK", "DEL"]
+    assert {command.environment["CNI_CONTAINERID"] for command in host.commands} == {ID}
+    for command in host.commands[1:]:
+        assert "prevResult" in command.stdin
+        assert command.environment["CNI_ARGS"] == (
+            "A=1" if first == "cnitool" else ""
+        )  # cnitool uses its own, not ADD's
+    assert not list((host.cache / "results").iterdir())
+
+
+@pytest.mark.parametrize("percent", [0, 50])
+@pytest.mark.parametrize("first", ["cnitool", "command"])
+def test_a_truncated_record_can_be_deleted_by_the_other(
+    cnitool: Sequence[str], host: Host, first: str, percent: int
+) -> None:
+    """DEL runs without a result, and the record is gone."""
+    if first == "cnitool":
+        run_cnitool(cnitool, host, "add")
+    else:
+        host.do("add", "blue", NETNS)
+    (record,) = (host.cache / "results").iterdir()
+    record.write_bytes(record.read_bytes()[: record.stat().st_size * percent // 100])
+    if first == "cnitool":
+        host.do("del", "blue", NETNS)
+    else:
+        run_cnitool(cnitool, host, "del")
     assert host.verbs == ["ADD", "DEL"]
     assert "prevResult" not in host.commands[-1].stdin
     assert not list((host.cache / "results").iterdir())

@@ -10,14 +10,30 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final, Self
 
-from tests.lab.debian import FetchError, Unpacked, cache_directory, fetch_packages, find_packages, run_program
+from tests.lab.debian import (
+    FetchError,
+    Unpacked,
+    cache_directory,
+    fetch_packages,
+    fetch_source,
+    find_packages,
+    run_program,
+)
 
-__all__ = ["FetchError", "Libcni", "build_driver", "find_driver"]
+__all__ = ["FetchError", "Libcni", "build_cnitool", "build_driver", "find_cnitool", "find_driver"]
 
 _KIND: Final = "libcni"
 _SUITE: Final = "sid"  # the only one with libcni 1.3
 _PACKAGES: Final = ("golang-github-appc-cni-dev", "golang-go")
+_SOURCE: Final = "golang-github-appc-cni"
+"""The Debian source package, which has cnitool beside libcni."""
 _SOURCES: Final = Path(__file__).parent / "driver"
+
+_BIND: Final = (
+    'mkdir -p "$1"; mount -t tmpfs tmpfs /var/lib; mkdir /var/lib/cni; mount --bind "$1" /var/lib/cni; shift; exec "$@"'
+)
+_AT_CACHE: Final = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", _BIND, "sh", "{cache}")
+"""Before cnitool's words: it has no option for its cache, which is in /var/lib/cni."""
 
 ENVIRONMENT: Final = {"INHERITED": "yes", "CNI_ARGS": "of=the-caller", "CNI_COMMAND": "of-the-caller"}
 """What a runtime inherits; CNI's variables must be replaced."""
@@ -47,6 +63,24 @@ def build_driver(sources: Path = _SOURCES) -> Path:
             run_program(str(_go(found)), "build", "-o", str(made), ".", cwd=sources, environment=_environment(found))
             made.replace(built)
     return built
+
+
+def find_cnitool() -> tuple[str, ...] | None:
+    """Return the command line of cnitool if it was built before, else None; `{cache}` is to be its cache."""
+    for sources in cache_directory(_KIND).glob(f"{_SOURCE}-[0-9]*/cnitool"):
+        built = find_driver(sources)
+        if built is not None:
+            return (*_AT_CACHE, str(built))
+    return None
+
+
+def build_cnitool() -> tuple[str, ...]:
+    """Return the command line of cnitool itself, of the source that Debian's libcni was made from.
+
+    Raises:
+        FetchError: As `build_driver`, or the mirror does not have the source.
+    """
+    return (*_AT_CACHE, str(build_driver(fetch_source(_KIND, _SUITE, _SOURCE) / "cnitool")))
 
 
 def _place(unpacked: Unpacked, sources: Path) -> Path:

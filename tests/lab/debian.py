@@ -19,7 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["FetchError", "Unpacked", "cache_directory", "fetch_packages", "find_mirror", "find_packages", "run_program"]
+__all__ = [
+    "FetchError",
+    "Unpacked",
+    "cache_directory",
+    "fetch_packages",
+    "fetch_source",
+    "find_mirror",
+    "find_packages",
+    "run_program",
+]
 
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _LIMIT_S: Final = 900.0  # some 300 MB through a slow mirror, unpacked on a busy machine
@@ -89,6 +98,27 @@ def fetch_packages(
     return _describe(kept)
 
 
+def fetch_source(kind: str, suite: str, package: str) -> Path:
+    """Return the upstream source of a package, unpacked into the cache as `KIND/PACKAGE-VERSION`; it is fetched once.
+
+    Raises:
+        FetchError: It could not be had.
+    """
+    cache = cache_directory(kind)
+    cache.mkdir(parents=True, exist_ok=True)
+    for kept in cache.glob(f"{package}-[0-9]*"):
+        return kept
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as directory:
+        work = Path(directory)
+        apt = _configure_apt(work, suite, find_mirror(), kind="deb-src")
+        run_program(*apt, "source", "--download-only", "--tar-only", package, cwd=work)
+        archive = _only(list(work.glob(f"{package}_*.orig.tar.*")), package)
+        work.joinpath("unpacked").mkdir()
+        run_program("tar", "--extract", f"--file={archive}", "--directory=unpacked", "--strip-components=1", cwd=work)
+        version = archive.name.removeprefix(f"{package}_").partition(".orig.")[0]
+        return work.joinpath("unpacked").rename(cache / f"{package}-{version}")
+
+
 def run_program(
     *command: str, cwd: Path | None = None, stdin: str = "", environment: dict[str, str] | None = None
 ) -> str:
@@ -140,11 +170,21 @@ def find_mirror() -> str:
 
 
 def _download(work: Path, suite: str, mirror: str, names: Sequence[str], *, whole: bool) -> list[Path]:
-    """Download packages into `work`, in the order of `names`, those they depend on after them.
+    """Download packages into `work`, in the order of `names`, those they depend on after them."""
+    apt = _configure_apt(work, suite, mirror)
+    if not whole:
+        run_program(*apt, "download", *names, cwd=work)
+        return [_only(list(work.glob(f"{name}_*.deb")), name) for name in names]
+    run_program(*apt, "--yes", "--no-install-recommends", "--download-only", "install", *names, cwd=work)
+    every = sorted(work.glob("cache/archives/*.deb"))
+    chosen = [_only([package for package in every if package.name.startswith(f"{name}_")], name) for name in names]
+    return chosen + [package for package in every if package not in chosen]
 
-    apt has nothing but this one source, and directories of its own.
-    """
-    source = {"Types": "deb", "URIs": mirror, "Suites": suite, "Components": "main", "Targets": "Packages"}
+
+def _configure_apt(work: Path, suite: str, mirror: str, kind: str = "deb") -> tuple[str, ...]:
+    """Return an apt-get that has nothing but this one source, and directories of its own; its lists are up to date."""
+    targets = "Packages" if kind == "deb" else "Sources"
+    source = {"Types": kind, "URIs": mirror, "Suites": suite, "Components": "main", "Targets": targets}
     if _KEYRING.exists():
         source["Signed-By"] = str(_KEYRING)
     work.joinpath("suite.sources").write_text("".join(f"{key}: {value}\n" for key, value in source.items()))
@@ -165,13 +205,7 @@ def _download(work: Path, suite: str, mirror: str, names: Sequence[str], *, whol
     }
     apt = ("apt-get", "-qq", *(f"-o{key}={value}" for key, value in settings.items()))
     run_program(*apt, "update", cwd=work)
-    if not whole:
-        run_program(*apt, "download", *names, cwd=work)
-        return [_only(list(work.glob(f"{name}_*.deb")), name) for name in names]
-    run_program(*apt, "--yes", "--no-install-recommends", "--download-only", "install", *names, cwd=work)
-    every = sorted(work.glob("cache/archives/*.deb"))
-    chosen = [_only([package for package in every if package.name.startswith(f"{name}_")], name) for name in names]
-    return chosen + [package for package in every if package not in chosen]
+    return apt
 
 
 def _only(packages: list[Path], name: str) -> Path:
