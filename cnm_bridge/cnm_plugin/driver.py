@@ -17,7 +17,7 @@ from cni_invoker.documents.jsontypes import (
     render_json,
 )
 from cni_invoker.plugin import CallError, ErrorCode
-from cnm_bridge.cnm_plugin.address import DriverAddress
+from cnm_bridge.cnm_plugin.address import DriverAddress, Tls
 
 __all__ = ["REFUSED", "Driver"]
 
@@ -97,13 +97,29 @@ def _connect(address: DriverAddress) -> http.client.HTTPConnection:
         return _UnixConnection(address.path)
     if address.tls is None:
         return http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
-    context = ssl.create_default_context(cafile=address.tls.ca or None)
-    if not address.tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if address.tls.cert:
-        context.load_cert_chain(address.tls.cert, address.tls.key or None)
+    context = _load_files(address.tls)
     return http.client.HTTPSConnection(address.host, address.port, timeout=_TIMEOUT_S, context=context)
+
+
+def _load_files(tls: Tls) -> ssl.SSLContext:
+    """Return what verifies the driver, and what the driver verifies.
+
+    Raises:
+        CallError: A file is missing, or is not what the spec file says (code 7).
+    """
+    file = tls.ca
+    try:
+        context = ssl.create_default_context(cafile=file or None)
+        if not tls.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if tls.cert:
+            file = f"{tls.cert} with key {tls.key or 'in the same file'}"
+            context.load_cert_chain(tls.cert, tls.key or None)
+    except OSError as exc:  # ssl.SSLError is one
+        what = f"the driver's spec file names TLS files that cannot be used: {file}"
+        raise CallError(ErrorCode.INVALID_CONFIGURATION, what, exc.strerror or str(exc)) from exc
+    return context
 
 
 class _UnixConnection(http.client.HTTPConnection):

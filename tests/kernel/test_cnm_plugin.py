@@ -110,6 +110,25 @@ def test_a_container_on_a_driver_s_network(cni: Runtime, remote: RemoteDriver) -
             cni.check(network(), attachment, result)
 
 
+def test_a_dual_stack_network(cni: Runtime, remote: RemoteDriver) -> None:
+    """The container reaches the gateways of both families at once, and CHECK sees both addresses."""
+    remote.dual_stack = True
+    with container("one") as (attachment, box):
+        result = cni.add(network(), attachment)
+        assert addresses(result) == ["10.77.0.2/24", "fd77::2/64"]
+        assert [str(ip.gateway) for ip in result.ips] == ["10.77.0.1", "fd77::1"]
+        assert box.run("ip -6 route show default").decode().startswith("default via fd77::1 dev eth0")
+        box.run("busybox ping -c 1 -w 5 10.77.0.1")
+        box.run("busybox ping -6 -c 1 -w 5 fd77::1")
+        cni.check(network(), attachment, result)
+        box.ip("address delete fd77::2/64 dev eth0")
+        with pytest.raises(PluginFailed, match="eth0 has lost fd77::2/64"):
+            cni.check(network(), attachment, result)
+        cni.delete(network(), attachment, result)
+        assert remote.methods[-len(DETACHED) :] == DETACHED
+        assert box.links() == set()
+
+
 def test_addresses_of_an_ipam_plugin(cni: Runtime, remote: RemoteDriver, tmp_path: Path) -> None:
     """The driver receives them and the subnet as from Docker's IPAM; DEL frees them, without a result too."""
     with container("one") as (attachment, box):

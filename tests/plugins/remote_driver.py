@@ -20,6 +20,7 @@ from typing import Any, Final
 __all__ = ["RemoteDriver"]
 
 _NETWORK: Final = "10.77.0"
+_NETWORK6: Final = "fd77::"
 _BRIDGE: Final = "rd0"
 
 Body = dict[str, Any]
@@ -39,6 +40,7 @@ class RemoteDriver:
         calls: Method and body of each call, in order.
         refuse: Methods that it refuses, with the reason.
         hang_up: Methods that it carries out without an answer.
+        dual_stack: Whether it assigns IPv6 addresses too.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -46,6 +48,7 @@ class RemoteDriver:
         self.calls: list[tuple[str, Body]] = []
         self.refuse: dict[str, str] = {}
         self.hang_up: set[str] = set()
+        self.dual_stack = False
         self._networks: set[str] = set()
         self._endpoints: dict[str, str] = {}
         self._numbers = itertools.count(2)
@@ -102,6 +105,8 @@ class RemoteDriver:
             raise Unknown(f"network {body['NetworkID']} exists")
         self._networks.add(body["NetworkID"])
         _ip(f"link add {_BRIDGE} type bridge", f"address add {_NETWORK}.1/24 dev {_BRIDGE}", f"link set {_BRIDGE} up")
+        if self.dual_stack:
+            _ip(f"address add {_NETWORK6}1/64 dev {_BRIDGE} nodad")
         return {}
 
     def _deletenetwork(self, body: Body) -> Body:
@@ -116,7 +121,10 @@ class RemoteDriver:
             raise Unknown("network not found, or endpoint exists")
         self._endpoints[body["EndpointID"]] = f"rd{next(self._numbers)}"
         address = "" if body["Interface"]["Address"] else f"{_NETWORK}.{self._endpoints[body['EndpointID']][2:]}/24"
-        return {"Interface": {"Address": address}}
+        interface = {"Address": address}
+        if self.dual_stack:
+            interface["AddressIPv6"] = f"{_NETWORK6}{self._endpoints[body['EndpointID']][2:]}/64"
+        return {"Interface": interface}
 
     def _join(self, body: Body) -> Body:
         link = self._link(body)
@@ -124,6 +132,7 @@ class RemoteDriver:
         return {
             "InterfaceName": {"SrcName": link, "DstPrefix": "eth"},
             "Gateway": f"{_NETWORK}.1",
+            **({"GatewayIPv6": f"{_NETWORK6}1"} if self.dual_stack else {}),
             # In this order: the first one needs the second one.
             "StaticRoutes": [
                 {"Destination": "192.0.2.0/24", "RouteType": 0, "NextHop": "198.51.100.1"},
