@@ -22,6 +22,8 @@ __all__ = [
     "AttachmentRecord",
     "EndpointId",
     "EndpointRecord",
+    "IdentityKind",
+    "IdentityRequest",
     "NetworkId",
     "NetworkRecord",
     "PoolRecord",
@@ -89,6 +91,28 @@ class RequestedInterface:
     mac: str | None = None
 
 
+class IdentityKind(StrEnum):
+    """In whose words plugins receive the identity of a container."""
+
+    DOCKER = "docker"
+    KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityRequest:
+    """The request that plugins receive the identity of the container, which is known from Join on.
+
+    Attributes:
+        kind: In whose words.
+        labels: Patterns of the labels that they receive, as of a shell.
+        is_required: Whether a container whose identity is not known is refused.
+    """
+
+    kind: IdentityKind
+    labels: tuple[str, ...] = ()
+    is_required: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentRecord:
     """Everything a CNI DEL needs, fixed before the ADD and never read from the configuration directory again.
@@ -103,6 +127,7 @@ class AttachmentRecord:
         capability_args: Values offered to plugins by capability.
         mode: How the link gets into the sandbox.
         reservation: The result of the IPAM plugin, if that ran at CreateEndpoint, before all other plugins; else None.
+        identity: The request for the container's identity, until plugins receive it; None if there is none.
     """
 
     id: AttachmentId
@@ -114,6 +139,7 @@ class AttachmentRecord:
     capability_args: JsonObject
     mode: AttachMode = AttachMode.MOVE
     reservation: JsonObject | None = None
+    identity: IdentityRequest | None = None
 
     @property
     def has_reservation(self) -> bool:

@@ -3,7 +3,7 @@
 """A client of the Docker Engine API, for what the driver calls do not contain. No driver call depends on it."""
 
 from cnm_bridge.engine.client import Engine
-from cnm_bridge.engine.container import EngineContainer, container_of_cgroup
+from cnm_bridge.engine.container import EngineContainer, StartingContainer, container_of_cgroup
 from cnm_bridge.engine.known_release import KnownRelease
 from cnm_bridge.engine.network import LOCAL, EngineEndpoint, EngineNetwork
 from cnm_bridge.engine.release import EngineRelease
@@ -16,5 +16,6 @@ __all__ = [
     "EngineNetwork",
     "EngineRelease",
     "KnownRelease",
+    "StartingContainer",
     "container_of_cgroup",
 ]

@@ -23,7 +23,7 @@ from aiodocker.containers import DockerContainer
 from aiodocker.networks import DockerNetwork
 
 from cni_bridge_spec import JsonError, JsonObject, find_str, get_str
-from cnm_bridge.engine.container import EngineContainer, has_further_network, has_name, has_other_network
+from cnm_bridge.engine.container import EngineContainer, StartingContainer, has_name, has_other_network
 from cnm_bridge.engine.description import EngineDescription
 from cnm_bridge.engine.network import EngineNetwork
 from cnm_bridge.engine.release import EngineRelease
@@ -164,20 +164,20 @@ class Engine:
         with self._read():
             return tuple(map(EngineContainer.from_json, _json_objects(answer, "the answer to GET /containers/json")))
 
-    async def has_further_network(self, container_id: str, network_id: str) -> bool | None:
-        """Return whether a container that is being started or connected has a network besides `network_id`.
+    async def find_starting(self, container_id: str) -> StartingContainer | None:
+        """Return a container that is being started or connected, None if the engine does not list it.
 
-        None if the engine does not list the container. Like `is_only_network`, it may be asked by a call.
+        Like `is_only_network`, it may be asked by a call.
         """
         filters = json.dumps({"id": [container_id]})
         async with self._asked() as docker:
             answer: object = [
-                _shown(container, "Names", "NetworkSettings")
+                _shown(container, "Id", "Names", "Image", "Labels", "NetworkSettings")
                 for container in await docker.containers.list(all="true", filters=filters)
             ]
         with self._read():
             shown = _json_objects(answer, "the answer to GET /containers/json")
-            return has_further_network(shown[0], network_id) if len(shown) == 1 else None
+            return StartingContainer.from_json(shown[0]) if len(shown) == 1 else None
 
     async def follow(self, on_up: Callable[[EngineRelease | None], None]) -> None:
         """Call `on_up` when the engine answers, however long it boots; return when it has stopped or is not running.

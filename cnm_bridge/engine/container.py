@@ -15,13 +15,21 @@ start. A network that a running container is being connected to is not included 
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 from cni_bridge_spec import JsonObject, find_object, find_str, get_object, get_str, get_strings
 from cnm_bridge.engine.network import EngineNetwork
 
-__all__ = ["EngineContainer", "container_of_cgroup", "has_further_network", "has_name", "has_other_network"]
+__all__ = [
+    "EngineContainer",
+    "StartingContainer",
+    "container_of_cgroup",
+    "has_further_network",
+    "has_name",
+    "has_other_network",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +59,57 @@ class EngineContainer:
         """
         networks = find_object(find_object(document, "NetworkSettings") or {}, "Networks") or {}
         found = (find_str(get_object(networks, name), "EndpointID") for name in networks)
-        names = get_strings(document, "Names")
         return cls(
             id=get_str(document, "Id"),
-            # a link of another container has a name, too, with two slashes
-            name=next((name[1:] for name in names if name.count("/") == 1), ""),
+            name=_own_name(document),
             image=find_str(document, "Image") or "",
             state=find_str(document, "State") or "",
             endpoint_ids=frozenset(filter(None, found)),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartingContainer:
+    """A container that is being started or connected, as the engine lists it without a lock.
+
+    Attributes:
+        id: Its ID.
+        name: Its name.
+        image: The image, as it was given to `docker run`.
+        labels: Its labels.
+        document: The whole element of `GET /containers/json`.
+    """
+
+    id: str
+    name: str
+    image: str
+    labels: Mapping[str, str] = field(hash=False)
+    document: JsonObject = field(hash=False, default_factory=dict)
+
+    @classmethod
+    def from_json(cls, document: JsonObject) -> Self:
+        """Read one element of `GET /containers/json`.
+
+        Raises:
+            JsonError: A key is missing or its value has another type.
+        """
+        labels = find_object(document, "Labels") or {}
+        return cls(
+            id=get_str(document, "Id"),
+            name=_own_name(document),
+            image=find_str(document, "Image") or "",
+            labels={key: get_str(labels, key) for key in labels},
+            document=document,
+        )
+
+    def has_further_network(self, network_id: str) -> bool:
+        """Return whether it has, or will have, a network besides the one that it is being joined to; see there."""
+        return has_further_network(self.document, network_id)
+
+
+def _own_name(document: JsonObject) -> str:
+    """Return a container's name; the name of a link to it has two slashes."""
+    return next((name[1:] for name in get_strings(document, "Names") if name.count("/") == 1), "")
 
 
 _CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")

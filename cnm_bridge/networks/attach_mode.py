@@ -2,8 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Chooses the attach mode of an endpoint, for the daemon and for `cni-bridge explain`."""
 
+from cni_bridge_state import AttachMode
 from cni_invoker import CniError, NetworkConfigurationList, Runtime
 from cnm_bridge.engine import EngineRelease
+from cnm_bridge.errors import Refused
 from cnm_bridge.planning.attach_choice import STATIC, AttachChoice, AttachRequest, choose_mode
 from cnm_bridge.planning.options import Options
 from cnm_bridge.settings import AttachOption
@@ -38,6 +40,12 @@ async def choose_attach_mode(
             static_versions = (await runtime.version(STATIC)).supported
         except CniError:
             static_versions = None
-    return choose_mode(
+    choice = choose_mode(
         request, network, release, static_versions=static_versions, has_ifname=options.ifname is not None
     )
+    if choice.mode is AttachMode.MOVE and options.identity is not None and options.identity.is_required:
+        raise Refused(
+            "cni.identity-required: plugins cannot know the container in mode move, in which they run before Docker "
+            f"says which it is; the mode is move because {choice.reason}"
+        )
+    return choice

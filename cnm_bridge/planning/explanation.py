@@ -57,6 +57,7 @@ class Explanation:
             "addresses": [str(address) for address in self.plan.addresses],
             "mac": self.plan.requested.mac,
             "ifnamePrefix": self.plan.ifname_prefix,
+            "identity": self._identity(),
             "dhcp": self.dhcp,
             "attach": {"mode": self.plan.attach.mode.value, "reason": self.plan.attach.reason},
             "plugins": [
@@ -89,6 +90,9 @@ class Explanation:
         if self.plan.requested.mac:
             by = "by the plugins" if self.plan.passes_mac else "by Docker: no plugin of the list accepts one"
             lines.append(f"MAC            {self.plan.requested.mac}, set {by}")
+        identity = self._identity()
+        if identity is not None:
+            lines.append(f"identity       {identity}")
         if self.dhcp is not None:
             lines.append(f"DHCP           {self.dhcp}")
         lines += [f"warning        {warning}" for warning in self.warnings]
@@ -103,6 +107,17 @@ class Explanation:
             lines += ["", "after Docker has moved the link into the container:"]
             lines += [f"   {what}" for what in self.sandbox_sync or ("nothing that the configuration shows",)]
         return "\n".join(lines)
+
+    def _identity(self) -> str | None:
+        """Describe what plugins learn about the container, None if nothing is requested."""
+        request = self.plan.identity
+        if request is None:
+            return None
+        if self.plan.attach.mode is AttachMode.MOVE:
+            return f"{request.kind}, but not known in mode move"
+        labels = f", labels {', '.join(request.labels)}" if request.labels else ""
+        missing = "without it the container is refused" if request.is_required else "without it they run all the same"
+        return f"{request.kind}{labels}: added at Join to what the plugins receive; {missing}"
 
     def _notes(self, number: int) -> Iterator[str]:
         """Yield what the request of a plugin, counted from 1, does not show."""

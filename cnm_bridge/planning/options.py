@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_a
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
+from cni_bridge_state import IdentityKind, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, InvalidParameter
 from cni_invoker.inputs.names import check_argument
@@ -45,11 +46,17 @@ _ATTACH: Final = "cni.attach"
 _IPS: Final = "cni.ips"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
 _CLIENT_ID: Final = "cni.dhcp.client-id"
+_IDENTITY: Final = "cni.identity"
+_IDENTITY_LABELS: Final = "cni.identity-labels"
+_IDENTITY_REQUIRED: Final = "cni.identity-required"
 _ARGS: Final = "cni.args."
 _LABELS: Final = "cni.labels."
 _CAPABILITY: Final = "cni.capability."
 
-OPTIONS: Final = frozenset({CONFIGURATION, INLINE, _ATTACH, _IPS, _IFNAME_PREFIX, _CLIENT_ID, *BANDWIDTH_OPTIONS})
+_OF_IDENTITY: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED)
+OPTIONS: Final = frozenset(
+    {CONFIGURATION, INLINE, _ATTACH, _IPS, _IFNAME_PREFIX, _CLIENT_ID, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
+)
 """The options with fixed names."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
 """The options whose names end in the user's own word: prefix → how to show them in an error."""
@@ -77,6 +84,8 @@ _SLASH: Final = "/"
 _ALL: Final = IPv4Address("255.255.255.255")
 _SMALLEST: Final = 31
 _DEFAULT_PREFIX: Final = "eth"
+_NO_IDENTITY: Final = "none"
+_BOOLEANS: Final = frozenset({"true", "false"})
 _IDENTIFIER: Final = re.compile(r"[ -~]{1,128}")
 _PREFIX: Final = re.compile(r"[a-zA-Z]([a-zA-Z0-9_-]{0,11}[a-zA-Z_-])?")
 """Docker appends up to two digits; a link name has at most 15 bytes."""
@@ -98,6 +107,7 @@ class Options:
         sysctls: Settings of the link in the container.
         attach: How to attach; None for the daemon's default.
         client_id: What identifies the container to the DHCP server, also after a restart; None if it was not given.
+        identity: Whether and how plugins receive the identity of the container; None if not.
     """
 
     configuration: str | None = None
@@ -111,6 +121,7 @@ class Options:
     sysctls: tuple[LinkSetting, ...] = ()
     attach: AttachOption | None = None
     client_id: str | None = None
+    identity: IdentityRequest | None = None
 
     @property
     def configuration_name(self) -> str | None:
@@ -158,6 +169,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
         sysctls=parse_sysctls(options[SYSCTLS]) if SYSCTLS in options else (),
         attach=_parse_attach(options[_ATTACH]) if _ATTACH in options else None,
         client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
+        identity=_parse_identity(options),
     )
 
 
@@ -207,6 +219,24 @@ def _parse_identifier(text: str) -> str:
     if _IDENTIFIER.fullmatch(text) is None:
         raise BadOption(_CLIENT_ID, f"{text[:_SHOWN]!r} is no identifier; give 1 to 128 printable ASCII characters")
     return text
+
+
+def _parse_identity(options: Mapping[str, str]) -> IdentityRequest | None:
+    text = options.get(_IDENTITY, _NO_IDENTITY)
+    required = options.get(_IDENTITY_REQUIRED, "false")
+    if required not in _BOOLEANS:
+        raise BadOption(_IDENTITY_REQUIRED, f"{required!r} is not true or false")
+    if text == _NO_IDENTITY:
+        for option in _OF_IDENTITY[1:]:
+            if option in options:
+                raise BadOption(option, f"has no effect without {_IDENTITY}=docker or {_IDENTITY}=kubernetes")
+        return None
+    try:
+        kind = IdentityKind(text)
+    except ValueError as exc:
+        raise BadOption(_IDENTITY, f"{text!r} is unknown; give {', '.join((_NO_IDENTITY, *IdentityKind))}") from exc
+    patterns = tuple(pattern.strip() for pattern in options.get(_IDENTITY_LABELS, "").split(",") if pattern.strip())
+    return IdentityRequest(kind=kind, labels=patterns, is_required=required == "true")
 
 
 def _parse_ips(text: str) -> tuple[WantedAddress, ...]:

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject
-from cni_bridge_state import AttachMode, PoolRecord, RequestedInterface
+from cni_bridge_state import AttachMode, IdentityRequest, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
@@ -28,6 +28,7 @@ from cnm_bridge.planning.addressing import (
 from cnm_bridge.planning.attach_choice import AttachChoice
 from cnm_bridge.planning.docker_options import LinkSetting
 from cnm_bridge.planning.endpoint_replies import choose_interface, given_addresses
+from cnm_bridge.planning.identity import ANY_ARGS
 from cnm_bridge.planning.options import Options, WantedAddress
 from cnm_bridge.planning.pool_check import refuse_other_pools
 
@@ -35,9 +36,6 @@ __all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_mac", "with_sysctl
 
 _MULTICAST: Final = 1
 """The multicast bit in the first byte of a MAC."""
-
-_ANY_ARGS: Final = (("IgnoreUnknown", "1"),)
-"""Without it, plugins of the CNI project fail ADD and DEL if there is a key that they do not know."""
 
 _WHO_HELPS: Final[Mapping[str, str]] = {
     "bandwidth": 'add { "type": "bandwidth", "capabilities": { "bandwidth": true } } to its plugins',
@@ -61,6 +59,7 @@ class Plan:
         attach: The attach mode, and why.
         own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
         client_id: What identifies the container to the DHCP server, also after a restart.
+        identity: Whether and how plugins receive the identity of the container.
     """
 
     configuration: NetworkConfigurationList
@@ -75,6 +74,7 @@ class Plan:
     attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
     own_mac: str | None = None
     client_id: str | None = None
+    identity: IdentityRequest | None = None
 
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
@@ -140,7 +140,7 @@ def _plan(
         configuration = with_labels(configuration, options.labels)
     return Plan(
         configuration=configuration,
-        args=(*_ANY_ARGS, *args.items()) if args else (),
+        args=(*ANY_ARGS, *args.items()) if args else (),
         capability_args=capability_args,
         addresses=wanted,
         requested=requested,
@@ -149,6 +149,7 @@ def _plan(
         ifname=options.ifname,
         sysctls=options.sysctls,
         client_id=options.client_id,
+        identity=options.identity,
         own_mac=own_mac if mac_plan is not None and not requested.mac else None,
     )
 

@@ -22,6 +22,8 @@ from cni_bridge_state.records import (
     AttachMode,
     EndpointId,
     EndpointRecord,
+    IdentityKind,
+    IdentityRequest,
     NetworkId,
     ProcessRecord,
     RequestedInterface,
@@ -81,6 +83,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "args": [{"key": key, "value": value} for key, value in attachment.args],
         "capabilityArgs": attachment.capability_args,
         "reservation": attachment.reservation,
+        "identity": _render_identity(attachment.identity),
     }
     documents = (attachment.configuration, record.result, record.snapshot)
     return join_lines([render_json(document), render_json(rest), *map(render_json, documents)])
@@ -161,6 +164,20 @@ def _process(pid: int, started: int) -> ProcessRecord:
     return ProcessRecord(pid=pid, started=started)
 
 
+def _render_identity(request: IdentityRequest | None) -> JsonObject | None:
+    if request is None:
+        return None
+    return {"kind": request.kind.value, "labels": request.labels, "isRequired": request.is_required}
+
+
+def _parse_identity(document: Mapping[str, Any] | None) -> IdentityRequest | None:
+    if document is None:
+        return None
+    return IdentityRequest(
+        kind=IdentityKind(document["kind"]), labels=tuple(document["labels"]), is_required=document["isRequired"]
+    )
+
+
 def _parse_requested(document: Mapping[str, Any]) -> RequestedInterface:
     address, address_ipv6, mac = document["address"], document["addressIPv6"], document["mac"]
     if address is address_ipv6 is mac is None:
@@ -212,6 +229,7 @@ def _parse_attachment(
         args=tuple([(arg["key"], arg["value"]) for arg in document["args"]]),
         capability_args=document["capabilityArgs"] or _EMPTY,
         reservation=document.get("reservation"),
+        identity=_parse_identity(document.get("identity")),
     )
 
 

@@ -19,8 +19,9 @@ from typing import Final
 
 import structlog
 
+from cni_bridge_spec import JsonError
 from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord, Store
-from cnm_bridge.engine import Engine, KnownRelease, container_of_cgroup
+from cnm_bridge.engine import Engine, KnownRelease, StartingContainer, container_of_cgroup
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import Kernel, KernelError, SandboxProcess
 
@@ -40,10 +41,14 @@ class Place:
     Attributes:
         obstacle: Why it cannot be made in the sandbox, None if it can.
         process: The first process in the sandbox, None if it was not looked for or not found.
+        container: The container, None if it was not looked for or is not known.
+        unknown: Why the container is not known.
     """
 
     obstacle: str | None
     process: ProcessRecord | None = None
+    container: StartingContainer | None = None
+    unknown: str = ""
 
 
 class Placing:
@@ -65,16 +70,21 @@ class Placing:
     async def find(self, record: EndpointRecord) -> Place:
         """Return where the link of an endpoint that is being joined is made."""
         obstacle = self._find_obstacle(record)
-        if obstacle is not None:
-            return Place(obstacle=obstacle)
-        process = await self._find_process(Path(record.sandbox_key or ""))
         may_collide = record.attachment.ifname.rstrip(digits) == record.ifname_prefix
-        if record.attach_mode is AttachMode.HYBRID and may_collide:
-            obstacle = await self._find_further_network(record, process)
-            if obstacle is not None:
-                return Place(obstacle=obstacle)
+        needs_networks = obstacle is None and record.attach_mode is AttachMode.HYBRID and may_collide
+        is_wanted = needs_networks or record.attachment.identity is not None
+        sandbox = Path(record.sandbox_key or "")
+        if not self._kernel.is_namespace(sandbox):
+            return Place(obstacle=obstacle, unknown="its sandbox does not exist yet")
+        process = await self._find_process(sandbox) if is_wanted or obstacle is None else None
+        container, unknown = await self._find_container(process) if is_wanted else (None, "it was not looked for")
+        if needs_networks:
+            if container is None:
+                obstacle = f"the container's networks are not known: {unknown}"
+            elif container.has_further_network(record.network_id):
+                obstacle = "the container has further networks"
         known = None if process is None else ProcessRecord(pid=process.pid, started=process.started)
-        return Place(obstacle=None, process=known)
+        return Place(obstacle=obstacle, process=known, container=container, unknown=unknown)
 
     def _find_obstacle(self, record: EndpointRecord) -> str | None:
         if not self._kernel.is_namespace(Path(record.sandbox_key or "")):
@@ -112,22 +122,20 @@ class Placing:
             if other.id != record.id and other.attach_mode is not AttachMode.MOVE and other.phase in _IN_SANDBOX
         ]
 
-    async def _find_further_network(self, record: EndpointRecord, process: SandboxProcess | None) -> str | None:
-        """Return that the container has further networks, or why that is not known; None if it has none."""
+    async def _find_container(self, process: SandboxProcess | None) -> tuple[StartingContainer | None, str]:
+        """Return the container of a process, and why it is not known."""
         if process is None:
-            return "the first process in the sandbox is not known, so neither are the container's networks"
+            return None, "the first process in the sandbox is not known"
         container_id = container_of_cgroup(process.cgroup)
         if container_id is None:
-            return f"the first process in the sandbox is in no container's cgroup but in {process.cgroup}"
+            return None, f"the first process in the sandbox is in no container's cgroup but in {process.cgroup}"
         if not self._release.is_up:  # it would not answer
-            return "the Docker Engine is booting, so the container's networks are not known"
+            return None, "the Docker Engine is booting"
         try:
-            found = await self._engine.has_further_network(container_id, record.network_id)
-        except EngineUnavailable as exc:
-            return f"the container's networks are not known: {exc}"
-        if found is None:
-            return f"the Docker Engine does not list container {container_id}"
-        return "the container has further networks" if found else None
+            found = await self._engine.find_starting(container_id)
+        except (EngineUnavailable, JsonError) as exc:
+            return None, str(exc)
+        return found, "" if found else f"the Docker Engine does not list container {container_id}"
 
     async def _find_process(self, sandbox: Path) -> SandboxProcess | None:
         try:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plugins that run in the sandbox learn who the container is (Engine 28 and newer)."""
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cni_bridge_spec import JsonObject, as_object, get_objects
+from tests.lab import Engine
+from tests.system.scene import Scene, bridge
+
+STARTS = 20
+RECORD = """
+mkdir -p /run/who
+python3 -c 'import json, os, sys
+document = json.load(sys.stdin)
+if os.environ["CNI_COMMAND"] == "ADD":
+    with open("/run/who/" + os.environ["CNI_CONTAINERID"], "w") as file:
+        json.dump({"args": os.environ.get("CNI_ARGS", ""), "stdin": document}, file)
+    print(json.dumps(document["prevResult"]))'
+"""
+"""A plugin at the end of a list that stores what its ADD received."""
+
+
+@pytest.fixture(name="network")
+def make_network(private_scene: Scene, engine: Engine) -> str:
+    """Make a CNI configuration whose last plugin stores what it receives; return its name."""
+    if engine.version < (28,):
+        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
+    private_scene.plugin("who", RECORD)
+    return private_scene.configure([*bridge(private_scene.subnet()), {"type": "who"}])
+
+
+def received(scene: Scene) -> list[JsonObject]:
+    """Return what the plugin received, for each container."""
+    files = scene.lab.run("sh", "-c", "cat /run/who/* 2>/dev/null", check=False).stdout
+    return [as_object(json.loads(line), "record") for line in files.replace("}{", "}\n{").splitlines()]
+
+
+def arguments(record: JsonObject) -> Mapping[str, str]:
+    """Return CNI_ARGS as a mapping."""
+    return dict(pair.split("=", 1) for pair in str(record["args"]).split(";"))
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "direct"])
+def test_parallel_starts(private_scene: Scene, network: str, mode: str) -> None:
+    """Each container's plugins receive its own name, whichever of them starts first."""
+    scene = private_scene
+    name = scene.network(network, "-o", f"cni.attach={mode}", "-o", "cni.identity=docker")
+    created = [scene.create(name, "--label", f"number={number}") for number in range(STARTS)]
+    with ThreadPoolExecutor(STARTS) as pool:
+        list(pool.map(lambda one: scene.lab.docker("start", one), created))
+    given = {arguments(one)["DOCKER_CONTAINER_NAME"]: arguments(one)["DOCKER_CONTAINER_ID"] for one in received(scene)}
+    assert given == {one: scene.lab.docker("inspect", "--format", "{{.Id}}", one) for one in created}
+
+
+@pytest.mark.smoke
+def test_a_pods_sandbox(private_scene: Scene, network: str) -> None:
+    """Its plugins receive the arguments of Kubernetes and the selected labels; another container is refused."""
+    scene = private_scene
+    options = ("-o", "cni.identity=kubernetes", "-o", "cni.identity-required=true", "-o", "cni.identity-labels=app*")
+    name = scene.network(network, "-o", "cni.attach=hybrid", *options)
+    labels = {f"io.kubernetes.pod.{key}": f"the-{key}" for key in ("name", "namespace", "uid")}
+    given = (word for key, value in {**labels, "app": "shop"}.items() for word in ("--label", f"{key}={value}"))
+    container = scene.run(name, *given)
+    (record,) = received(scene)
+    args = arguments(record)
+    assert {key: value for key, value in args.items() if key.startswith("K8S")} == {
+        "K8S_POD_NAME": "the-name",
+        "K8S_POD_NAMESPACE": "the-namespace",
+        "K8S_POD_UID": "the-uid",
+        "K8S_POD_INFRA_CONTAINER_ID": scene.lab.docker("inspect", "--format", "{{.Id}}", container.name),
+    }
+    stdin = as_object(record["stdin"], "configuration")
+    cni = as_object(as_object(stdin["args"], "args")["cni"], "cni")
+    assert list(get_objects(cni, "labels")) == [{"key": "app", "value": "shop"}]
+    before = scene.lab.state()
+    assert "is no pod's sandbox" in scene.run_refusal(name)
+    assert scene.lab.wait_clean(before) == ""
+
+
+def test_a_container_that_is_moved(private_scene: Scene, network: str) -> None:
+    """On several networks, its plugins run in the staging namespace, and receive the identity all the same."""
+    scene = private_scene
+    name = scene.network(network, "-o", "cni.attach=hybrid", "-o", "cni.identity=docker")
+    container = scene.run(name, "--network", scene.builtin_network())
+    (record,) = received(scene)
+    assert arguments(record)["DOCKER_CONTAINER_NAME"] == container.name
+
+
+def test_a_required_identity_that_is_not_known(private_scene: Scene, network: str) -> None:
+    """The container does not start, and nothing is left; without the requirement it starts."""
+    scene = private_scene
+    required = ("-o", "cni.identity=docker", "-o", "cni.identity-required=true")
+    assert "in mode move" in scene.creation_refusal(
+        "--ipam-driver=null", "-o", f"cni.network={network}", "-o", "cni.attach=move", *required
+    )
+    hidden = scene.network(network, "-o", "cni.attach=hybrid", *required)
+    before = scene.lab.state()
+    assert "the container's identity is not known" in scene.run_refusal(hidden, "--pid=host")
+    assert scene.lab.wait_clean(before) == ""
+    scene.run(scene.network(network, "-o", "cni.attach=hybrid", "-o", "cni.identity=docker"), "--pid=host")
+    assert [str(one["args"]) for one in received(scene)] == [""]
