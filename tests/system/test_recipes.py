@@ -110,6 +110,16 @@ def test_dhcp_on_a_lan(recipes: Scene, engine: Engine) -> None:
         lan.close()
 
 
+def test_identity_as_in_kubernetes(recipes: Scene, engine: Engine) -> None:
+    """The container with the labels starts, and another one is refused."""
+    if engine.version < (28,):
+        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
+    for command in commands("Identity as in Kubernetes"):
+        recipes.shell(command)
+    assert addresses(recipes.lab.container("pod1"))
+    assert "is no pod's sandbox" in recipes.run_refusal("pods")
+
+
 def test_ipv6(recipes: Scene) -> None:
     """The container has addresses of both families, and Docker shows both."""
     for command in commands("IPv6"):

@@ -7,6 +7,7 @@ from ipaddress import ip_address, ip_interface
 
 import pytest
 
+from cni_bridge_state import IdentityKind, IdentityRequest
 from cnm_bridge.errors import BadOption
 from cnm_bridge.planning.options import Options, merge_options, parse_options
 
@@ -152,6 +153,10 @@ def test_endpoint_options_win_over_network_options() -> None:
         ("cni.bandwidth.ingress-rate", "\u0663M", "bits per second"),
         ("cni.bandwidth.ingress-rate", "10MB", "bits per second"),
         ("cni.bandwidth.ingress-burst", "1M", "no effect without cni.bandwidth.ingress-rate"),
+        ("cni.identity", "podman", "give none, docker, kubernetes"),
+        ("cni.identity-labels", "app", "no effect without cni.identity=docker"),
+        ("cni.identity-required", "true", "no effect without cni.identity=docker"),
+        ("cni.identity-required", "yes", "is not true or false"),
         ("cni.dhcp.client-id", "", "1 to 128 printable"),
         ("cni.dhcp.client-id", "a\nb", "1 to 128 printable"),
         ("cni.dhcp.client-id", "x" * 129, "1 to 128 printable"),
@@ -191,3 +196,12 @@ def test_a_long_value_is_not_repeated() -> None:
     with pytest.raises(BadOption) as caught:
         parse_options({"cni.capability.x": "[" * 30_000})
     assert len(str(caught.value)) < 300
+
+
+def test_the_request_for_an_identity() -> None:
+    """Patterns of labels are separated by commas; without `cni.identity` there is no request."""
+    given = {"cni.identity": "docker", "cni.identity-labels": "app, tier-*", "cni.identity-required": "true"}
+    assert parse_options(given).identity == IdentityRequest(
+        kind=IdentityKind.DOCKER, labels=("app", "tier-*"), is_required=True
+    )
+    assert parse_options({}).identity is parse_options({"cni.identity": "none"}).identity is None
