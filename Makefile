@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 RELEASE := $(VENV)/.release
 JOBS := setup demo fmt lint types imports prose libcni fast pythons kernel crash system shortsoak smoke
 
-.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints deb test-deb plugin test-plugin test-swarm test-install clean
+.PHONY: help setup venv demo check fmt lint types imports prose libcni fuzz quick fast coverage test interrupted kernel crash crashfull shortsoak soak system renewals smoke pythons test-engines test-pythons bench docs plots man reference wheels constraints deb test-deb plugin test-plugin test-swarm test-install clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ system: setup
 	@$(BIN)/python -m tests.lab.fetch_prometheus || true # without it a test reports that it is skipped
 	@$(BIN)/python -m tests.lab.fetch_compose || true # without it the tests report what they skip
 	$(BIN)/pytest --numprocesses 3 tests/system
+
+renewals: setup ## DHCP leases survive restarts in every order, in ten minutes; ENGINE=28.5 (needs root)
+	$(BIN)/python -m tests.renewals --engine $(or $(ENGINE),28.5)
 
 smoke: setup # what is not available is reported at the end, and is no failure
 	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 2

@@ -96,6 +96,15 @@ def test_a_container_that_leaves_while_it_runs(private_scene: Scene, lan: Lan) -
     assert lan.leases() == []
 
 
+def test_the_host_name(private_scene: Scene, lan: Lan) -> None:
+    """The server learns the container's name, if plugins may."""
+    scene = private_scene
+    lan.start_daemon()
+    lan.start_server()
+    container = scene.run(scene.network(scene.configure([MACVLAN]), *DIRECT, "-o", "cni.identity=docker"))
+    assert lan.hostnames() == [container.name]
+
+
 def test_without_the_daemon(private_scene: Scene, lan: Lan) -> None:
     """The container does not start; the error says what to start, and nothing is left."""
     scene = private_scene
