@@ -40,7 +40,7 @@ def _play(scene: Scene) -> int:
     restarts: dict[str, Callable[[], object]] = {
         "dockerd": lab.restart_dockerd,
         "cni-bridge": lambda: lab.restart_daemon(signal.SIGKILL),
-        "dhcp daemon": lambda: (lan.stop_daemon(), lan.start_daemon()),
+        "dhcp daemon": lan.restart_daemon,
     }
     failures = 0
     try:

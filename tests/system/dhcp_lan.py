@@ -61,6 +61,11 @@ class Lan:
             self.daemon.close()
             self.daemon = None
 
+    def restart_daemon(self) -> None:
+        """Kill the CNI DHCP daemon, and start it again."""
+        self.stop_daemon()
+        self.start_daemon()
+
     def forget_leases(self) -> None:
         """Have the server, which does not run, forget all leases."""
         self.lab.remove(self._leases)
