@@ -5,13 +5,14 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId
 from cnm_bridge.admin.document import describe_pending
 from cnm_bridge.admin.errors import AdminError, ErrorKind
-from cnm_bridge.recovery.orphan_audit import OrphanAudit
+from cnm_bridge.recovery.orphan_audit import Orphan, OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.recovery.release_orphan import ReleaseOrphan
 from cnm_bridge.teardown.queue import TeardownQueue
@@ -48,7 +49,7 @@ class Actions:
                 await self._reconciler.wait_round()
         except TimeoutError:
             is_complete = False
-        return self._left(is_complete=is_complete)
+        return await self._left(is_complete=is_complete)
 
     async def retry(self, parameters: Mapping[str, str]) -> JsonObject:
         """Run failed teardowns now, all or that of the endpoint `id`; return what is left.
@@ -65,7 +66,7 @@ class Actions:
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
                 await self._teardowns.retry(failed)
-        return self._left()
+        return await self._left()
 
     async def release(self, parameters: Mapping[str, str]) -> JsonObject:
         """Remove the orphan `id`; return what is left.
@@ -81,19 +82,37 @@ class Actions:
                 f"there is no leftover {parameters['id']}; `cni-bridge gc` shows those that there are",
             )
         await self._release(found[0])
-        return self._left()
+        return await self._left()
 
     async def show(self, _: Mapping[str, str]) -> JsonObject:
         """Return what is left, as it was found last."""
-        return self._left()
+        return await self._left()
 
-    def _left(self, *, is_complete: bool = True) -> JsonObject:
+    async def _left(self, *, is_complete: bool = True) -> JsonObject:
+        orphans = self._audit.orphans
+        modified = await asyncio.to_thread(lambda: [_modified_at(one) for one in orphans])
         return {
             "isComplete": is_complete,
             "isEngineUp": self._reconciler.engine_is_up,
             "pendingTeardowns": describe_pending(self._teardowns),
             "leftovers": [
-                {"id": one.id, "network": one.network, "containerId": one.container_id, "what": one.what}
-                for one in self._audit.orphans
+                {
+                    "id": one.id,
+                    "network": one.network,
+                    "containerId": one.container_id,
+                    "what": one.what,
+                    "modifiedAt": modified_at,
+                }
+                for one, modified_at in zip(orphans, modified, strict=True)
             ],
         }
+
+
+def _modified_at(orphan: Orphan) -> int | None:
+    """Return when the file of a reservation was written; None for everything else."""
+    if not orphan.what.startswith("/"):
+        return None
+    try:
+        return int(Path(orphan.what).stat().st_mtime)
+    except OSError:  # it was removed meanwhile
+        return None

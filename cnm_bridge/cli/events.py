@@ -3,19 +3,21 @@
 """`cni-bridge events` and `top`: what the daemon does, as it happens."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
 import click
 
 from cnm_bridge.cli.admin_command import asks_daemon
 from cnm_bridge.cli.exit_status import ExitStatus
+from cnm_bridge.cli.output.fields import templates_have
 from cnm_bridge.cli.output.options import shows
-from cnm_bridge.errors import BadOption
-
-if TYPE_CHECKING:  # these imports are slow and would delay `serve`
-    from cni_bridge_spec import JsonObject
 
 __all__ = ["events", "top"]
+
+_EVENT: Final = (
+    *("Time", "Event", "Rpc", "NetworkId", "EndpointId", "DurationMs", "Error", "Plugin", "Verb", "ContainerId"),
+    *("Outcome", "Phase", "Count"),
+)
 
 
 @click.command("events")
@@ -27,28 +29,31 @@ __all__ = ["events", "top"]
     "--format", "fmt", metavar="FORMAT", default="table", show_default=True, help="table, json, or a template."
 )
 @asks_daemon
+@templates_have(*_EVENT)
 def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
     """Show calls of Docker, executions of plugins and changes of phases as they happen, until Ctrl-C.
 
     The daemon keeps some thousand events in memory. They have the names that they have in its log: rpc.answered,
     rpc.refused, plugin.executed, endpoint.phase. A reader that is too slow receives events.lost, and how many.
 
-    With --format json each line is a JSON object. Templates have its values, such as {{.Time}} and {{.Event}}.
+    With --format json each line is a JSON object. In a template what an event lacks is empty.
+
+    The exit status is 0; 3 if the daemon does not answer.
     """
     from cni_bridge_spec import render_json  # noqa: PLC0415 - slow, and would delay `serve`
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415
+    from cnm_bridge.cli.event_text import event_line, with_words  # noqa: PLC0415
     from cnm_bridge.cli.output.shown import parse_format  # noqa: PLC0415
 
+    chosen = parse_format(fmt)
     try:
-        chosen = parse_format(fmt)
         lines = AdminClient(socket).lines("events", last=str(last), follow="0" if no_follow else "1")
         for event in lines:
-            if chosen == "table":
-                click.echo(_text(event))
+            if chosen == "json":
+                click.echo(render_json(event).decode())
             else:
-                click.echo(render_json(event).decode() if chosen == "json" else chosen.render(event))
-    except BadOption as exc:
-        raise click.UsageError(str(exc)) from exc
+                readable = with_words(event)
+                click.echo(event_line(readable) if chosen == "table" else chosen.render(readable))
     except KeyboardInterrupt:
         pass
     return ExitStatus.FINE
@@ -56,25 +61,17 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
 
 @click.command("top")
 @asks_daemon
+@templates_have("Name", "Count", "Failed", "Mean", "Max")
 @shows
 def top(socket: Path) -> tuple[object, ExitStatus]:
     """Show how often Docker has called and plugins were executed lately, and how long that took; best with --watch.
 
     The figures are those of the events that the daemon keeps in memory.
 
-    Templates have Name, Count, Failed, Mean, Max.
+    The exit status is 0; 3 if the daemon does not answer.
     """
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
     from cnm_bridge.cli.figures import show_figures  # noqa: PLC0415
 
     client = AdminClient(socket)
     return show_figures(client.get("status"), client.lines("events", last="100000", follow="0")), ExitStatus.FINE
-
-
-def _text(event: "JsonObject") -> str:
-    """Return an event as a line: time, name, and everything else, with short IDs."""
-    from cnm_bridge.cli.table import SHORT  # noqa: PLC0415
-
-    facts = {key: value for key, value in event.items() if key not in {"time", "event"} and value is not None}
-    shown = (f"{key}={str(value)[:SHORT] if key.endswith('Id') else value}" for key, value in facts.items())
-    return f"{str(event['time'])[11:23]}  {event['event']:<15}  {'  '.join(shown)}"

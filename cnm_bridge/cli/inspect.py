@@ -3,21 +3,30 @@
 """`cni-bridge inspect`: shows everything about the endpoints of a container."""
 
 from pathlib import Path
+from typing import Final
 
 import click
 
 from cnm_bridge.cli.admin_command import asks_daemon
 from cnm_bridge.cli.exit_status import ExitStatus
 from cnm_bridge.cli.options import DOCKER_HOST, with_settings
+from cnm_bridge.cli.output.fields import templates_have
 from cnm_bridge.cli.output.options import shows
 
 __all__ = ["inspect"]
+
+_ENDPOINT: Final = (
+    *("Id", "Container", "NetworkId", "NetworkName", "Phase", "Mode", "Configuration", "Internal", "Addresses", "Mac"),
+    *("Ports", "NotPublished", "SandboxKey", "CreatedAt", "CniVersion", "ContainerId", "Netns", "Args"),
+    *("CapabilityArgs", "List", "Plugins", "Reservation", "Result", "Sync", "Owned", "Teardown"),
+)
 
 
 @click.command("inspect")
 @click.argument("name")
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
+@templates_have(*_ENDPOINT)
 @shows
 def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[object, ExitStatus]:
     """Show everything about the endpoints of NAME: a container, an address, or the beginning of an ID.
@@ -26,7 +35,7 @@ def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[object, ExitS
     into the sandbox, and what exists of it on the host. With --format json it includes the list itself, which may
     contain credentials.
 
-    Templates have the values of the JSON document, such as {{.Container.Name}}, {{.NetworkName}}, {{json .Result}}.
+    The exit status is 0; 2 if NAME is unknown or has no endpoint; 3 if the daemon does not answer.
     """
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
     from cnm_bridge.cli.containers import take_inventory  # noqa: PLC0415

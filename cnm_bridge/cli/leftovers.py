@@ -1,45 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The tables of `cni-bridge gc`, `retry` and `release`. Pure."""
+"""The tables of `cni-bridge gc`, `retry` and `release`. Pure but for the age."""
 
 from collections.abc import Sequence
 from typing import Final
 
-from cni_bridge_spec import JsonObject, get_bool, get_objects, get_str
+from cni_bridge_spec import JsonObject, find_int, get_bool, get_objects, get_str
 from cnm_bridge.cli.admin_client import DaemonError
 from cnm_bridge.cli.exit_status import ExitStatus
+from cnm_bridge.cli.listing import age
 from cnm_bridge.cli.output.shown import Shown, Table
+from cnm_bridge.cli.table import SHORT
 
-__all__ = ["pick", "show_left"]
+__all__ = ["describe", "pick", "pick_failed", "show_left"]
 
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
-_LEFTOVERS: Final = (("LEFTOVER", "id"), ("NETWORK", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
+_LEFTOVERS: Final = (
+    *(("LEFTOVER", "id"), ("NETWORK", "network"), ("CONTAINER ID", "containerId"), ("AGE", "age"), ("WHAT", "what")),
+)
+_EXAMINED: Final = (
+    "Examined: no endpoint of cni-bridge has the container, and libcni's cache (/var/lib/cni), where most other runtimes "
+    "keep theirs, does not have it.\nNot examined: runtimes without that cache. If none of them has it: "
+    "cni-bridge release "
+)
 
 
-def show_left(document: JsonObject, *, is_compared: bool = False) -> tuple[Shown, ExitStatus]:
+def show_left(
+    document: JsonObject, *, is_compared: bool = False, removed: Sequence[str] = ()
+) -> tuple[Shown, ExitStatus]:
     """Return what is shown of `spec/admin/leftovers.json`, and the exit status.
 
     Args:
         document: The document.
         is_compared: Whether it is the result of a comparison, which needs the engine.
+        removed: What has just been removed.
     """
     teardowns, leftovers = get_objects(document, "pendingTeardowns"), get_objects(document, "leftovers")
-    parts: list[Table | str] = []
+    parts: list[Table | str] = ["\n".join(f"removed {what}" for what in removed)] if removed else []
     if teardowns:
         parts.append(Table(columns=_TEARDOWNS, rows=teardowns))
     if leftovers:
-        parts.append(Table(columns=_LEFTOVERS, rows=leftovers))
-        parts.append(
-            "A leftover may belong to another runtime. If it does not: cni-bridge release "
-            + " ".join(get_str(one, "id") for one in leftovers)
-        )
+        aged: list[JsonObject] = [{**one, "age": _age(one)} for one in leftovers]
+        parts.append(Table(columns=_LEFTOVERS, rows=aged))
+        parts.append(_EXAMINED + " ".join(get_str(one, "id") for one in leftovers))
+    if not teardowns and not leftovers:
+        parts.append("nothing is left")
     notes = []
     if is_compared and not get_bool(document, "isEngineUp"):
         notes.append("the engine does not answer, so nothing was compared with it")
     if not get_bool(document, "isComplete"):
         notes.append("the comparison has not ended yet; run the command again later")
-    shown = Shown(document=document, rows=leftovers, parts=parts or ["nothing is left"], notes=notes)
+    shown = Shown(document=document, rows=leftovers, parts=parts, notes=notes)
     return shown, ExitStatus.FINDINGS if teardowns or leftovers or notes else ExitStatus.FINE
+
+
+def describe(leftover: JsonObject) -> str:
+    """Return a leftover in words, e.g. `/var/lib/cni/networks/lan/10.1.2.3 (reservation)`."""
+    what = get_str(leftover, "what")
+    return f"{what} ({'reservation' if what.startswith('/') else 'rule'})"
+
+
+def pick_failed(status: JsonObject, prefixes: Sequence[str]) -> Sequence[str]:
+    """Return the IDs of endpoints with a failed teardown that begin with the given texts, as `pick` does.
+
+    Raises:
+        DaemonError: As `pick`; it names an endpoint that exists and has no failed teardown.
+    """
+    failed = {get_str(one, "endpointId") for one in get_objects(status, "pendingTeardowns")}
+    for prefix in prefixes:
+        named = [get_str(one, "id") for one in get_objects(status, "endpoints")]
+        fine = [one for one in named if one.startswith(prefix) and one not in failed]
+        if fine and not any(one.startswith(prefix) for one in failed):
+            raise DaemonError(
+                f"endpoint {fine[0][:SHORT]} has no failed teardown; nothing has been changed", ExitStatus.USAGE
+            )
+    return pick(status, "pendingTeardowns", "endpointId", prefixes)
+
+
+def _age(leftover: JsonObject) -> str | None:
+    modified_at = find_int(leftover, "modifiedAt")
+    return None if modified_at is None else age(modified_at)
 
 
 def pick(document: JsonObject, key: str, name: str, prefixes: Sequence[str]) -> Sequence[str]:

@@ -56,7 +56,6 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
         {
             **one,
             "name": inventory.networks[get_str(one, "id")],
-            "internal": "yes" if one["internal"] else "no",
             "endpoints": counts[get_str(one, "id")],
         }
         for one in get_objects(inventory.document, "networks")

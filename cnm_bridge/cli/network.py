@@ -5,6 +5,7 @@
 import shlex
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -17,9 +18,28 @@ __all__ = ["network"]
 _ENGINE_LIMIT_S = 60.0
 
 
-@click.group("network")
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("rm", "remove", "delete"), "`docker network rm` removes one"),
+    **dict.fromkeys(("ls", "list"), "`cni-bridge ls --networks` lists them"),
+    "inspect": "`docker network inspect` and `cni-bridge ls --networks` show them",
+    **dict.fromkeys(("connect", "disconnect", "prune"), "`docker network` does that"),
+}
+"""Where the subcommands of `docker network` are that this command does not have."""
+
+
+class _NetworkGroup(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand; the error for one of `docker network` says what to use."""
+        if args and args[0] in _ELSEWHERE:
+            ctx.fail(f"No such command {args[0]!r}: {_ELSEWHERE[args[0]]}.")
+        return super().resolve_command(ctx, args)
+
+
+@click.group("network", cls=_NetworkGroup)
 def network() -> None:
-    """Make Docker networks."""
+    """Make Docker networks; `docker network` does everything else with them."""
 
 
 @network.command("create")

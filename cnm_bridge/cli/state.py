@@ -84,6 +84,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing."""
     from cni_bridge_spec import JsonError, parse_json  # noqa: PLC0415
     from cni_bridge_state import StateLocked  # noqa: PLC0415
+    from cnm_bridge.cli.table import count  # noqa: PLC0415
 
     try:
         content = sys.stdin.buffer.read() if file == _STDIO else file.read_bytes()
@@ -93,7 +94,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     try:
         with _opened(state_dir, make=True) as store:
             store.import_document(document, replace=replace)
-            click.echo(f"{len(store.networks())} networks, {len(store.endpoints())} endpoints", err=True)
+            click.echo(f"{count(len(store.networks()), 'network')}, {count(len(store.endpoints()), 'endpoint')}", err=True)
     except StateLocked as exc:
         _fail(f"{exc}; stop it first")
 

@@ -2,9 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The tables of `cni-bridge status`. Pure."""
 
+from collections.abc import Mapping
 from typing import Final
 
-from cni_bridge_spec import JsonObject, find_str, get_bool, get_object, get_objects, get_str
+from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_object, get_objects, get_str
 from cnm_bridge.cli.output.shown import Shown, Table
 from cnm_bridge.cli.table import SHORT
 
@@ -16,23 +17,31 @@ _ENDPOINTS: Final = (
 )
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
-_ORPHANS: Final = (("ORPHAN ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
+_ORPHANS: Final = (("LEFTOVER ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
 
 _DHCP: Final = (("DHCP WITHOUT", "subject"), ("ERROR", "error"))
 
+_NEEDED_ROUNDS: Final = 2
+"""Only what two comparisons have found is a leftover."""
 
-def show_status(status: JsonObject) -> Shown:
+_NOT_COMPARED: Final = "leftovers  not compared yet; `cni-bridge gc` compares now"
+
+
+def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> Shown:
     """Return a line about the engine, a table of networks and one of endpoints.
 
-    Pending teardowns, unpublished ports, orphans and problems of DHCP have tables if there are any.
+    Pending teardowns, unpublished ports, leftovers and problems of DHCP have tables if there are any.
 
     Args:
         status: The document, `spec/admin/status.json`.
+        names: The names of networks by ID, for those whose name the daemon does not know.
     """
-    networks = get_objects(status, "networks")
-    names = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
+    networks: list[JsonObject] = [
+        {**one, "name": find_str(one, "name") or (names or {}).get(get_str(one, "id"))} for one in get_objects(status, "networks")
+    ]
+    labels = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
     endpoints: list[JsonObject] = [
-        {**one, "network": names.get(get_str(one, "networkId"))} for one in get_objects(status, "endpoints")
+        {**one, "network": labels.get(get_str(one, "networkId"))} for one in get_objects(status, "endpoints")
     ]
     not_published = [one for one in endpoints if find_str(one, "notPublished")]
     further = (
@@ -49,6 +58,7 @@ def show_status(status: JsonObject) -> Shown:
             Table(columns=_NETWORKS, rows=networks),
             Table(columns=_ENDPOINTS, rows=endpoints),
             *(Table(columns=columns, rows=rows) for columns, rows in further if rows),
+            *([_NOT_COMPARED] if get_int(get_object(status, "engine"), "rounds") < _NEEDED_ROUNDS else []),
         ],
     )
 

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Renders tables for a terminal, with columns as wide as their content. Pure."""
+"""Renders tables, with columns as wide as their content, and numbers of things. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["SHORT", "table"]
+__all__ = ["SHORT", "count", "table"]
 
 SHORT: Final = 12
 """The number of digits of an ID that Docker shows."""
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number of things in words, e.g. `1 endpoint` or `2 endpoints`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -80,6 +80,8 @@ def render(shown: Shown, fmt: Format, *, no_trunc: bool) -> None:
     if fmt == "json":
         click.echo(json.dumps(shown.document, indent=2))
     elif isinstance(fmt, Template):
+        if shown.rows:
+            fmt.refuse_unknown(shown.rows)
         for row in shown.rows:
             click.echo(fmt.render(row))
     elif sys.stdout.isatty():
@@ -120,5 +122,7 @@ def _cell(row: JsonObject, key: str, *, no_trunc: bool) -> str:
     value = row.get(key)
     if not value and value != 0:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return text if no_trunc or key not in _IDS else text[:SHORT]

@@ -7,7 +7,7 @@ r"""The templates of `--format`, a small part of those of docker; pure.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
@@ -34,7 +34,11 @@ class Template:
     def __init__(self, text: str) -> None:
         for escape, letter in _ESCAPES.items():
             text = text.replace(escape, letter)
-        if "{{" not in text or "{{" in _ACTION.sub("", text) or "}}" in _ACTION.sub("", text):
+        rest = _ACTION.sub("", text)
+        for opening, closing in (("{{", "}}"), ("}}", "{{")):
+            if opening in rest:
+                raise BadOption("--format", f"{text!r} is no template: {closing} is missing")
+        if "{{" not in text:
             raise BadOption("--format", f"{text!r} is neither table nor json nor a template such as {{{{.Id}}}}")
         for match in _ACTION.finditer(text):
             if not _EXPRESSION.fullmatch(match[1]):
@@ -43,34 +47,66 @@ class Template:
                 )
         self._text = text
 
-    def render(self, row: JsonObject) -> str:
-        """Return the line of a row.
+    def refuse_unknown(self, rows: Iterable[JsonObject]) -> None:
+        """Refuse a name that none of some rows has.
+
+        Args:
+            rows: At least one. What is null in all of them may have any names within it.
 
         Raises:
-            BadOption: The row has no such value.
+            BadOption: No row has a value of that name; the error has all names that there are.
         """
+        everything = list(rows)
+        for match in _ACTION.finditer(self._text):
+            reached: list[JsonValue] = [*everything]
+            for name in _parse(match[1])[1]:
+                reached = _step(reached, name)
+
+    def render(self, row: JsonObject) -> str:
+        """Return the line of a row; a value that the row lacks is empty."""
         return _ACTION.sub(lambda match: _evaluate(match[1], row), self._text)
 
 
-def _evaluate(expression: str, row: JsonObject) -> str:
+def _parse(expression: str) -> tuple[bool, list[str]]:
+    """Return whether an expression stands for JSON, and the names of its path."""
     match = _EXPRESSION.fullmatch(expression)
     assert match is not None  # noqa: S101  # it has been checked
     as_json, path = match.groups()
+    return bool(as_json), path.split(".") if path else []
+
+
+def _evaluate(expression: str, row: JsonObject) -> str:
+    as_json, path = _parse(expression)
     value: JsonValue = row
-    for name in path.split(".") if path else ():
-        value = _find(value, name)
+    for name in path:
+        names = _names(value)
+        key = names.get(_capitalized(name))
+        value = value[key] if isinstance(value, Mapping) and key is not None else None
     return render_json(value).decode() if as_json or not isinstance(value, str | int | None) else _plain(value)
 
 
-def _find(value: JsonValue, name: str) -> JsonValue:
-    if not isinstance(value, Mapping):
-        raise BadOption("--format", f"there is no {name} in {value!r}")
-    names = {_capitalized(key): key for key in value}
-    if _capitalized(name) not in names:
-        near = get_close_matches(_capitalized(name), names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
-        raise BadOption("--format", f"there is no {name}; {hint}")
-    return value[names[_capitalized(name)]]
+def _step(values: Iterable[JsonValue], name: str) -> list[JsonValue]:
+    """Return what some values have under a name; nothing if all of them are null.
+
+    Raises:
+        BadOption: None has such a name.
+    """
+    present = [value for value in values if value is not None]
+    objects = [value for value in present if isinstance(value, Mapping)]
+    if present and not objects:
+        raise BadOption("--format", f"there is no {name} in {present[0]!r}")
+    known = sorted({found for value in objects for found in _names(value)})
+    wanted = _capitalized(name)
+    if objects and wanted not in known:
+        near = get_close_matches(wanted, known, n=1)
+        hint = f"did you mean {near[0]}? There are" if near else "there are"
+        raise BadOption("--format", f"there is no {name}; {hint} {', '.join(known)}")
+    return [value[_names(value)[wanted]] for value in objects if wanted in _names(value)]
+
+
+def _names(value: JsonValue) -> Mapping[str, str]:
+    """Return the keys of an object by the names that templates have for them."""
+    return {_capitalized(key): key for key in value} if isinstance(value, Mapping) else {}
 
 
 def _capitalized(name: str) -> str:

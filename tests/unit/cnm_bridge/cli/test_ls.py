@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from cni_bridge_spec import JsonObject
+from cni_bridge_spec import JsonObject, get_objects
 from cnm_bridge.cli.admin_client import DaemonError
 from cnm_bridge.cli.containers import Inventory
 from cnm_bridge.cli.exit_status import ExitStatus
@@ -105,6 +105,14 @@ def test_networks(capsys: pytest.CaptureFixture[str]) -> None:
         [BLUE[:12], "blue", "lan", "no", "2"],
         [RED[:12], RED[:12], "wan", "yes", "1"],
     ]
+
+
+def test_whether_a_network_is_internal_is_a_boolean_in_json() -> None:
+    """In both lists; only tables have words."""
+    for show in (show_networks, show_endpoints):
+        document = show(inventory(), None).document
+        assert isinstance(document, dict)
+        assert [one["internal"] for one in get_objects(document, "networks")] == [False, True]
 
 
 def test_without_an_engine_only_names_are_missing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,12 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`cni-bridge status`: its tables, and its error without a daemon."""
 
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, get_objects
@@ -14,7 +16,7 @@ from cnm_bridge.cli.output.shown import render
 from cnm_bridge.cli.status_text import show_status
 
 STATUS: JsonObject = {
-    "engine": {"isUp": True, "identity": "UFZ2"},
+    "engine": {"isUp": True, "identity": "UFZ2", "rounds": 2},
     "networks": [{"id": "6f" * 32, "name": "blue", "configuration": "lan", "internal": False}],
     "endpoints": [
         {
@@ -42,10 +44,10 @@ STATUS: JsonObject = {
 }
 
 
-def render_status(document: JsonObject) -> str:
+def render_status(document: JsonObject, names: Mapping[str, str] | None = None) -> str:
     """Return what the command prints into a pipe."""
     with redirect_stdout(StringIO()) as printed:
-        render(show_status(document), "table", no_trunc=False)
+        render(show_status(document, names), "table", no_trunc=False)
     return printed.getvalue()
 
 
@@ -72,7 +74,23 @@ def test_a_network_without_a_known_name_has_its_id() -> None:
     assert lines[6].split()[:2] == ["777777777777", "6f6f6f6f6f6f"]
 
 
-def test_pending_teardowns_and_orphans_have_tables() -> None:
+def test_a_network_made_just_now_has_the_engine_s_name() -> None:
+    """The daemon learns it in the next comparison."""
+    lines = render_status(
+        {**STATUS, "networks": [{"id": "6f" * 32, "name": None, "configuration": "lan"}]}, {"6f" * 32: "blue"}
+    ).splitlines()
+    assert lines[3].split() == ["6f6f6f6f6f6f", "blue", "lan"]
+    assert lines[6].split()[:2] == ["777777777777", "blue"]
+
+
+@pytest.mark.parametrize(("rounds", "is_compared"), [(0, False), (1, False), (2, True)])
+def test_before_two_comparisons_leftovers_are_not_known(rounds: int, is_compared: bool) -> None:
+    """The text says so, because no leftovers would look like a clean host."""
+    text = render_status({**STATUS, "engine": {"isUp": True, "identity": None, "rounds": rounds}})
+    assert ("not compared yet; `cni-bridge gc` compares now" not in text) is is_compared
+
+
+def test_pending_teardowns_and_leftovers_have_tables() -> None:
     """The tables exist only if there are any."""
     text = render_status(
         {
@@ -82,7 +100,8 @@ def test_pending_teardowns_and_orphans_have_tables() -> None:
         }
     )
     assert "888888888888      3         plugin firewall failed" in text
-    assert "lan        cnitool-1     /var/lib/cni/networks/lan/10.1.2.9" in text
+    assert "LEFTOVER ON  CONTAINER ID  WHAT" in text
+    assert "lan          cnitool-1     /var/lib/cni/networks/lan/10.1.2.9" in text
 
 
 def test_unpublished_ports_have_a_table() -> None:

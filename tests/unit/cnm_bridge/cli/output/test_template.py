@@ -50,9 +50,29 @@ def test_a_malformed_template_is_refused(template: str) -> None:
 
 @pytest.mark.parametrize(
     ("template", "hint"),
-    [("{{.Idd}}", "did you mean Id"), ("{{.Xyzzy}}", "there are Count, Id"), ("{{.Id.Name}}", "there is no Name in")],
+    [
+        ("{{.Idd}}", r"did you mean Id\? There are Count, Id"),
+        ("{{.Xyzzy}}", "there are Count, Id"),
+        ("{{.Id.Name}}", "there is no Name in"),
+        ("{{.Network.Nmae}}", "did you mean Name"),
+    ],
 )
 def test_an_unknown_name_is_refused(template: str, hint: str) -> None:
-    """The error has the nearest name, or all."""
+    """The error has the nearest name, and all."""
     with pytest.raises(BadOption, match=hint):
-        Template(template).render(ROW)
+        Template(template).refuse_unknown([ROW])
+
+
+@pytest.mark.parametrize(("template", "line"), [("{{.Verb}}!", "!"), ("{{.Mac.Vendor}}!", "!"), ("{{json .Verb}}", "null")])
+def test_what_a_row_lacks_is_empty(template: str, line: str) -> None:
+    """A name is known if any row has it."""
+    made = Template(template)
+    made.refuse_unknown([ROW, {"verb": "ADD", "mac": {"vendor": "v"}}])
+    assert made.render(ROW) == line
+
+
+@pytest.mark.parametrize(("template", "missing"), [("{{.Id", "}} is missing"), ("{{.Id}} {{", "}} is missing"), ("}}", "{{ is")])
+def test_an_unfinished_template_names_what_is_missing(template: str, missing: str) -> None:
+    """And not the formats that there are."""
+    with pytest.raises(BadOption, match=missing):
+        Template(template)
