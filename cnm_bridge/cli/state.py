@@ -94,7 +94,9 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     try:
         with _opened(state_dir, make=True) as store:
             store.import_document(document, replace=replace)
-            click.echo(f"{count(len(store.networks()), 'network')}, {count(len(store.endpoints()), 'endpoint')}", err=True)
+            click.echo(
+                f"{count(len(store.networks()), 'network')}, {count(len(store.endpoints()), 'endpoint')}", err=True
+            )
     except StateLocked as exc:
         _fail(f"{exc}; stop it first")
 

@@ -37,7 +37,8 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
         names: The names of networks by ID, for those whose name the daemon does not know.
     """
     networks: list[JsonObject] = [
-        {**one, "name": find_str(one, "name") or (names or {}).get(get_str(one, "id"))} for one in get_objects(status, "networks")
+        {**one, "name": find_str(one, "name") or (names or {}).get(get_str(one, "id"))}
+        for one in get_objects(status, "networks")
     ]
     labels = {get_str(n, "id"): find_str(n, "name") or get_str(n, "id")[:SHORT] for n in networks}
     endpoints: list[JsonObject] = [

@@ -14,7 +14,13 @@ from cnm_bridge.cli.leftovers import describe, pick, pick_failed, show_left
 from cnm_bridge.cli.main import main
 from cnm_bridge.cli.output.shown import Table
 
-LEFTOVER: JsonObject = {"id": "0123456789ab", "network": "lan", "containerId": "gone", "what": "/var/lib/cni/x", "modifiedAt": 1}
+LEFTOVER: JsonObject = {
+    "id": "0123456789ab",
+    "network": "lan",
+    "containerId": "gone",
+    "what": "/var/lib/cni/x",
+    "modifiedAt": 1,
+}
 OTHER: JsonObject = {**LEFTOVER, "id": "0199999999ff"}
 NOTHING: JsonObject = {"isComplete": True, "isEngineUp": True, "pendingTeardowns": [], "leftovers": []}
 

@@ -15,7 +15,11 @@ from cnm_bridge.cli.main import main
 def test_a_subcommand_of_docker_has_a_hint(subcommand: str, hint: str) -> None:
     """The error says what to use instead."""
     result = CliRunner().invoke(main, ["network", subcommand, "blue"])
-    assert (result.exit_code, f"No such command {subcommand!r}" in result.output, hint in result.output) == (2, True, True)
+    assert (result.exit_code, f"No such command {subcommand!r}" in result.output, hint in result.output) == (
+        2,
+        True,
+        True,
+    )
 
 
 def test_another_subcommand_is_unknown() -> None:

@@ -63,7 +63,9 @@ def test_an_unknown_name_is_refused(template: str, hint: str) -> None:
         Template(template).refuse_unknown([ROW])
 
 
-@pytest.mark.parametrize(("template", "line"), [("{{.Verb}}!", "!"), ("{{.Mac.Vendor}}!", "!"), ("{{json .Verb}}", "null")])
+@pytest.mark.parametrize(
+    ("template", "line"), [("{{.Verb}}!", "!"), ("{{.Mac.Vendor}}!", "!"), ("{{json .Verb}}", "null")]
+)
 def test_what_a_row_lacks_is_empty(template: str, line: str) -> None:
     """A name is known if any row has it."""
     made = Template(template)
@@ -71,7 +73,9 @@ def test_what_a_row_lacks_is_empty(template: str, line: str) -> None:
     assert made.render(ROW) == line
 
 
-@pytest.mark.parametrize(("template", "missing"), [("{{.Id", "}} is missing"), ("{{.Id}} {{", "}} is missing"), ("}}", "{{ is")])
+@pytest.mark.parametrize(
+    ("template", "missing"), [("{{.Id", "}} is missing"), ("{{.Id}} {{", "}} is missing"), ("}}", "{{ is")]
+)
 def test_an_unfinished_template_names_what_is_missing(template: str, missing: str) -> None:
     """And not the formats that there are."""
     with pytest.raises(BadOption, match=missing):
