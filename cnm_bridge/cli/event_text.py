@@ -9,7 +9,7 @@ __all__ = ["event_line", "with_words"]
 
 
 def with_words(event: JsonObject) -> JsonObject:
-    """Return an event (`spec/admin/event.json`) for a reader: the phase of a deleted endpoint is `deleted`, not null."""
+    """Return an event (`spec/admin/event.json`) for a reader: a deleted endpoint has the phase `deleted`, not null."""
     is_deleted = event["event"] == "endpoint.phase" and event.get("phase") is None
     return {**event, "phase": "deleted"} if is_deleted else event
 

@@ -19,9 +19,10 @@ _LEFTOVERS: Final = (
     *(("LEFTOVER", "id"), ("NETWORK", "network"), ("CONTAINER ID", "containerId"), ("AGE", "age"), ("WHAT", "what")),
 )
 _EXAMINED: Final = (
-    "Examined: no endpoint of cni-bridge has the container, and libcni's cache (/var/lib/cni), where most other runtimes "
-    "keep theirs, does not have it.\nNot examined: runtimes without that cache. If none of them has it: "
-    "cni-bridge release "
+    "Examined: no endpoint of cni-bridge and no entry in libcni's cache (/var/lib/cni/results, "
+    "/var/lib/cni/cache/results) has the container.\n"
+    "Not examined: runtimes that do not use that cache. `release` keeps an address that a network namespace has.\n"
+    "If no other runtime has the container: cni-bridge release "
 )
 
 

@@ -25,8 +25,8 @@ __all__ = ["status"]
 def status(socket: Path, *, docker_host: str) -> tuple[object, ExitStatus]:
     """Show networks, endpoints, pending teardowns and leftovers of the running daemon.
 
-    The exit status is 0 if there are no pending teardowns, no leftovers and no problems of DHCP, else 1; 3 if the daemon
-    does not answer.
+    The exit status is 0 if there are no pending teardowns, no leftovers and no problems of DHCP, else 1; 3 if the
+    daemon does not answer.
     """
     # These imports are slow and would delay `serve`.
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415

@@ -5,7 +5,7 @@
 from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import cleandoc
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -29,7 +29,7 @@ def templates_have(*fields: str, **by_flag: Sequence[str]) -> Callable[[Callable
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
         @wraps(command)
-        def run(*args: Any, fmt: str, **own: Any) -> R:
+        def run(*args: object, fmt: str, **own: object) -> R:
             chosen = next((names for flag, names in by_flag.items() if own[flag]), fields)
             _check(fmt, chosen)
             return command(*args, fmt=fmt, **own)
