@@ -8,7 +8,7 @@ that the slots for Docker's calls stay free.
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,17 +18,21 @@ from cni_invoker import CniError, Result, Runtime
 from cni_invoker.advanced import with_plugins
 from cni_invoker.errors import VerbUnsupported
 from cnm_bridge.admin.endpoints import EndpointDocuments
+from cnm_bridge.admin.errors import AdminError, ErrorKind
 from cnm_bridge.kernel import Kernel, KernelError, Snapshot
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.endpoint_replies import DEFAULT_ROUTES, known_addresses
 from cnm_bridge.planning.expected_artifacts import find_missing_reservations, find_missing_rules, is_compared
 from cnm_bridge.planning.sandbox_difference import find_differences
-from cnm_bridge.recovery.owned_artifacts import find_owned
+from cnm_bridge.recovery.owned_artifacts import HostArtifacts, OwnedArtifacts
 
 __all__ = ["EndpointChecks"]
 
 _LIMIT_S: Final = 20.0
 """Time limit of the plugins' CHECK; meanwhile the endpoint cannot be torn down."""
+
+_KEPT_S: Final = 5.0
+"""How long the host's artifacts are kept for the next endpoint of the same run."""
 
 _DEFAULTS: Final = frozenset(map(str, DEFAULT_ROUTES))
 
@@ -57,27 +61,45 @@ class EndpointChecks:
         self._runtime = runtime
         self._kernel = kernel
         self._turn = asyncio.Semaphore(1)
+        self._host: HostArtifacts | None = None
+        self._end_of_run: asyncio.TimerHandle | None = None
 
     async def check(self, parameters: Mapping[str, str]) -> JsonObject:
         """Return the differences of the endpoint with the ID `id`.
 
         If its record changes meanwhile, they are discarded: a container that leaves differs from what was made.
 
+        With `since`, a time of CLOCK_MONOTONIC in seconds, rules and reservations that were read after it are not read
+        again: those of a whole run are read once.
+
         Raises:
-            AdminError: There is no such endpoint.
+            AdminError: There is no such endpoint, or `since` is no number.
         """
-        record = self._documents.get(parameters)
+        record, since_s = self._documents.get(parameters), _parse_since(parameters)
         if record.phase is not Phase.JOINED:
             return _render(record, (), (f"it is {record.phase.value}, and only joined endpoints are checked",))
         async with self._turn:
             endpoint = Endpoint(record)
             notes: list[str] = []
-            findings = [one async for one in self._findings(endpoint, notes)]
+            owned = await self._owned(record, since_s)
+            findings = [one async for one in self._findings(endpoint, owned, notes)]
         if self._store.find_endpoint(record.id) != record:
             return _render(record, (), ("it has changed during the check",))
         return _render(record, findings, notes)
 
-    async def _findings(self, endpoint: Endpoint, notes: list[str]) -> AsyncIterator[_Finding]:
+    async def _owned(self, record: EndpointRecord, since_s: float) -> OwnedArtifacts:
+        host = self._host
+        if host is None or not host.began_s >= since_s or not host.is_current(record):
+            host = self._host = await HostArtifacts.read(self._store.endpoints())
+        if self._end_of_run is not None:
+            self._end_of_run.cancel()
+        self._end_of_run = asyncio.get_running_loop().call_later(_KEPT_S, self._forget_host)
+        return await host.find(record)
+
+    def _forget_host(self) -> None:
+        self._host = self._end_of_run = None
+
+    async def _findings(self, endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> AsyncIterator[_Finding]:
         found = await self._look(endpoint)
         if found is None:
             yield _Finding("link", f"it is not in the sandbox {endpoint.sandbox}")
@@ -88,7 +110,7 @@ class EndpointChecks:
             )
             for about, what in differences:
                 yield _Finding(about, what)
-        for one in await self._artifacts(endpoint, notes):
+        for one in _missing(endpoint, owned, notes):
             yield one
         if found is not None:
             async for one in self._plugins(endpoint, found, notes):
@@ -101,17 +123,6 @@ class EndpointChecks:
             return await self._kernel.look_in_sandbox(endpoint.sandbox, endpoint.altname)
         except KernelError:
             return None
-
-    async def _artifacts(self, endpoint: Endpoint, notes: list[str]) -> list[_Finding]:
-        owned = await find_owned(endpoint.record)
-        plugins, addresses = get_objects(endpoint.record.configuration, "plugins"), known_addresses(endpoint)
-        reservations = find_missing_reservations(plugins, addresses, owned.reservations)
-        found = [_Finding("reservation", f"{one} is missing") for one in reservations]
-        if shutil.which("iptables-save") is None:
-            notes.append("rules are not examined, because there is no iptables-save")
-            return found
-        rules = find_missing_rules(plugins, addresses, endpoint.record.attachment.capability_args, owned.rules)
-        return [*found, *(_Finding("rule", f"{one} is missing") for one in rules)]
 
     async def _plugins(self, endpoint: Endpoint, found: Snapshot, notes: list[str]) -> AsyncIterator[_Finding]:
         """Run the CHECK of each plugin of the chain, with the link's present name and namespace."""
@@ -137,6 +148,24 @@ class EndpointChecks:
                 yield _Finding(plugin.type, str(exc))
             except TimeoutError:
                 yield _Finding(plugin.type, f"CHECK did not end within {_LIMIT_S:g} s")
+
+
+def _parse_since(parameters: Mapping[str, str]) -> float:
+    try:
+        return float(parameters.get("since", "inf"))
+    except ValueError as exc:
+        raise AdminError(ErrorKind.BAD_REQUEST, f"since={parameters['since']} is not a number of seconds") from exc
+
+
+def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Iterator[_Finding]:
+    plugins, addresses = get_objects(endpoint.record.configuration, "plugins"), known_addresses(endpoint)
+    for one in find_missing_reservations(plugins, addresses, owned.reservations):
+        yield _Finding("reservation", f"{one} is missing")
+    if shutil.which("iptables-save") is None:
+        notes.append("rules are not examined, because there is no iptables-save")
+        return
+    for one in find_missing_rules(plugins, addresses, endpoint.record.attachment.capability_args, owned.rules):
+        yield _Finding("rule", f"{one} is missing")
 
 
 def _as_found(result: Result, netns: str, found: Snapshot) -> Result:

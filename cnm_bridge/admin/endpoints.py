@@ -17,7 +17,7 @@ from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.endpoint_replies import known_addresses
 from cnm_bridge.planning.port_mapping import CAPABILITY
 from cnm_bridge.planning.sandbox_plan import plan_sandbox
-from cnm_bridge.recovery.owned_artifacts import find_owned
+from cnm_bridge.recovery.owned_artifacts import HostArtifacts
 from cnm_bridge.teardown.queue import TeardownQueue
 
 __all__ = ["EndpointDocuments"]
@@ -54,7 +54,7 @@ class EndpointDocuments:
         endpoint = Endpoint(record)
         network = self._store.find_network(record.network_id)
         attachment = record.attachment
-        owned = await find_owned(record)
+        owned = await (await HostArtifacts.read([record])).find(record)
         return {
             **self._summary(endpoint),
             "networkName": network.name if network else None,

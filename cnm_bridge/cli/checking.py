@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Asks the daemon to check endpoints, one after the other, and shows what differs."""
 
+import time
 from typing import Final
 
 from cni_bridge_spec import JsonObject, get_objects, get_str, get_strings
@@ -33,9 +34,10 @@ def check_endpoints(client: AdminClient, inventory: Inventory, name: str | None)
     checked: list[JsonObject] = []
     rows: list[JsonObject] = []
     notes: dict[str, None] = dict.fromkeys(inventory.notes)
+    began_s = time.monotonic()
     for endpoint_id in chosen:
         try:
-            document = client.get("endpoints", endpoint_id, "check")
+            document = client.get("endpoints", endpoint_id, "check", since=str(began_s))
         except DaemonError as exc:
             if exc.exit_status is ExitStatus.USAGE and name is None:  # it was removed meanwhile
                 continue

@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
+from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointRecord, Store
 from cnm_bridge.kernel import Kernel, Link
 from cnm_bridge.model.naming import (
@@ -31,10 +31,12 @@ from cnm_bridge.model.naming import (
     staging_directory,
 )
 from cnm_bridge.recovery.artifacts import (
+    DATA_DIRECTORY,
     IFB_KIND,
     EmptyChain,
     PluginArtifact,
     Reservations,
+    data_directories,
     find_reservations,
     find_rules,
     hashed_names,
@@ -46,9 +48,6 @@ from cnm_bridge.recovery.other_runtimes import CACHE_DIRECTORIES
 __all__ = ["Leftovers", "Orphan", "OrphanAudit"]
 
 log = structlog.get_logger()
-
-_RESERVATIONS: Final = Path("/var/lib/cni/networks")
-"""host-local's data directory, unless its configuration has `dataDir`."""
 
 _UNKNOWN: Final = "?"
 
@@ -162,8 +161,8 @@ class OrphanAudit:
         mounts = [await self._kernel.namespaces_in(directory) for directory in self._directories]
         names = frozenset(networks).union(filter(None, (record.cni_network for record in records)))
         rules = await find_rules()
-        directories = await asyncio.to_thread(_data_directories, configurations, records)
-        reservations = await asyncio.to_thread(_find_reservations, sorted({_RESERVATIONS, *directories}), sorted(names))
+        directories = await asyncio.to_thread(_reservation_directories, configurations, records)
+        reservations = await asyncio.to_thread(_find_reservations, sorted(directories), sorted(names))
         self._unwritten = reservations.unwritten
         cache_files |= await asyncio.to_thread(_list_cache_files)
         others |= await self._find_others()
@@ -258,14 +257,13 @@ def _classify(scan: _Scan) -> tuple[Mapping[AttachmentId, Leftovers], tuple[Orph
     return leftovers, (*with_id, *unowned)
 
 
-def _data_directories(configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]) -> frozenset[Path]:
-    """Return host-local's data directories in these lists and in those of the records."""
+def _reservation_directories(
+    configurations: Iterable[JsonObject], records: Iterable[EndpointRecord]
+) -> frozenset[Path]:
+    """Return host-local's data directories: the default, and those in these lists and in those of the records."""
     # Thousands of records share a few lists.
     shared = {id(configuration): configuration for configuration in (record.configuration for record in records)}
-    documents = (*configurations, *shared.values())
-    ipams = (find_object(plugin, "ipam") or {} for document in documents for plugin in get_objects(document, "plugins"))
-    found = (find_str(ipam, "dataDir") for ipam in ipams)
-    return frozenset(Path(directory) for directory in found if directory)
+    return data_directories((*configurations, *shared.values())) | {DATA_DIRECTORY}
 
 
 def _find_reservations(directories: Iterable[Path], networks: Collection[str]) -> Reservations:

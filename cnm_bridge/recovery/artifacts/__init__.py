@@ -13,7 +13,9 @@ from cnm_bridge.recovery.artifacts.hashed_names import (
     names_for_cache_files,
 )
 from cnm_bridge.recovery.artifacts.reservations import (
+    DATA_DIRECTORY,
     Reservations,
+    data_directories,
     find_reservations,
     remove_reservation,
     remove_unwritten,
@@ -21,12 +23,14 @@ from cnm_bridge.recovery.artifacts.reservations import (
 from cnm_bridge.recovery.artifacts.rules import EmptyChain, SavedRules, find_rules, parse_rules, read_rules
 
 __all__ = [
+    "DATA_DIRECTORY",
     "IFB_KIND",
     "EmptyChain",
     "PluginArtifact",
     "Reservations",
     "SavedRules",
     "chain_names",
+    "data_directories",
     "find_reservations",
     "find_rules",
     "hashed_names",

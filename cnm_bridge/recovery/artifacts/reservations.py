@@ -9,16 +9,27 @@ stays empty: DEL does not find it, and the address is never assigned again (cont
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
+from cni_bridge_spec import JsonObject, find_object, find_str, get_objects
 from cnm_bridge.recovery.artifacts.artifact import PluginArtifact
 
-__all__ = ["Reservations", "find_reservations", "remove_reservation", "remove_unwritten"]
+__all__ = [
+    "DATA_DIRECTORY",
+    "Reservations",
+    "data_directories",
+    "find_reservations",
+    "remove_reservation",
+    "remove_unwritten",
+]
+
+DATA_DIRECTORY: Final = Path("/var/lib/cni/networks")
+"""host-local's data directory, unless its configuration has `dataDir`."""
 
 _LOCK: Final = "lock"
 
@@ -36,11 +47,18 @@ class Reservations:
     unwritten: tuple[Path, ...] = ()
 
 
+def data_directories(configurations: Iterable[JsonObject]) -> frozenset[Path]:
+    """Return the data directories that network configuration lists choose for host-local."""
+    plugins = (plugin for document in configurations for plugin in get_objects(document, "plugins"))
+    found = (find_str(find_object(plugin, "ipam") or {}, "dataDir") for plugin in plugins)
+    return frozenset(Path(directory) for directory in found if directory)
+
+
 def find_reservations(directory: Path, network: str) -> Reservations:
     """Return the reservations of a network. Unreadable files are ignored.
 
     Args:
-        directory: host-local's data directory, `/var/lib/cni/networks` unless the configuration has `dataDir`.
+        directory: host-local's data directory.
         network: The CNI network's name.
     """
     try:
