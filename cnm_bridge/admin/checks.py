@@ -164,7 +164,8 @@ def _missing(endpoint: Endpoint, owned: OwnedArtifacts, notes: list[str]) -> Ite
     if shutil.which("iptables-save") is None:
         notes.append("rules are not examined, because there is no iptables-save")
         return
-    for one in find_missing_rules(plugins, addresses, endpoint.record.attachment.capability_args, owned.rules):
+    given = endpoint.record.attachment.capability_args
+    for one in find_missing_rules(plugins, addresses, given, owned.rules, owned.entries):
         yield _Finding("rule", f"{one} is missing")
 
 

@@ -42,19 +42,33 @@ def check_endpoints(client: AdminClient, inventory: Inventory, name: str | None)
             if exc.exit_status is ExitStatus.USAGE and name is None:  # it was removed meanwhile
                 continue
             raise
-        checked.append(document)
         container = inventory.containers.get(endpoint_id)
         labels = {
             "container": container.name if container else endpoint_id[:SHORT],
             "network": inventory.networks.get(get_str(endpoints[endpoint_id], "networkId"), "?"),
         }
+        checked.append({**labels, **document})
         rows += [{**labels, **finding} for finding in get_objects(document, "findings")]
         notes |= {f"{labels['container']}: {note}": None for note in get_strings(document, "notes")}
-    summary = f"{len(checked)} endpoints checked, {len(rows)} differences"
+    summary = f"{_count(len(checked), 'endpoint')} checked, {_count(len(rows), 'difference')}"
+    found: list[Table | str] = [Table(columns=_COLUMNS, rows=rows), _mend(rows)] if rows else []
     shown = Shown(
         document={"endpoints": [*checked]},
         rows=rows,
-        parts=[*([Table(columns=_COLUMNS, rows=rows)] if rows else []), summary],
+        parts=[*found, summary],
         notes=[*notes],
     )
     return shown, ExitStatus.FINDINGS if rows else ExitStatus.FINE
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _mend(rows: list[JsonObject]) -> str:
+    """Return how to have everything made anew."""
+    names = " ".join(dict.fromkeys(get_str(row, "container") for row in rows))
+    return (
+        f"mend: docker restart {names}; the plugins then run again. Without a fixed address (--ip) a container may get "
+        "another one."
+    )

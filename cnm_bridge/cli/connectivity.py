@@ -5,25 +5,30 @@
 import json
 import shutil
 import signal
-import sys
 from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from cnm_bridge.cli.daemon_settings import daemon_settings
-from cnm_bridge.cli.exit_status import ExitStatus
+from cnm_bridge.cli.exit_status import ExitStatus, exits
 from cnm_bridge.cli.options import SETTINGS, with_settings
-from cnm_bridge.errors import BridgeError, Refused
+from cnm_bridge.cli.output.options import shows_once
+from cnm_bridge.cli.settings_last import SettingsLast
+from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings
 
 if TYPE_CHECKING:  # these imports are slow and would delay `serve`
+    from cni_bridge_spec import JsonObject
+    from cnm_bridge.cli.output.shown import Shown
     from cnm_bridge.connectivity.docker_command import DockerCommand
     from cnm_bridge.connectivity.step import Step
 
 __all__ = ["test"]
+
+_COLUMNS: Final = (("STEP", "step"), ("RESULT", "result"), ("DETAIL", "detail"))
 
 
 class _UnknownNetwork(Refused):
@@ -32,39 +37,31 @@ class _UnknownNetwork(Refused):
     exit_status = ExitStatus.USAGE
 
 
-@click.command()
+@click.command(cls=SettingsLast)
 @with_settings(*SETTINGS)
 @click.option("--outside", metavar="ADDRESS", help="An address beyond the host.  [default: the host's router]")
 @click.option("--busybox", type=click.Path(path_type=Path), help="A static busybox.  [default: the one in PATH]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("network")
 @click.pass_context
+@exits
+@shows_once
 def test(
-    context: click.Context,
-    /,
-    *,
-    outside: str | None,
-    busybox: Path | None,
-    as_json: bool,
-    network: str,
-    **given: object,
-) -> None:
+    context: click.Context, /, *, outside: str | None, busybox: Path | None, network: str, **given: object
+) -> tuple[object, ExitStatus]:
     """Start two containers on NETWORK, and test what they reach: each other, gateway, outside, names, a port.
 
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
     after a failure and after Ctrl-C. The exit status is 1 if a step fails.
+
+    Templates have Step, Result, Detail.
     """
     from cnm_bridge.connectivity.step import failed_steps  # noqa: PLC0415
     from cnm_bridge.doctor.gathering.installation import find_daemon  # noqa: PLC0415
 
     settings = daemon_settings(context, given, find_daemon(Path(str(given["state_dir"]))))
-    try:
-        steps, is_interrupted = _run(settings, network, outside, busybox)
-    except BridgeError as exc:
-        click.echo(f"cni-bridge: {exc}", err=True)
-        sys.exit(getattr(exc, "exit_status", ExitStatus.FINDINGS))
-    click.echo(_render_json(steps) if as_json else _render(steps, network))
-    sys.exit(ExitStatus.FINDINGS if is_interrupted or failed_steps(steps) else ExitStatus.FINE)
+    steps, is_interrupted = _run(settings, network, outside, busybox)
+    has_failed = is_interrupted or bool(failed_steps(steps))
+    return _shown(steps, network), ExitStatus.FINDINGS if has_failed else ExitStatus.FINE
 
 
 def _run(settings: Settings, network: str, outside: str | None, busybox: Path | None) -> "tuple[list[Step], bool]":
@@ -147,18 +144,12 @@ class _TornDown:
         return endpoints.isdisjoint(get_str(one, "id") for one in get_objects(status, "endpoints"))
 
 
-def _render(steps: "list[Step]", network: str) -> str:
-    from cnm_bridge.cli.table import table  # noqa: PLC0415
+def _shown(steps: "list[Step]", network: str) -> "Shown":
+    from cnm_bridge.cli.output.shown import Shown, Table  # noqa: PLC0415
     from cnm_bridge.connectivity.step import LOOK_AT, failed_steps  # noqa: PLC0415
 
-    parts = [table(("STEP", "RESULT", "DETAIL"), [(step.name, step.outcome.value, step.detail) for step in steps])]
-    parts += [
+    rows: list[JsonObject] = [{"step": one.name, "result": one.outcome.value, "detail": one.detail} for one in steps]
+    look_at = (
         f"{step.name} failed; look at {LOOK_AT[step.name].replace('NETWORK', network)}" for step in failed_steps(steps)
-    ]
-    return "\n\n".join(parts)
-
-
-def _render_json(steps: "list[Step]") -> str:
-    return json.dumps(
-        [{"step": one.name, "result": one.outcome.value, "detail": one.detail} for one in steps], indent=2
     )
+    return Shown(document=rows, rows=rows, parts=[Table(columns=_COLUMNS, rows=rows), *look_at])

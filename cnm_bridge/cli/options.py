@@ -324,6 +324,11 @@ class _Option(click.Option):
                 return "the default"
 
 
+def is_setting(parameter: click.Parameter) -> bool:
+    """Return whether a command's parameter was added by `with_settings`."""
+    return isinstance(parameter, _Option) or parameter.name == "config"
+
+
 def configuration_file(context: click.Context) -> Path:
     """Return the configuration file of a command with settings; the default one may not exist."""
     return Path(context.meta.get(_FILE_KEY, _DEFAULT_CONFIG))

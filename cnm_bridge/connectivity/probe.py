@@ -50,13 +50,17 @@ def run_steps(pair: Pair, busybox: Path, *, outside: Address | None, no_ports: s
         yield _failed("addresses", f"{_join(mine) or 'none'} and {_join(peers) or 'none'}")
         return
     yield _passed("addresses", f"{_join(mine)} and {_join(peers)}")
-    yield _reach_peer(pair, peers)
+    peer = _reach_peer(pair, peers)
+    yield peer
     gateways = parse_gateways(pair.inside(first, "ip", *family, "route").output for family in ((), ("-6",)))
     yield _ping_all(pair, "gateway", gateways, "there is no default route")
     yield _reach_outside(pair, outside, has_route=bool(gateways))
     yield _resolve(pair, peers)
     yield _reach_port(pair, gateways, no_ports)
-    yield _send_full_packets(pair, peers[0])
+    if peer.outcome is Outcome.PASSED:
+        yield _send_full_packets(pair, peers[0])
+    else:
+        yield _skipped("mtu", "the other container is not reached at all")
 
 
 def _reach_peer(pair: Pair, peers: tuple[Address, ...]) -> Step:

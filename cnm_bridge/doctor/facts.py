@@ -86,14 +86,15 @@ class EngineFacts:
         version: E.g. `28.5.2+dfsg3`, None if it did not answer.
         silence: Why it did not answer.
         is_rootless: Whether it runs in a user namespace.
-        networks: The number of its networks of our driver.
+        networks: Its networks of our driver: name → name of the configuration; None if the list is in the network's own
+            options.
     """
 
     address: str
     version: str | None = None
     silence: str = ""
     is_rootless: bool = False
-    networks: int = 0
+    networks: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

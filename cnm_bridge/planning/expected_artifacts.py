@@ -51,6 +51,7 @@ def find_missing_rules(
     addresses: Sequence[IpInterface],
     capability_args: JsonObject,
     existing: Sequence[str],
+    entries: Sequence[str],
 ) -> Iterator[str]:
     """Yield the rules that do not exist, in words.
 
@@ -59,6 +60,7 @@ def find_missing_rules(
         addresses: Its addresses.
         capability_args: What its plugins received by capability.
         existing: Its rules, as the commands that would create them.
+        entries: The rules that lead from the kernel's chains to those that all endpoints share.
     """
     for plugin in plugins:
         name = find_str(plugin, "type") or "?"
@@ -66,7 +68,9 @@ def find_missing_rules(
             if find_str(plugin, "ipMasqBackend") != _NFTABLES:
                 yield from _missing_masquerading(name, addresses, existing)
         elif is_compared(plugin):
-            yield from _missing_ports(plugin, _ports(capability_args), addresses, existing)
+            ports = _ports(capability_args)
+            yield from _missing_ports(plugin, ports, addresses, existing)
+            yield from _missing_entries(plugin, ports, addresses, entries)
 
 
 def _ports(capability_args: JsonObject) -> Sequence[JsonObject]:
@@ -106,6 +110,20 @@ def _missing_ports(
                 yield f"a rule of portmap that marks connections to port {number}/{protocol} of {address.ip}"
         if published and not any(rule.startswith(f"{start}CNI-HOSTPORT-DNAT ") for rule in existing):
             yield f"the rule of portmap in CNI-HOSTPORT-DNAT that leads to the ports of {address.ip}"
+
+
+def _missing_entries(
+    plugin: JsonObject, ports: Sequence[JsonObject], addresses: Sequence[IpInterface], entries: Sequence[str]
+) -> Iterator[str]:
+    """Yield the missing rules through which packets get to the chains of portmap, once for all its endpoints."""
+    expected = [("PREROUTING", "CNI-HOSTPORT-DNAT"), ("OUTPUT", "CNI-HOSTPORT-DNAT")]
+    if get_bool(plugin, "snat", default=True) and find_str(plugin, "externalSetMarkChain") is None:
+        expected.append(("POSTROUTING", "CNI-HOSTPORT-MASQ"))
+    for version in sorted({one.version for one in addresses if any(_is_for(port, one.version) for port in ports)}):
+        for chain, target in expected:
+            start = f"{_COMMANDS[version]} -t nat -A {chain} "
+            if not any(rule.startswith(start) and rule.endswith(f" -j {target}") for rule in entries):
+                yield f"the rule of portmap in {chain} ({_COMMANDS[version]}) that leads to {target}, for all endpoints"
 
 
 def _is_for(port: JsonObject, version: int) -> bool:

@@ -31,6 +31,10 @@ _COMMANDS: Final = ("iptables-save", "ip6tables-save")
 _BY_ADDRESS: Final = frozenset({"CNI-FORWARD", "CNI-ADMIN", "CNI-ISOLATION"})
 """The chains of `firewall`, whose rules have addresses and no container ID."""
 
+_BUILT_IN: Final = ("PREROUTING", "OUTPUT", "POSTROUTING")
+_SHARED: Final = " -j CNI-HOSTPORT-"
+"""What leads to the chains of `portmap` that all endpoints share."""
+
 _ID: Final = re.compile(r"[0-9a-f]{16,}")
 """A container ID of ours in a rule's comment."""
 
@@ -45,11 +49,13 @@ class OwnedArtifacts:
         reservations: Paths of host-local's files.
         rules: The commands that would create the rules and chains.
         links: Names of IFB links.
+        entries: The rules that lead to chains that all endpoints share, such as `-A PREROUTING … -j CNI-HOSTPORT-DNAT`.
     """
 
     reservations: tuple[str, ...]
     rules: tuple[str, ...]
     links: tuple[str, ...]
+    entries: tuple[str, ...] = ()
 
 
 class HostArtifacts:
@@ -108,6 +114,7 @@ class HostArtifacts:
         return OwnedArtifacts(
             reservations=tuple(reservations),
             rules=tuple(rules),
+            entries=tuple(rule for chain in _BUILT_IN for rule in self._rules.get(chain, ()) if _SHARED in rule),
             links=tuple(name for name in links if Path("/sys/class/net", name).exists()),
         )
 

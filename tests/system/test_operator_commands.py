@@ -111,6 +111,11 @@ def test_what_was_removed_is_found(scene: Scene) -> None:
         status, about = checked(lab, name)
         assert (status, found in about) == (1, True), part
         lab.run(*arguments[:index], "-I", *arguments[index + 1 :])
+    entry = ("PREROUTING", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "CNI-HOSTPORT-DNAT")
+    lab.run("iptables", "-t", "nat", "-D", *entry)
+    shown = command(lab, "check", name)
+    assert (shown.returncode, "PREROUTING" in shown.stdout, f"docker restart {name}" in shown.stdout) == (1, True, True)
+    lab.run("iptables", "-t", "nat", "-A", *entry)
     assert checked(lab, name) == (0, set())
 
     (reservation, *_) = get_strings(owned, "reservations")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
+from cni_invoker import NetworkConfigurationList
 from cnm_bridge.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.doctor.finding import Finding, Severity
 from cnm_bridge.doctor.iptables_rules import FilterTable
@@ -77,23 +78,32 @@ def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) ->
                 code="forward-dropped",
                 subject=f"network {network.name}",
                 text=f"{verdict.where} ({command}) drops packets from {subnet}: the containers do not reach what "
-                "is behind other links of the host, such as the outside",
-                mend=_mend_forwarding(table, command, link, subnet, has_firewall=has_firewall),
+                "is behind other links of the host, such as the outside, and with br_netfilter not even each other",
+                mend=_mend_forwarding(table, command, link, subnet, lacking=None if has_firewall else network),
             )
     yield from _check_native_chains(facts, configured, tuple(subnets), has_firewall=has_firewall)
 
 
 def _mend_forwarding(
-    table: FilterTable, command: str, link: str, subnet: IPv4Network | IPv6Network, *, has_firewall: bool
+    table: FilterTable,
+    command: str,
+    link: str,
+    subnet: IPv4Network | IPv6Network,
+    *,
+    lacking: NetworkConfigurationList | None,
 ) -> str:
+    """Return how packets get through; `lacking` is a list without the plugin that would see to it."""
     if any(chain.startswith("ufw") for chain in table.chains):
         return f"ufw route allow from {subnet} && ufw route allow to {subnet}"
     chain = "DOCKER-USER" if "DOCKER-USER" in table.chains else "FORWARD"
     inward, outward = (f"-i {link}", f"-o {link}") if link else (f"-s {subnet}", f"-d {subnet}")
     rules = f"{command} -I {chain} {inward} -j ACCEPT && {command} -I {chain} {outward} -j ACCEPT"
-    if has_firewall:
+    if lacking is None:
         return rules
-    return f'add the plugin {{"type": "firewall"}} to the end of the list; or {rules}'
+    return (
+        f'add the plugin {{"type": "firewall"}} to the end of the list in {lacking.source or lacking.name}, and '
+        f"restart the containers of its networks, which keep the list that they were attached with; or {rules}"
+    )
 
 
 def _check_native_chains(

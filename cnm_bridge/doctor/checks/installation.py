@@ -9,10 +9,11 @@ from typing import Final
 from cnm_bridge.doctor.facts import Facts
 from cnm_bridge.doctor.finding import Finding, Severity
 
-__all__ = ["SERVICE", "SOCKET", "check_installation"]
+__all__ = ["ADMIN_SOCKET", "SERVICE", "SOCKET", "check_installation"]
 
 SERVICE: Final = "cni-bridge.service"
 SOCKET: Final = "cni-bridge.socket"
+ADMIN_SOCKET: Final = "cni-bridge-admin.socket"
 _DOCKER: Final = "docker.service"
 _LITTLE_BYTES: Final = 16 << 20
 _CLOCK_S: Final = 60.0
@@ -47,13 +48,13 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
 def _check_daemon(facts: Facts) -> Iterator[Finding]:
     if facts.installation.daemon_pid is not None:
         return
-    is_needed = facts.engine.networks > 0
+    networks = len(facts.engine.networks)
     yield Finding(
-        severity=Severity.ERROR if is_needed else Severity.NOTE,
+        severity=Severity.ERROR if networks else Severity.NOTE,
         code="daemon-stopped",
         subject="daemon",
-        text=f"it does not run, and Docker has {facts.engine.networks} networks of it: their containers do not start"
-        if is_needed
+        text=f"it does not run, and Docker has {networks} networks of it: their containers do not start"
+        if networks
         else "it does not run",
         mend=f"systemctl start {SOCKET} {SERVICE}; without systemd: cni-bridge serve",
     )
@@ -90,6 +91,16 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
             subject="boot",
             text=f"{SOCKET} is not enabled: Docker's calls fail, instead of waiting, while the daemon restarts",
             mend=f"systemctl enable --now {SOCKET}",
+        )
+    admin = units.get(ADMIN_SOCKET)
+    if starts and admin is not None and admin.state == "disabled":
+        yield Finding(
+            severity=Severity.NOTE,
+            code="admin-socket-disabled",
+            subject="boot",
+            text=f"{ADMIN_SOCKET} is not enabled: commands such as `cni-bridge ls` fail, instead of waiting, while the "
+            "daemon restarts",
+            mend=f"systemctl enable {ADMIN_SOCKET}; it is used from the next boot on",
         )
 
 

@@ -3,6 +3,7 @@
 """Whether the configurations are valid, their plugins exist, and their addresses are free."""
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network
 from itertools import combinations
 from typing import Final
@@ -44,10 +45,27 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             text=file,
             mend="remove one of them, or give it another name",
         )
+    yield from _check_docker_networks(facts)
     for configured in facts.networks:
         yield from _check_plugins(facts, configured)
         yield from _check_ranges(facts, configured)
     yield from _check_overlaps(facts)
+
+
+def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
+    known = {one.network.name for one in facts.networks}
+    for name, configuration in facts.engine.networks.items():
+        if configuration is not None and configuration not in known:
+            near = get_close_matches(configuration, known, n=1)
+            yield Finding(
+                severity=Severity.ERROR,
+                code="configuration-missing",
+                subject=f"Docker network {name}",
+                text=f"there is no network configuration list {configuration!r} in "
+                f"{', '.join(map(str, facts.conf_dirs))}: no container starts on it"
+                + (f"; did you mean {near[0]}?" if near else ""),
+                mend=f"put the list there; or docker network rm {name}",
+            )
 
 
 def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:

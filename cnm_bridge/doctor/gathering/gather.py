@@ -22,6 +22,7 @@ from cnm_bridge.doctor.needs import needed_modules
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import KernelError, KernelView
+from cnm_bridge.planning.options import CONFIGURATION, INLINE
 from cnm_bridge.settings import Settings
 
 __all__ = ["gather"]
@@ -66,11 +67,18 @@ async def _gather_engine(settings: Settings) -> EngineFacts:
     engine = Engine(settings.docker_host, settings.engine_timeout_s)
     try:
         found = await engine.describe()
-        networks = await engine.network_ids(settings.driver_name)
+        ids = await engine.network_ids(settings.driver_name)
+        found_networks = [network for one in ids if (network := await engine.find_network(one)) is not None]
     except EngineUnavailable as exc:
         return EngineFacts(address=settings.docker_host, silence=str(exc))
     return EngineFacts(
-        address=settings.docker_host, version=found.version, is_rootless=found.is_rootless, networks=len(networks)
+        address=settings.docker_host,
+        version=found.version,
+        is_rootless=found.is_rootless,
+        networks={
+            network.name: None if INLINE in network.options else network.options.get(CONFIGURATION, network.name)
+            for network in found_networks
+        },
     )
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from cnm_bridge.doctor.checks.installation import SERVICE, SOCKET
+from cnm_bridge.doctor.checks.installation import ADMIN_SOCKET, SERVICE, SOCKET
 from cnm_bridge.doctor.facts import ClockFacts, PathFacts, UnitFacts
 from cnm_bridge.doctor.gathering.commands import read_lines
 from cnm_bridge.settings import Settings
 
 __all__ = ["find_daemon", "gather_clock", "gather_paths", "gather_space", "gather_units", "read_selinux"]
 
-_UNITS: Final = (SERVICE, SOCKET, "docker.service")
+_UNITS: Final = (SERVICE, SOCKET, ADMIN_SOCKET, "docker.service")
 _SYSTEMD: Final = Path("/run/systemd/system")
 _ENFORCING: Final = Path("/sys/fs/selinux/enforce")
 

@@ -55,7 +55,7 @@ HEALTHY = Facts(
         sysctls={"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1", "user.max_net_namespaces": "63481"},
     ),
     firewall=FirewallFacts(iptables="iptables v1.8.9 (nf_tables)", rules=(":FORWARD DROP [0:0]",), rules_ipv6=()),
-    engine=EngineFacts(address="unix:///run/docker.sock", version="28.5.2", networks=1),
+    engine=EngineFacts(address="unix:///run/docker.sock", version="28.5.2", networks={"lan": None}),
     networks=(configured(BRIDGE, FIREWALL),),
     routes=(),
     conf_dirs=(Path("/etc/cni/net.d"),),

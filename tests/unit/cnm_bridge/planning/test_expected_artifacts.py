@@ -30,20 +30,29 @@ PUBLISHING = [
     f"ip6tables -t nat -A {DN} -m tcp --dport 8080 -j DNAT --to-destination [fd00::3]:80",
     f"ip6tables -t nat -A {DN} -m tcp -s fd00::/64 --dport 8080 -j CNI-HOSTPORT-SETMARK",
 ]
+ENTRIES = [
+    f"{command} -t nat -A {chain} {match} -j CNI-HOSTPORT-{target}"
+    for command in ("iptables", "ip6tables")
+    for chain, match, target in (
+        ("PREROUTING", "-m addrtype --dst-type LOCAL", "DNAT"),
+        ("OUTPUT", "-m addrtype --dst-type LOCAL", "DNAT"),
+        ("POSTROUTING", '-m comment --comment "CNI portfwd requiring masquerade"', "MASQ"),
+    )
+]
 
 
 def test_nothing_is_missing() -> None:
     """Of an untouched container."""
     paths = ["/var/lib/cni/networks/lan/10.1.2.3", "/var/lib/cni/networks/lan/fd00__3"]
     assert list(find_missing_reservations([BRIDGE], ADDRESSES, paths)) == []
-    assert list(find_missing_rules([BRIDGE, PORTMAP], ADDRESSES, PORTS, MASQUERADING + PUBLISHING)) == []
+    assert list(find_missing_rules([BRIDGE, PORTMAP], ADDRESSES, PORTS, MASQUERADING + PUBLISHING, ENTRIES)) == []
 
 
 @pytest.mark.parametrize("index", range(4))
 def test_a_missing_rule_of_masquerading(index: int) -> None:
     """Each of the rules that the plugin makes for a family is needed."""
     rules = [rule for number, rule in enumerate(MASQUERADING) if number != index]
-    (found,) = find_missing_rules([BRIDGE], ADDRESSES, {}, rules)
+    (found,) = find_missing_rules([BRIDGE], ADDRESSES, {}, rules, [])
     assert str(ADDRESSES[index // 2].ip) in found
 
 
@@ -51,8 +60,17 @@ def test_a_missing_rule_of_masquerading(index: int) -> None:
 def test_a_missing_rule_of_a_port(index: int) -> None:
     """Each of the rules of a family is needed."""
     rules = [rule for number, rule in enumerate(PUBLISHING) if number != index]
-    (found,) = find_missing_rules([PORTMAP], ADDRESSES, PORTS, rules)
+    (found,) = find_missing_rules([PORTMAP], ADDRESSES, PORTS, rules, ENTRIES)
     assert "portmap" in found
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_a_missing_entry(index: int) -> None:
+    """No port of the host works without the rule that leads to the chain of all ports."""
+    entries = [rule for number, rule in enumerate(ENTRIES) if number != index]
+    (found,) = find_missing_rules([PORTMAP], ADDRESSES, PORTS, PUBLISHING, entries)
+    assert ENTRIES[index].split()[4] in found
+    assert not list(find_missing_rules([PORTMAP], ADDRESSES, {}, [], entries))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +85,7 @@ def test_what_a_port_needs(plugin: JsonObject, port: JsonObject, rules: list[str
     """Without `snat` nothing is marked; with an address of the host only its family has rules."""
     (plain,) = get_objects(PORTS, "portMappings")
     ports: JsonObject = {"portMappings": [{**plain, **port}]}
-    assert list(find_missing_rules([plugin], ADDRESSES, ports, rules)) == []
+    assert list(find_missing_rules([plugin], ADDRESSES, ports, rules, ENTRIES)) == []
 
 
 def test_a_missing_reservation() -> None:
@@ -87,5 +105,5 @@ def test_a_missing_reservation() -> None:
 )
 def test_what_a_list_does_not_promise_is_not_missed(plugin: JsonObject) -> None:
     """Other plugins make other rules, or none."""
-    assert list(find_missing_rules([plugin], ADDRESSES, PORTS, [])) == []
+    assert list(find_missing_rules([plugin], ADDRESSES, PORTS, [], [])) == []
     assert list(find_missing_reservations([plugin], ADDRESSES, [])) == []

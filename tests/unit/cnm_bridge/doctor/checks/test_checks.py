@@ -43,7 +43,7 @@ def test_a_healthy_host_has_no_findings() -> None:
 
 def test_notes_do_not_count() -> None:
     """Before the installation no daemon runs, and that is no fault."""
-    engine = replace(HEALTHY.engine, networks=0)
+    engine = replace(HEALTHY.engine, networks={})
     report = Report.of(replace(HEALTHY, engine=engine, installation=InstallationFacts()))
     assert [finding.severity for finding in report.findings] == [Severity.NOTE]
     assert report.is_good
@@ -262,6 +262,15 @@ def test_ranges_that_overlap_each_other() -> None:
         assert codes(replace(HEALTHY, networks=networks)) == expected
 
 
+def test_a_docker_network_without_a_configuration() -> None:
+    """The list was removed or renamed, or the name is misspelt; a list in the network's own options needs no file."""
+    networks = {"shop": "blue", "red": "bleu", "own": None}
+    finding = only(replace(HEALTHY, engine=replace(HEALTHY.engine, networks=networks)))
+    assert (finding.severity, finding.code) == (Severity.ERROR, "configuration-missing")
+    assert finding.subject == "Docker network red"
+    assert "did you mean blue?" in finding.text
+
+
 # The installation
 
 
@@ -281,6 +290,14 @@ def test_the_order_at_boot() -> None:
     assert codes(with_units(service=off, socket=off)) == ["boot-disabled"]
     assert codes(with_units(service=late, socket=late)) == ["boot-order"]
     assert codes(with_units(socket=off)) == ["socket-disabled"]
+
+
+def test_the_admin_socket_is_held_by_systemd() -> None:
+    """Without its unit the daemon works, and the operator's commands fail while it restarts."""
+    admin = UnitFacts(state="disabled")
+    units = {**(HEALTHY.installation.units or {}), "cni-bridge-admin.socket": admin}
+    finding = only(replace(HEALTHY, installation=replace(HEALTHY.installation, units=units)))
+    assert (finding.severity, finding.code) == (Severity.NOTE, "admin-socket-disabled")
 
 
 def test_a_stopped_daemon() -> None:
