@@ -255,17 +255,25 @@ def _run(work: Callable[[], Coroutine[None, None, T]]) -> T:
     """Run `work` in an event loop of its own."""
     import asyncio  # noqa: PLC0415
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _has_running_loop():
         return asyncio.run(work())
-    # A thread has one running loop at most.
     import contextvars  # noqa: PLC0415
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415
 
+    # A thread has one running loop at most.
     context = contextvars.copy_context()
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(lambda: context.run(lambda: asyncio.run(work()))).result()
+
+
+def _has_running_loop() -> bool:
+    import asyncio  # noqa: PLC0415
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _awaitable(callback: Callable[[U], object] | None) -> Callable[[U], Awaitable[None]] | None:

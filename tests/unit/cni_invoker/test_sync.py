@@ -11,7 +11,7 @@ import pytest
 
 import cni_invoker
 from cni_invoker import FileCache, Limits, MemoryCache, Result, sync
-from cni_invoker.errors import AttachmentExists
+from cni_invoker.errors import AttachmentExists, PluginFailed
 from tests.plugins import FakePlugins
 from tests.unit.cni_invoker.runtime_scene import ATTACHMENT, KEY, LIMITS, RESULT, THREE, without_version
 from tests.unit.cni_invoker.test_threads import BLUE, LIMIT_S, OPERATIONS, THREADS, attachment
@@ -65,6 +65,14 @@ def test_a_sandbox(plugins: FakePlugins) -> None:
     assert len(sandbox.attachments()) == 1
     sandbox.delete()
     assert sync.list_sandboxes(runtime) == ()
+
+
+def test_an_error_has_no_other_context(plugins: FakePlugins) -> None:
+    """A traceback shows the failure alone, not how the facade has looked for an event loop."""
+    plugins.install("first", ADD={"error": {"code": 100, "msg": "banana"}})
+    with pytest.raises(PluginFailed, match="banana") as caught:
+        sync.Runtime(plugins.directory).add(THREE, ATTACHMENT)
+    assert caught.value.__context__ is None
 
 
 async def test_within_a_running_event_loop(plugins: FakePlugins) -> None:
