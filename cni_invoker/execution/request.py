@@ -24,10 +24,8 @@ _VALID_ATTACHMENTS: Final = ("cni.dev/valid-attachments", "cni.dev/attachments")
 _DUMMY: Final = "dummy"
 """libcni's placeholder for VERSION: some old plugins require variables that this verb does not need."""
 
-
 _TRACE_VARIABLES: Final = ("TRACEPARENT", "TRACESTATE", "BAGGAGE")
-"""The environment variables that carry it, as in libcni and OpenTelemetry's "Environment Variables as Carriers"."""
-
+"""The variables that carry a trace context, as in libcni and OpenTelemetry's "Environment Variables as Carriers"."""
 
 # W3C Trace Context: version ff is forbidden, and so are all-zero trace and span IDs.
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")

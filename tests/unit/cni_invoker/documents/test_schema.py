@@ -2,12 +2,14 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The check of CNI's documents agrees with the library jsonschema, which the package itself does not need."""
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from cni_invoker.documents.jsontypes import JsonValue
+from cni_invoker.documents.jsontypes import JsonObject, JsonValue, as_object, get_object
 from cni_invoker.documents.schema import SchemaError, load_schema, load_validator
 
 NAMES = ("error", "list", "plugin", "result")
@@ -58,6 +60,22 @@ def test_a_schema_is_a_json_schema(name: str) -> None:
     Draft202012Validator.check_schema(dict(schema))
     assert schema["title"]
     assert schema["description"]
+
+
+def keywords(schema: JsonObject) -> Iterator[str]:
+    """The keywords of a schema and of its parts."""
+    yield from schema
+    parts = [*get_object(schema, "properties").values()] if "properties" in schema else []
+    parts += [schema[key] for key in ("items", "additionalProperties") if key in schema]
+    for part in parts:
+        yield from keywords(as_object(part, "a part"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_check_knows_all_keywords(name: str) -> None:
+    """Another keyword would be ignored in silence."""
+    known = {"type", "required", "properties", "additionalProperties", "items", "minLength"}
+    assert {*keywords(load_schema(name))} <= known | {"title", "description"}
 
 
 def test_a_hostile_document_is_explained_at_once() -> None:
