@@ -118,7 +118,7 @@ class Settings:
     reconcile_grace_s: float = 5.0
     netlink_timeout_s: float = 10.0
     drain_timeout_s: float = 80.0
-    attach: AttachOption = AttachOption.MOVE
+    attach: AttachOption = AttachOption.AUTO
     allow_inline: bool = False
     networks: tuple[ManagedNetwork, ...] = ()
     cni_gc: bool = False

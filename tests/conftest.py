@@ -38,8 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--attach",
         dest="lab_attach",
         choices=("auto", "hybrid", "direct", "move"),
-        default=os.environ.get("LAB_ATTACH", "move"),
-        help="how the daemon attaches containers; default: $LAB_ATTACH or move",
+        default=os.environ.get("LAB_ATTACH", "auto"),
+        help="how the daemon attaches containers; default: $LAB_ATTACH or auto",
     )
 
 

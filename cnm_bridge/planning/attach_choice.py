@@ -86,7 +86,8 @@ def choose_mode(
     Args:
         request: What is requested.
         network: The negotiated list.
-        release: The engine's release, None if it is not known. The sandbox is then looked for at Join.
+        release: The engine's release, None if it is not known. If mode *hybrid* is demanded then, the sandbox is looked
+            for at Join.
         static_versions: The CNI versions that the plugin `static` supports, None if there is no such plugin, or if the
             request does not need it (`AttachRequest.may_reserve`).
         has_ifname: Whether the link's whole name is given.
@@ -134,7 +135,7 @@ def _choose_by_request(
                 raise Refused(f"CNI configuration {network.name} cannot be used: {unsuitable}")
             return AttachChoice(mode=AttachMode.MOVE, reason=str(request))
     # what mode move refuses anyway is not lost
-    lost = None if has_ifname else _find_loss(network)
+    lost = None if has_ifname else _find_loss(network, release)
     return _choose(network, release, obstacle, unsuitable, lost)
 
 
@@ -161,8 +162,10 @@ def _choose(
     return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
 
 
-def _find_loss(network: NetworkConfigurationList) -> str | None:
+def _find_loss(network: NetworkConfigurationList, release: EngineRelease | None) -> str | None:
     """Return what mode *move* can do and *hybrid* may refuse, because Docker learns addresses and MAC in advance."""
+    if release is None:
+        return "the release of the Docker Engine is not known yet"
     main, *others = network.plugins
     delegate = DELEGATES.get(main.type)
     if delegate is not None and delegate.lost is not None:

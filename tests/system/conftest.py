@@ -58,7 +58,7 @@ class _Node(Protocol):
 def daemon_command(request: pytest.FixtureRequest) -> Sequence[str]:
     """The command that starts the daemon under test."""
     attach: str = request.config.getoption("--attach")
-    return DAEMON_COMMAND if attach == "move" else (*DAEMON_COMMAND, "--attach", attach)
+    return (*DAEMON_COMMAND, "--attach", attach)
 
 
 @pytest.fixture(scope="session")

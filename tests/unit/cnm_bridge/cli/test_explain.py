@@ -137,7 +137,8 @@ def test_options_are_rejected_as_by_docker_calls(
 @pytest.mark.parametrize(
     ("arguments", "mode", "asked"),
     [
-        (("--attach=auto",), "hybrid", True),
+        (("--attach=hybrid",), "hybrid", True),
+        (("--attach=auto",), "move", True),
         (("--attach=move",), "move", False),
         (("--attach=auto", "-o", "cni.attach=direct"), "direct", False),
     ],
@@ -145,7 +146,7 @@ def test_options_are_rejected_as_by_docker_calls(
 def test_the_plugin_for_reserved_addresses_is_asked_only_if_it_may_be_used(
     tmp_path: Path, plugins: FakePlugins, arguments: tuple[str, ...], mode: str, *, asked: bool
 ) -> None:
-    """Without an engine all modes are possible; the option of the endpoint overrides the setting."""
+    """Without an engine all modes are possible, and auto chooses move; the endpoint's option overrides the setting."""
     plugins.install("static")
     done = explain(tmp_path, *arguments, "--json", "blue")
     assert json.loads(done.stdout)["attach"]["mode"] == mode, done.output

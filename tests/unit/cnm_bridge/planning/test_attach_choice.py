@@ -36,10 +36,17 @@ def choose(
 
 
 @pytest.mark.parametrize("plugin", ["bridge", "dummy", "ipvlan", "macvlan", "ptp", "tap"])
-@pytest.mark.parametrize("release", [NEW, None])
-def test_auto_prefers_hybrid(plugin: str, release: EngineRelease | None) -> None:
-    """If the engine's release is not known, the sandbox is looked for at Join."""
-    assert choose({"type": plugin, "ipam": HOST_LOCAL}, {"type": "firewall"}, release=release).mode is AttachMode.HYBRID
+def test_auto_prefers_hybrid(plugin: str) -> None:
+    """All plugins that are known to use the reserved addresses run in the sandbox."""
+    assert choose({"type": plugin, "ipam": HOST_LOCAL}, {"type": "firewall"}).mode is AttachMode.HYBRID
+
+
+def test_auto_moves_while_the_release_is_not_known() -> None:
+    """The engine may be an older one; with the option `hybrid`, the sandbox is looked for at Join."""
+    choice = choose(BRIDGE, release=None)
+    assert choice.mode is AttachMode.MOVE
+    assert "not known yet" in choice.reason
+    assert choose(BRIDGE, release=None, option=AttachOption.HYBRID).mode is AttachMode.HYBRID
 
 
 @pytest.mark.parametrize(
