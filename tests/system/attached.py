@@ -10,7 +10,7 @@ from typing import Final
 
 from cnm_bridge.settings import AttachOption
 
-__all__ = ["Attached", "describe", "is_mostly_moved", "read_attached"]
+__all__ = ["Attached", "describe", "has_moved_too_many", "read_attached"]
 
 _CREATED: Final = '"endpoint.created"'
 _MOVED: Final = '"endpoint.moved_instead"'
@@ -19,7 +19,7 @@ _BY_DESIGN: Final = frozenset(
 )
 """Reasons to move a link that the daemon is sure of."""
 _MANY: Final = 50
-"""From so many endpoints on, most of them must be attached in the sandbox."""
+"""From so many endpoints on, a third of them must be attached in the sandbox; a whole run has almost half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ def read_attached(log: str) -> Attached:
     return Attached(modes=+modes, doubts=[reason for reason in reasons if reason not in _BY_DESIGN])
 
 
-def is_mostly_moved(modes: Mapping[str, int]) -> bool:
-    """Return whether a run, in which links should be made in sandboxes, has moved most of many."""
+def has_moved_too_many(modes: Mapping[str, int]) -> bool:
+    """Return whether a run, in which links should be made in sandboxes, has moved too many to have tested that."""
     total = sum(modes.values())
-    return total >= _MANY and 2 * modes.get(AttachOption.MOVE, 0) > total
+    return total >= _MANY and 3 * modes.get(AttachOption.MOVE, 0) > 2 * total
 
 
 def describe(modes: Mapping[str, int]) -> str:

@@ -17,7 +17,7 @@ import pytest
 
 from cnm_bridge.settings import AttachOption
 from tests.lab import DAEMON_COMMAND, Engine, Lab, LabError, Plugins, find_engine, find_plugins, machine_engine
-from tests.system.attached import Attached, describe, is_mostly_moved, read_attached
+from tests.system.attached import Attached, describe, has_moved_too_many, read_attached
 from tests.system.scene import Scene
 
 __all__ = [
@@ -205,20 +205,24 @@ def _refuse_unnoticed_moves(attached: Attached, test: pytest.Item, attach: Attac
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Pass a worker's counts to the controller of pytest-xdist; fail a run that has moved most links unnoticed."""
+    """Pass a worker's counts to the controller of pytest-xdist; fail a run that has moved too many links."""
     output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
     modes = session.config.stash.get(_MODES, Counter())
     if output is not None:
         output[_WORKER_MODES] = dict(modes)
-    elif _is_mostly_moved(session.config, modes):
+    elif _has_moved_too_many(session.config, modes):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _is_mostly_moved(config: pytest.Config, modes: Counter[str]) -> bool:
+def _has_moved_too_many(config: pytest.Config, modes: Counter[str]) -> bool:
     wanted = config.getoption("--engine", None)
     engine = find_engine(wanted) if wanted else machine_engine()
-    in_sandbox = config.getoption("--attach") != AttachOption.MOVE and engine is not None and engine.version >= (28,)
-    return in_sandbox and is_mostly_moved(modes)
+    in_sandbox = (
+        config.getoption("--attach", AttachOption.MOVE) != AttachOption.MOVE
+        and engine is not None
+        and engine.version >= (28,)
+    )
+    return in_sandbox and has_moved_too_many(modes)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -231,5 +235,5 @@ def pytest_testnodedown(node: _Node) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say how many endpoints were attached in each mode."""
     modes = config.stash.get(_MODES, Counter())
-    failed = "; most were moved, so this run FAILED" if _is_mostly_moved(config, modes) else ""
+    failed = "; too many were moved, so this run FAILED" if _has_moved_too_many(config, modes) else ""
     terminalreporter.write_line(f"{describe(modes)}{failed}")
