@@ -61,6 +61,7 @@ class Lab:
         self._namespaces: Namespaces | None = None
         self._connections: Connections | None = None
         self._dockerd_again: Callable[[], Process] | None = None
+        self._daemon_command: Sequence[str] = DAEMON_COMMAND
         self._daemon_again: Callable[[], Process] | None = None
 
     def __enter__(self) -> Self:
@@ -216,16 +217,19 @@ class Lab:
         self,
         *options: str,
         env: Mapping[str, str] | None = None,
-        command: Sequence[str] = DAEMON_COMMAND,
+        command: Sequence[str] | None = None,
         socket: str = PLUGIN_SOCKET,
         timeout_s: float = 30.0,
     ) -> Process:
-        """Start the daemon (`cnm_bridge serve` of this interpreter) and wait until `socket` answers Plugin.Activate.
+        """Start the daemon and wait until `socket` answers Plugin.Activate.
+
+        Without `command` it is that of the previous start, at first `cnm_bridge serve` of this interpreter.
 
         Raises:
             LabError: It runs already, ended, or took longer than `timeout_s`; with the end of its log.
         """
         _refuse_second(self.daemon)
+        command = self._daemon_command = command or self._daemon_command
         self._daemon_again = partial(
             self.start_daemon, *options, env=env, command=command, socket=socket, timeout_s=timeout_s
         )
