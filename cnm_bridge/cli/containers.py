@@ -22,6 +22,8 @@ __all__ = ["Inventory", "take_inventory"]
 
 _ENGINE_LIMIT_S: Final = 10.0
 _CANDIDATES: Final = 10
+_RUNNING: Final = frozenset({"running", "paused", "restarting"})
+"""States in which a container may have endpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +33,14 @@ class Inventory:
     Attributes:
         document: The daemon's list, `spec/admin/endpoints.json`.
         containers: The container of each endpoint that has one, as far as the engine answers.
+        all_containers: All of the engine, also those that do not run and those on other networks.
         network_names: The name of each network, as far as the engine answers.
         notes: What the reader should know.
     """
 
     document: JsonObject
     containers: Mapping[str, EngineContainer]
+    all_containers: Sequence[EngineContainer] = ()
     network_names: Mapping[str, str]
     notes: Sequence[str]
 
@@ -94,6 +98,9 @@ class Inventory:
         raise DaemonError(self._unknown(name), ExitStatus.USAGE)
 
     def _unknown(self, name: str) -> str:
+        there = [one for one in self.all_containers if one.name == name or one.id.startswith(name)]
+        if len(there) == 1:
+            return _without_endpoint(there[0])
         names = {container.name for container in self.containers.values()}
         near = get_close_matches(name, names, n=1, cutoff=0.5)
         if near:
@@ -103,6 +110,16 @@ class Inventory:
         else:
             hint = "`cni-bridge ls` shows all endpoints"
         return f"no container, address or ID {name} on a network of cni-bridge; {hint}"
+
+
+def _without_endpoint(container: EngineContainer) -> str:
+    """Return why a container that exists is not found among those with an endpoint."""
+    if container.state in _RUNNING:
+        return f"container {container.name} is on no network of cni-bridge; `cni-bridge ls` shows those that are"
+    return (
+        f"container {container.name} exists and is not running ({container.state}), so it has no endpoint; "
+        f"docker start {container.name}"
+    )
 
 
 def take_inventory(client: AdminClient, docker_host: str) -> Inventory:
@@ -120,7 +137,9 @@ def take_inventory(client: AdminClient, docker_host: str) -> Inventory:
     except EngineUnavailable as exc:
         notes.append(f"names of containers are not known: {exc}")
     by_endpoint = {found: container for container in containers for found in container.endpoint_ids}
-    return Inventory(document=document, containers=by_endpoint, network_names=names, notes=notes)
+    return Inventory(
+        document=document, containers=by_endpoint, all_containers=containers, network_names=names, notes=notes
+    )
 
 
 async def _ask(engine: Engine) -> tuple[tuple[EngineContainer, ...], Mapping[str, str]]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cnm_bridge.cli.exit_status import ExitStatus
 from cnm_bridge.cli.options import ATTACH, DIRECTORIES, DOCKER_HOST, DRIVER, SOCKET, with_settings
-from cnm_bridge.errors import BridgeError
+from cnm_bridge.errors import BadOption, BridgeError
 from cnm_bridge.settings import AttachOption, Settings
 
 if TYPE_CHECKING:  # these imports are slow and would delay `serve`
@@ -84,6 +85,8 @@ def explain(
     """Show what a container on NETWORK would get; of the plugins, only VERSION is run.
 
     NETWORK is a Docker network of this driver, whose options are the defaults, else a CNI network configuration.
+
+    The exit status is 0; 1 if a container on it would be refused; 2 if NETWORK or an option is unknown.
     """
     import asyncio  # noqa: PLC0415
 
@@ -106,7 +109,8 @@ def explain(
         found = asyncio.run(_explain(settings, network, given, requested, internal=internal))
     except (BridgeError, CniError, OSError) as exc:
         click.echo(f"cni-bridge: {exc}", err=True)
-        sys.exit(1)
+        wrong = ExitStatus.USAGE if isinstance(exc, BadOption) else ExitStatus.FINDINGS
+        sys.exit(getattr(exc, "exit_status", wrong))
     click.echo(render_json(found.render_json()).decode() if as_json else found.render_text())
 
 

@@ -8,11 +8,18 @@ from pathlib import Path
 
 from cni_invoker import ConfigurationDirectories, NetworkConfigurationList
 from cni_invoker.errors import ConfigurationNotFound
+from cnm_bridge.cli.exit_status import ExitStatus
 from cnm_bridge.engine import Engine, EngineNetwork
 from cnm_bridge.errors import EngineUnavailable, Refused
 from cnm_bridge.planning.options import Options, merge_options, parse_options
 
-__all__ = ["ExplainedNetwork", "find_explained_network"]
+__all__ = ["ExplainedNetwork", "UnknownNetwork", "find_explained_network"]
+
+
+class UnknownNetwork(Refused):
+    """Neither Docker nor the directories of configurations have the name."""
+
+    exit_status = ExitStatus.USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +53,8 @@ async def find_explained_network(
 
     Raises:
         BadOption: An option is unknown, or its value is invalid.
-        Refused: There is no Docker network and no CNI configuration with that name.
+        UnknownNetwork: There is no Docker network and no CNI configuration with that name.
+        Refused: The Docker network has the name of no configuration.
         CniError: The configuration that the options name does not exist.
     """
     parse_options(given)  # reports errors in the given options, before they are merged
@@ -69,5 +77,5 @@ async def find_explained_network(
         if ours is not None:
             raise Refused(f"Docker network {ours.name} was made without -o cni.network, and there is {exc}") from exc
         other = f"Docker network {name} is of driver {docker.driver}, not of {driver}" if docker else None
-        raise Refused(f"{exc}; {other or doubt or f'and there is no Docker network {name!r}'}") from exc
+        raise UnknownNetwork(f"{exc}; {other or doubt or f'and there is no Docker network {name!r}'}") from exc
     return ExplainedNetwork(configuration=configuration, options=options, docker=ours, doubt=doubt)

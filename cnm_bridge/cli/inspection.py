@@ -58,7 +58,7 @@ def _parts(document: JsonObject) -> Iterator[Table | str]:
     result = find_object(document, "result")
     found = {
         "synced into the sandbox": get_strings(document, "sync"),
-        "owned on the host": [line for kind in ("reservations", "rules", "links") for line in get_strings(owned, kind)],
+        "found on the host": [line for kind in ("reservations", "rules", "links") for line in get_strings(owned, kind)],
         "result of the plugins": [_json(result)] if result else [],
     }
     for title, texts in found.items():
@@ -68,8 +68,18 @@ def _parts(document: JsonObject) -> Iterator[Table | str]:
 
 def _plugin(plugin: JsonObject) -> JsonObject:
     executions = get_object(plugin, "executions")
-    last = {verb.lower(): _execution(get_object(executions, verb)) for verb in executions}
+    last = {
+        verb.lower(): _execution(get_object(executions, verb))
+        for verb in executions
+        if not (verb == "DEL" and _is_before_add(executions))
+    }
     return {"type": get_str(plugin, "type"), "added": "yes" if get_bool(plugin, "isAdded") else "no", **last}
+
+
+def _is_before_add(executions: JsonObject) -> bool:
+    """Return whether the last DEL is older than the last ADD: it was an earlier attempt's, and looks like a fault."""
+    added, deleted = find_object(executions, "ADD"), find_object(executions, "DEL")
+    return added is not None and deleted is not None and get_str(deleted, "time") <= get_str(added, "time")
 
 
 def _execution(execution: JsonObject) -> str:

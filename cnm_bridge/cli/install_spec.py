@@ -53,6 +53,8 @@ def install_spec(
     """Write the file by which Docker finds the driver at ADDRESS: unix:///PATH, tcp://HOST:PORT or https://HOST:PORT.
 
     Docker prefers a socket of the same name in /run/docker/plugins.
+
+    The exit status is 0; 1 if the file is not written; 2 if an option is wrong.
     """
     try:
         suffix, content = _render(name, address, {"CAFile": tls_ca, "CertFile": tls_cert, "KeyFile": tls_key})

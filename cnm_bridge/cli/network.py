@@ -67,6 +67,8 @@ def create(
 
     Docker must not choose addresses, because the plugins do. How to switch that off depends on the engine, which is
     asked. The docker command that does the same is printed to standard error, the network's name to standard output.
+
+    The exit status is 0; 1 if the network cannot be made; 2 if an option is wrong.
     """
     import asyncio  # noqa: PLC0415
 

@@ -7,16 +7,19 @@ key in PEM form. What a name does not reveal cannot be found.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from cni_bridge_spec import JsonValue
+from cnm_bridge.cli.table import count
 
-__all__ = ["REDACTED", "redact", "redact_text"]
+__all__ = ["REDACTED", "describe_redacted", "redact", "redact_text"]
 
 REDACTED: Final = "[redacted]"
 
+# The kernel's bridge-nf-pass-vlan-input-dev is no password; any other name with `pass` as a part may be one.
 _WORD: Final = (
-    r"pass(?:word|wd|phrase)?|pwd|secret|token|(?:api|private|auth|access|encryption|shared|preshared)[_.-]?key|psk"
+    r"(?!pass-vlan-input-dev)pass(?:word|wd|phrase)?|pwd|secret|token|(?:api|private|auth|access|encryption|shared|preshared)[_.-]?key|psk"
     r"|credentials?|authorization|auth"
 )
 _SECRET_NAME: Final = re.compile(
@@ -47,6 +50,14 @@ def redact_text(text: str) -> str:
     text = _PEM.sub(REDACTED, text)
     text = _URL.sub(rf"\g<scheme>:{REDACTED}@", text)
     return _ASSIGNED.sub(rf"\1{REDACTED}", text)
+
+
+def describe_redacted(files: Mapping[str, bytes]) -> str:
+    """Return how many values were redacted in which files, and that others may be left; for standard error."""
+    counts = {name: content.count(REDACTED.encode()) for name, content in files.items()}
+    found = ", ".join(f"{name} ({number})" for name, number in counts.items() if number)
+    redacted = f"{count(sum(counts.values()), 'value')} redacted{f': {found}' if found else ''}"
+    return f"{redacted}. Secrets whose names do not say so are not recognised: look at the file before you send it"
 
 
 def _redact_pair(item: JsonValue) -> JsonValue:

@@ -38,6 +38,8 @@ def show(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, as_json: 
     """Show networks and endpoints with their phases; with an ID or its beginning, the complete record.
 
     If a daemon runs with this state, it is asked.
+
+    The exit status is 0; 1 if the state cannot be read, or has no such ID; 2 if an option is wrong.
     """
     from cni_bridge_spec import render_json  # noqa: PLC0415
     from cnm_bridge.cli.state_text import find_records, render_overview  # noqa: PLC0415
@@ -62,6 +64,8 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: P
 
     If a daemon runs with this state, it is asked. Configurations may hold credentials: FILE is made readable by its
     owner only.
+
+    The exit status is 0; 1 if the state cannot be read or written; 2 if an option is wrong.
     """
     from cni_bridge_spec import render_json  # noqa: PLC0415
 
@@ -81,7 +85,10 @@ def export(*, state_dir: Path, admin_socket: Path | None, run_dir: Path, file: P
 @click.option("--replace", is_flag=True, help="Discard the current state without undoing anything.")
 @click.argument("file", type=File())
 def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
-    """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing."""
+    """Import the state that `export` wrote to FILE (`-`: standard input), all or nothing.
+
+    The exit status is 0; 1 if nothing was imported; 2 if an option is wrong.
+    """
     from cni_bridge_spec import JsonError, parse_json  # noqa: PLC0415
     from cni_bridge_state import StateLocked  # noqa: PLC0415
     from cnm_bridge.cli.table import count  # noqa: PLC0415

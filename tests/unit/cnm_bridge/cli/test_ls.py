@@ -4,6 +4,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -150,6 +151,23 @@ def test_what_is_not_found_has_a_hint(name: str, text: str) -> None:
     """The nearest name, or the candidates."""
     with pytest.raises(DaemonError, match=text) as caught:
         inventory().find(name)
+    assert caught.value.exit_status is ExitStatus.USAGE
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ("exited", r"container old exists and is not running \(exited\), so it has no endpoint; docker start old"),
+        ("created", "is not running"),
+        ("running", "container old is on no network of cni-bridge"),
+    ],
+)
+@pytest.mark.parametrize("name", ["old", "ee"])
+def test_a_container_without_an_endpoint_is_not_unknown(state: str, text: str, name: str) -> None:
+    """It does not run, or is on other networks."""
+    old = replace(container("ee" * 32, "old"), state=state)
+    with pytest.raises(DaemonError, match=text) as caught:
+        inventory(all_containers=[old]).find(name)
     assert caught.value.exit_status is ExitStatus.USAGE
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonValue
-from cnm_bridge.cli.redaction import REDACTED, redact, redact_text
+from cnm_bridge.cli.redaction import REDACTED, describe_redacted, redact, redact_text
 
 SECRET = "hunter2-5up3r"
 
@@ -62,12 +62,53 @@ def test_secrets_in_texts_are_removed(text: str) -> None:
         '-A POSTROUTING -s 10.1.2.3/32 -m comment --comment "name: \\"lan\\" id: \\"77ad\\"" -j CNI-1',
         "inet6 fe80::1/64 scope link",
         "https://user@registry:5000/image",
+        "net.bridge.bridge-nf-pass-vlan-input-dev = 0",
         '{"event": "rpc.answered", "rpc": "NetworkDriver.Join", "duration_ms": 1.2}',
     ],
 )
 def test_everything_else_is_kept(text: str) -> None:
     """A report needs its facts."""
     assert redact_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "pass",
+            "PASS",
+            "db_pass",
+            "db-pass",
+            "smtp.pass",
+            "pass_db",
+            "db-pass-old",
+            "conf-pass",
+            "nf-pass",
+            "nf_pass",
+        ),
+        *(
+            "passwd",
+            "password",
+            "passphrase",
+            "pass-vlan",
+            "bridge-pass",
+            "DB_PASS_1",
+            "dbpassword",
+            "bridge-nf-password2",
+        ),
+    ],
+)
+def test_names_with_pass_are_secret(name: str) -> None:
+    """In documents and texts; of the kernel's parameters only the bridge's flag is known to be none."""
+    assert SECRET not in repr(redact({name: SECRET}))
+    assert SECRET not in redact_text(f"{name} = {SECRET}")
+
+
+def test_the_number_of_redacted_values_is_told() -> None:
+    """With the files that had them."""
+    text = describe_redacted({"a.txt": REDACTED.encode() * 2, "b.txt": b"x", "c.txt": REDACTED.encode()})
+    assert text.startswith("3 values redacted: a.txt (2), c.txt (1). ")
+    assert describe_redacted({}).startswith("0 values redacted. ")
 
 
 def test_other_names_are_kept() -> None:
@@ -107,16 +148,25 @@ def test_a_bundle_without_a_daemon(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO((tmp_path / "dump.tar.gz").read_bytes())) as archive:
         files = {one.name: (archive.extractfile(one) or io.BytesIO()).read().decode() for one in archive.getmembers()}
     assert not [name for name, content in files.items() if SECRET in content]
+    assert f"files{tmp_path}/net.d/10-lan.conflist (1)" in done.stderr
+    assert "not recognised: look at the file before you send it" in done.stderr
     assert '"lan"' in files[f"dump/files{tmp_path}/net.d/10-lan.conflist"]
     assert "no daemon answers" in files["dump/status.json.missing"]
     assert {"dump/version.txt", "dump/doctor.json", "dump/host/iptables.txt"} <= files.keys()
 
 
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    """The error says what is wrong; there is no file, not even a part of one, and a former one stays."""
-    (tmp_path / "dump.tar.gz").write_text("former")
+    """The error says what is wrong; there is no file, not even a part of one."""
     done = run(str(tmp_path / "dump.tar.gz"), where=tmp_path, limit=100)
     assert done.returncode == 1
     assert f"cannot write {tmp_path}/dump.tar.gz: " in done.stderr
     assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    """Nothing is collected for it."""
+    (tmp_path / "dump.tar.gz").write_text("former")
+    done = run(str(tmp_path / "dump.tar.gz"), where=tmp_path)
+    assert (done.returncode, f"{tmp_path}/dump.tar.gz exists" in done.stderr) == (2, True)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("dump.tar.gz", "former")]
