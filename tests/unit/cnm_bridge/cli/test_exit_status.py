@@ -19,7 +19,7 @@ def leaves(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]
             yield f"{path} {name}", command
 
 
-@pytest.mark.parametrize(("path", "command"), leaves(main, "cni-bridge"))
+@pytest.mark.parametrize(("path", "command"), [*leaves(main, "cni-bridge")])
 def test_the_help_has_the_exit_status(path: str, command: click.Command) -> None:
     """In a sentence of the same form."""
     assert "The exit status is " in " ".join((command.help or "").split()), path
