@@ -27,7 +27,7 @@ _SECRET_NAME: Final = re.compile(
 )
 _ASSIGNED: Final = re.compile(
     rf"""(?ix)
-    ( (?:[\w.-]*[_.-])? (?:{_WORD}|\w+(?:password|passwd|secret|token|apikey)) s? (?:[_.-][\w.-]*)?
+    ( (?:[\w.-]*[_.-])? (?:{_WORD}|\w+(?:password|passwd|secret|token|apikey)) s? \d* (?:[_.-][\w.-]*)?
       \\*["']? \s* [:=] \s* )
     ( \\*"(?:[^"\\]|\\[^"])*\\*" | '[^']*' | (?:bearer|basic)\s+\S+ | [^\s,;}}\]]+ )
     """
