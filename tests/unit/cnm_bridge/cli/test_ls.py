@@ -3,7 +3,7 @@
 """`cni-bridge ls` and `inspect`: their tables, and how they find what is named."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -46,7 +46,9 @@ def container(container_id: str, name: str, *endpoint_ids: str) -> EngineContain
     )
 
 
-def inventory(containers: Mapping[str, EngineContainer] | None = None, **more: object) -> Inventory:
+def inventory(
+    containers: Mapping[str, EngineContainer] | None = None, all_containers: Sequence[EngineContainer] = ()
+) -> Inventory:
     """Return three endpoints on two networks, of the containers web (on both networks) and db."""
     web, database = container("aa" * 32, "web", WEB, OTHER), container("ab" * 32, "db", DB)
     networks: list[JsonObject] = [
@@ -61,7 +63,11 @@ def inventory(containers: Mapping[str, EngineContainer] | None = None, **more: o
     ]
     known = {WEB: web, OTHER: web, DB: database} if containers is None else containers
     return Inventory(
-        document={"networks": networks, "endpoints": endpoints}, containers=known, network_names={}, notes=(), **more
+        document={"networks": networks, "endpoints": endpoints},
+        containers=known,
+        network_names={},
+        notes=(),
+        all_containers=all_containers,
     )
 
 
