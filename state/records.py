@@ -20,6 +20,7 @@ __all__ = [
     "AttachMode",
     "AttachmentId",
     "AttachmentRecord",
+    "DnsOption",
     "EndpointId",
     "EndpointRecord",
     "IdentityKind",
@@ -91,6 +92,15 @@ class RequestedInterface:
     mac: str | None = None
 
 
+class DnsOption(StrEnum):
+    """What happens to the container's resolv.conf, if the CNI result has name servers."""
+
+    SEARCH = "search"
+    """Search domains and options are added; Docker's name server stays, so containers' names are resolved."""
+    REPLACE = "replace"
+    """The result's name servers and search domains replace those of Docker."""
+
+
 class IdentityKind(StrEnum):
     """In whose words plugins receive the identity of a container."""
 
@@ -127,7 +137,8 @@ class AttachmentRecord:
         capability_args: Values offered to plugins by capability.
         mode: How the link gets into the sandbox.
         reservation: The result of the IPAM plugin, if that ran at CreateEndpoint, before all other plugins; else None.
-        identity: The request for the container's identity, until plugins receive it; None if there is none.
+        identity: The request that plugins receive the container's identity at Join; None if there is none.
+        dns: What happens to the container's resolv.conf; None if it stays as it is.
     """
 
     id: AttachmentId
@@ -140,6 +151,7 @@ class AttachmentRecord:
     mode: AttachMode = AttachMode.MOVE
     reservation: JsonObject | None = None
     identity: IdentityRequest | None = None
+    dns: DnsOption | None = None
 
     @property
     def has_reservation(self) -> bool:

@@ -11,6 +11,7 @@ from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.endpoints.creation import EndpointCreation
+from cnm_bridge.endpoints.dns_files import DnsFiles
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.endpoints.service import EndpointService
 from cnm_bridge.endpoints.unpublished import Unpublished
@@ -55,6 +56,7 @@ def make_endpoints(
         port_publisher=port_publisher,
         unpublished=unpublished,
         sandbox_sync=attach.sandbox_sync,
+        dns=DnsFiles(resources.store, resources.kernel),
         contention=teardown.contention,
         locks=attach.locks,
     )

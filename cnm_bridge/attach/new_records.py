@@ -72,7 +72,7 @@ class NewRecords:
             boot_id=self._boot_id,
             internal=network.internal,
             requested=request.requested,
-            attachment=replace(attachment, mode=mode, ifname=_ifname(plan), identity=plan.identity),
+            attachment=replace(attachment, mode=mode, ifname=_ifname(plan), identity=plan.identity, dns=plan.dns),
             deleted=_without_delete(mode, len(plan.configuration.plugins)),
             ifname_prefix=plan.ifname_prefix,
             caller=caller,

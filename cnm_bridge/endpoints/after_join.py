@@ -8,6 +8,7 @@ import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateError, Store, WrongPhase
 from cnm_bridge.attach.sandbox_sync import SandboxSync
+from cnm_bridge.endpoints.dns_files import DnsFiles
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.errors import CannotPublish, Refused
@@ -29,6 +30,7 @@ class JoinedEndpoints:
         port_publisher: Publishes ports.
         unpublished: Decides whether a network may leave ports unpublished.
         sandbox_sync: Adds to sandboxes what the reply to Join cannot express.
+        dns: Brings the name servers of results into containers.
         contention: Waits for endpoints that have the ports and are being torn down.
         locks: The locks of endpoints.
     """
@@ -40,6 +42,7 @@ class JoinedEndpoints:
         port_publisher: PortPublisher,
         unpublished: Unpublished,
         sandbox_sync: SandboxSync,
+        dns: DnsFiles,
         contention: ContentionResolver,
         locks: KeyedLocks[EndpointId],
     ) -> None:
@@ -47,6 +50,7 @@ class JoinedEndpoints:
         self._port_publisher = port_publisher
         self._unpublished = unpublished
         self._sandbox_sync = sandbox_sync
+        self._dns = dns
         self._contention = contention
         self._locks = locks
 
@@ -60,6 +64,7 @@ class JoinedEndpoints:
             await self._sandbox_sync.sync(request.endpoint_id)
         except (KernelError, StateError) as exc:
             log.warning("endpoint.not_synced", error=str(exc))
+        await self._dns.apply(request.endpoint_id)
 
     async def program_external_connectivity(self, request: ProgramExternalConnectivity) -> None:
         """Make an endpoint its container's gateway endpoint, and publish the container's ports there.
@@ -108,6 +113,7 @@ class JoinedEndpoints:
     def stop(self, endpoint_id: EndpointId) -> None:
         """Stop syncing and publishing for an endpoint that leaves its sandbox; does not block."""
         self._sandbox_sync.forget(endpoint_id)
+        self._dns.forget(endpoint_id)
         self._port_publisher.interrupt(endpoint_id)
 
     async def _find_owners(self, request: ProgramExternalConnectivity) -> tuple[EndpointRecord, ...]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Self
 
-__all__ = ["SANDBOX_AT_JOIN", "EngineRelease"]
+__all__ = ["DNS_BEFORE_START", "SANDBOX_AT_JOIN", "EngineRelease"]
 
 _NUMBER: Final = re.compile(r"v?(\d+)\.(\d+)")
 
@@ -39,3 +39,7 @@ class EngineRelease:
 
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
+
+
+DNS_BEFORE_START: Final = EngineRelease(28, 1)
+"""The first release that calls EndpointOperInfo after it has written resolv.conf and before the process starts."""

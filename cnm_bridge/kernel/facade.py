@@ -7,6 +7,7 @@ Each call runs completely in one short-lived thread.
 
 import asyncio
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,7 @@ from cnm_bridge.kernel.records.sandbox_plan import Placement, SandboxPlan
 from cnm_bridge.kernel.records.snapshot import IpInterface, Snapshot
 from cnm_bridge.kernel.sandbox.link_in_sandbox import LinkInSandbox
 from cnm_bridge.kernel.sandbox.pin import Finish, Pin
+from cnm_bridge.kernel.sandbox.resolv_conf import edit_in_container
 from cnm_bridge.kernel.view import KernelView
 
 __all__ = ["WATCHES_AT_ONCE", "Kernel"]
@@ -321,6 +323,19 @@ class Kernel(KernelView):
             KernelError: The kernel refused.
         """
         await self._run(partial(delete_host_link, link, altname, reply_limit_s=self._reply_limit_s))
+
+    async def edit_resolv_conf(self, pid: int, container_id: str, edit: Callable[[str], str | None]) -> bool:
+        """Edit a container's resolv.conf, see `edit_in_container`; `pid` is its first process.
+
+        Raises:
+            KernelError: It cannot be read or written.
+        """
+
+        def work() -> bool:
+            with attempt("edit", f"resolv.conf of container {container_id}"):
+                return edit_in_container(self._processes / str(pid), container_id, edit)
+
+        return await self._run(work)
 
     def _pin(self, path: Path, ifname: str, altname: str) -> Pin:
         return Pin(host=self._host, path=path, ifname=ifname, altname=altname, reply_limit_s=self._reply_limit_s)

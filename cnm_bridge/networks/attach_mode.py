@@ -5,6 +5,7 @@
 from cni_bridge_state import AttachMode
 from cni_invoker import CniError, NetworkConfigurationList, Runtime
 from cnm_bridge.engine import EngineRelease
+from cnm_bridge.engine.release import DNS_BEFORE_START
 from cnm_bridge.errors import Refused
 from cnm_bridge.planning.attach_choice import STATIC, AttachChoice, AttachRequest, choose_mode
 from cnm_bridge.planning.options import Options
@@ -33,6 +34,11 @@ async def choose_attach_mode(
     Raises:
         BadOption, Refused: As `choose_mode`.
     """
+    if options.dns is not None and release is not None and release < DNS_BEFORE_START:
+        raise Refused(
+            f"cni.dns={options.dns} is not possible: Docker Engine {release} does not call the driver between writing "
+            f"resolv.conf and starting the container; {DNS_BEFORE_START} and newer do"
+        )
     request = AttachRequest(option=options.attach or default, is_default=options.attach is None)
     static_versions = None
     if request.may_reserve:

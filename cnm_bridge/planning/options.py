@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, ip_a
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
-from cni_bridge_state import IdentityKind, IdentityRequest
+from cni_bridge_state import DnsOption, IdentityKind, IdentityRequest
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import BadConfiguration, InvalidParameter
 from cni_invoker.inputs.names import check_argument
@@ -46,6 +46,7 @@ _ATTACH: Final = "cni.attach"
 _IPS: Final = "cni.ips"
 _IFNAME_PREFIX: Final = "cni.ifname-prefix"
 _CLIENT_ID: Final = "cni.dhcp.client-id"
+_DNS: Final = "cni.dns"
 _IDENTITY: Final = "cni.identity"
 _IDENTITY_LABELS: Final = "cni.identity-labels"
 _IDENTITY_REQUIRED: Final = "cni.identity-required"
@@ -55,7 +56,7 @@ _CAPABILITY: Final = "cni.capability."
 
 _OF_IDENTITY: Final = (_IDENTITY, _IDENTITY_LABELS, _IDENTITY_REQUIRED)
 OPTIONS: Final = frozenset(
-    {CONFIGURATION, INLINE, _ATTACH, _IPS, _IFNAME_PREFIX, _CLIENT_ID, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
+    {CONFIGURATION, INLINE, _ATTACH, _IPS, _IFNAME_PREFIX, _CLIENT_ID, _DNS, *_OF_IDENTITY, *BANDWIDTH_OPTIONS}
 )
 """The options with fixed names."""
 OPTION_FAMILIES: Final = {_ARGS: f"{_ARGS}KEY", _LABELS: f"{_LABELS}KEY", _CAPABILITY: f"{_CAPABILITY}NAME"}
@@ -84,6 +85,7 @@ _SLASH: Final = "/"
 _ALL: Final = IPv4Address("255.255.255.255")
 _SMALLEST: Final = 31
 _DEFAULT_PREFIX: Final = "eth"
+_NO_DNS: Final = "ignore"
 _NO_IDENTITY: Final = "none"
 _BOOLEANS: Final = frozenset({"true", "false"})
 _IDENTIFIER: Final = re.compile(r"[ -~]{1,128}")
@@ -108,6 +110,7 @@ class Options:
         attach: How to attach; None for the daemon's default.
         client_id: What identifies the container to the DHCP server, also after a restart; None if it was not given.
         identity: Whether and how plugins receive the identity of the container; None if not.
+        dns: What happens to the container's resolv.conf, if the plugins' result has name servers; None for nothing.
     """
 
     configuration: str | None = None
@@ -122,6 +125,7 @@ class Options:
     attach: AttachOption | None = None
     client_id: str | None = None
     identity: IdentityRequest | None = None
+    dns: DnsOption | None = None
 
     @property
     def configuration_name(self) -> str | None:
@@ -170,6 +174,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
         attach=_parse_attach(options[_ATTACH]) if _ATTACH in options else None,
         client_id=_parse_identifier(options[_CLIENT_ID]) if _CLIENT_ID in options else None,
         identity=_parse_identity(options),
+        dns=_parse_dns(options.get(_DNS, _NO_DNS)),
     )
 
 
@@ -237,6 +242,13 @@ def _parse_identity(options: Mapping[str, str]) -> IdentityRequest | None:
         raise BadOption(_IDENTITY, f"{text!r} is unknown; give {', '.join((_NO_IDENTITY, *IdentityKind))}") from exc
     patterns = tuple(pattern.strip() for pattern in options.get(_IDENTITY_LABELS, "").split(",") if pattern.strip())
     return IdentityRequest(kind=kind, labels=patterns, is_required=required == "true")
+
+
+def _parse_dns(text: str) -> DnsOption | None:
+    try:
+        return None if text == _NO_DNS else DnsOption(text)
+    except ValueError as exc:
+        raise BadOption(_DNS, f"{text!r} is unknown; give {', '.join((_NO_DNS, *DnsOption))}") from exc
 
 
 def _parse_ips(text: str) -> tuple[WantedAddress, ...]:

@@ -11,7 +11,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject
-from cni_bridge_state import AttachMode, IdentityRequest, PoolRecord, RequestedInterface
+from cni_bridge_state import AttachMode, DnsOption, IdentityRequest, PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
@@ -60,6 +60,7 @@ class Plan:
         own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
         client_id: What identifies the container to the DHCP server, also after a restart.
         identity: Whether and how plugins receive the identity of the container.
+        dns: What happens to the container's resolv.conf, if the plugins' result has name servers.
     """
 
     configuration: NetworkConfigurationList
@@ -75,6 +76,7 @@ class Plan:
     own_mac: str | None = None
     client_id: str | None = None
     identity: IdentityRequest | None = None
+    dns: DnsOption | None = None
 
     @property
     def fixed_addresses(self) -> frozenset[IPv4Address | IPv6Address]:
@@ -150,6 +152,7 @@ def _plan(
         sysctls=options.sysctls,
         client_id=options.client_id,
         identity=options.identity,
+        dns=options.dns,
         own_mac=own_mac if mac_plan is not None and not requested.mac else None,
     )
 

@@ -20,6 +20,7 @@ from cni_bridge_state.records import (
     AttachmentId,
     AttachmentRecord,
     AttachMode,
+    DnsOption,
     EndpointId,
     EndpointRecord,
     IdentityKind,
@@ -84,6 +85,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "capabilityArgs": attachment.capability_args,
         "reservation": attachment.reservation,
         "identity": _render_identity(attachment.identity),
+        "dns": attachment.dns.value if attachment.dns else None,
     }
     documents = (attachment.configuration, record.result, record.snapshot)
     return join_lines([render_json(document), render_json(rest), *map(render_json, documents)])
@@ -230,6 +232,7 @@ def _parse_attachment(
         capability_args=document["capabilityArgs"] or _EMPTY,
         reservation=document.get("reservation"),
         identity=_parse_identity(document.get("identity")),
+        dns=DnsOption(document["dns"]) if document.get("dns") else None,
     )
 
 

@@ -150,9 +150,9 @@ class MoveAttacher:
 
 
 def warn_of_dns(record: EndpointRecord) -> None:
-    """Log the name servers of a result: no driver can give them to Docker."""
+    """Log the name servers of a result, unless `cni.dns` brings them into the container."""
     unused = find_object(record.result or {}, "dns") or {}
-    if any(unused.values()):
+    if any(unused.values()) and record.attachment.dns is None:
         log.warning("endpoint.dns_unused", configuration=record.cni_network, dns=unused)
 
 
