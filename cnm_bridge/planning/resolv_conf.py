@@ -32,14 +32,14 @@ _KEYWORDS: Final = frozenset({"nameserver", "search", "domain", "options"})
 def edit_resolv_conf(text: str, dns: Dns, option: DnsOption) -> str | None:
     """Return the new content of a container's resolv.conf, None if it must stay as it is.
 
-    It stays if Docker did not write it, if the user gave name servers or search domains (`--dns`, `--dns-search`), and if
-    the result has nothing that it lacks.
+    It stays if Docker did not write it, if the user gave name servers or search domains (`--dns`, `--dns-search`), and
+    if the result has nothing that it lacks.
 
     Args:
         text: The content.
         dns: The result's name servers, search domains and options.
-        option: Whether search domains and options are added, or all is replaced: then the names of containers are
-            not resolved any more.
+        option: Whether search domains and further options are added, or all is replaced: then the names of containers
+            are not resolved any more.
     """
     overrides = _OVERRIDES.search(text)
     if not text.startswith(_BY_DOCKER) or (overrides is not None and _OWN.intersection(overrides[1].split())):
@@ -50,7 +50,10 @@ def edit_resolv_conf(text: str, dns: Dns, option: DnsOption) -> str | None:
         servers, search = tuple(dns.nameservers) or servers, given or search
     else:
         search = tuple(dict.fromkeys((*search, *given)))
-    options = tuple({word.partition(":")[0]: word for word in (*options, *dns.options)}.values())
+    by_name = {word.partition(":")[0]: word for word in (*options, *dns.options)}
+    if option is DnsOption.SEARCH:  # with ndots:0, which Docker sets, the names of containers are looked up first
+        by_name |= {word.partition(":")[0]: word for word in options}
+    options = tuple(by_name.values())
     lines = [f"nameserver {server}" for server in servers]
     lines += [f"{key} {' '.join(words)}" for key, words in (("search", search), ("options", options)) if words]
     changed = "\n".join(_with_settings(text.splitlines(), lines)) + "\n"

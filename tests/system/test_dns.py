@@ -8,7 +8,7 @@ from cni_bridge_spec import JsonObject
 from tests.lab import Engine
 from tests.system.scene import Scene, bridge, reaches, wait_logged
 
-DNS: JsonObject = {"nameservers": ["10.99.0.53"], "search": ["lan.example"], "options": ["ndots:3"]}
+DNS: JsonObject = {"nameservers": ["10.99.0.53"], "search": ["lan.example"], "options": ["ndots:3", "timeout:2"]}
 
 
 @pytest.fixture(name="configuration")
@@ -30,7 +30,7 @@ def test_search_domains_are_added(private_scene: Scene, configuration: str, mode
         scene.lab.docker("start", name)
         container = scene.lab.container(name)
         text = container.exec("cat", "/etc/resolv.conf")
-        assert {"nameserver 127.0.0.11", "search lan.example", "options ndots:3"} <= set(text.splitlines())
+        assert {"nameserver 127.0.0.11", "search lan.example", "options ndots:0 timeout:2"} <= set(text.splitlines())
         assert reaches(container, peer.name)
         scene.lab.docker("stop", "-t", "0", name)
 

@@ -23,7 +23,10 @@ options ndots:0 timeout:1
 """
 NOTHING = Dns(nameservers=(), domain="", search=(), options=())
 LAN = Dns(
-    nameservers=("10.1.0.53", "fd00::53"), domain="", search=("lan.example", "host.example"), options=("ndots:3",)
+    nameservers=("10.1.0.53", "fd00::53"),
+    domain="",
+    search=("lan.example", "host.example"),
+    options=("ndots:3", "rotate"),
 )
 
 
@@ -33,12 +36,12 @@ def settings(text: str | None) -> list[str]:
 
 
 def test_search_domains_are_added() -> None:
-    """Docker's name server stays, as do the comments; an option replaces the one of the same name."""
+    """Docker's name server, options and comments stay: with a higher `ndots` containers' names would come last."""
     changed = edit_resolv_conf(DOCKERS, LAN, DnsOption.SEARCH)
     assert settings(changed) == [
         "nameserver 127.0.0.11",
         "search host.example lan.example",
-        "options ndots:3 timeout:1",
+        "options ndots:0 timeout:1 rotate",
     ]
     assert changed is not None
     assert [line for line in changed.splitlines() if line.startswith("#")] == [
@@ -50,7 +53,7 @@ def test_all_is_replaced() -> None:
     """The name servers and search domains are those of the result."""
     assert settings(edit_resolv_conf(DOCKERS, LAN, DnsOption.REPLACE)) == [
         *("nameserver 10.1.0.53", "nameserver fd00::53", "search lan.example host.example"),
-        "options ndots:3 timeout:1",
+        "options ndots:3 timeout:1 rotate",
     ]
 
 
@@ -74,7 +77,7 @@ def test_a_result_without_name_servers() -> None:
     ],
 )
 def test_files_that_are_the_users(text: str, option: DnsOption) -> None:
-    """One that Docker did not write, or was told what to write (`--dns`, `--dns-search`), stays."""
+    """One that Docker did not write, or wrote with name servers of the user (`--dns`, `--dns-search`), stays."""
     assert edit_resolv_conf(text, LAN, option) is None
 
 
