@@ -151,7 +151,6 @@ def test_reboot(private_scene: Scene) -> None:
     assert lab.wait_clean(before) == ""
 
 
-@pytest.mark.moves("while Docker boots it does not say which networks a container has")
 @pytest.mark.parametrize("requested", ["a port", "an address", "the last address"])
 def test_restart_policies_after_a_crash_of_docker(private_scene: Scene, requested: str) -> None:
     """Containers restart at once, with the port or address that an endpoint forgotten by Docker still holds."""
