@@ -21,6 +21,7 @@ from cnm_bridge.attach.in_sandbox.dhcp_daemon import DhcpConnection, DhcpDaemons
 from cnm_bridge.attach.in_sandbox.leases import Leases
 from cnm_bridge.errors import Refused
 from cnm_bridge.model.dhcp import daemon_socket, find_dhcp
+from cnm_bridge.model.recent import Same, recently
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 
 __all__ = ["DhcpLeases", "DhcpState"]
@@ -179,5 +180,10 @@ def _socket_of(record: EndpointRecord) -> Path | None:
     """Return the socket of an endpoint's DHCP daemon, None if it has no DHCP."""
     if record.attach_mode is not AttachMode.DIRECT:
         return None
-    plugin = find_dhcp(NetworkConfigurationList.from_document(record.configuration))
+    return _socket_in(Same(record.configuration))
+
+
+@recently  # thousands of endpoints share a few lists
+def _socket_in(configuration: Same) -> Path | None:
+    plugin = find_dhcp(NetworkConfigurationList.from_document(configuration.document))
     return None if plugin is None else daemon_socket(plugin)
