@@ -135,6 +135,7 @@ def _log_state(store: Store) -> None:
 def _background(daemon: Daemon, settings: Settings) -> Iterator[Coroutine[None, None, None]]:
     """Yield the background work, which runs until the daemon stops."""
     yield daemon.networks.name_resolver.run()
+    yield daemon.networks.watch.run()
     yield daemon.teardown.queue.run()
     yield daemon.recovery.reconciler.run()
     yield daemon.recovery.dhcp_leases.run()

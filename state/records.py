@@ -211,6 +211,8 @@ class EndpointRecord:
         lease_holder: The CNI DHCP daemon that keeps the endpoint's lease; None if there is no lease, or if that is not
             known.
         created_at: When it was created, in seconds since 1970; None if that is unknown.
+        configuration_digest: A digest of its list as it was on disk, before values of the endpoint were added; None if
+            it is unknown.
     """
 
     id: EndpointId
@@ -231,6 +233,7 @@ class EndpointRecord:
     first_process: ProcessRecord | None = None
     lease_holder: ProcessRecord | None = None
     created_at: int | None = None
+    configuration_digest: str | None = None
 
     @property
     def attachment_id(self) -> AttachmentId:

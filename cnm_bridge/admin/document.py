@@ -5,24 +5,28 @@
 A thread would compete with the event loop for the interpreter, at each of the loop's turns.
 """
 
+import asyncio
 from collections.abc import Iterable
 
 from cni_bridge_spec import JsonObject, JsonValue, render_json
 from cni_bridge_state import Store
+from cnm_bridge.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.scheduling.time_slice import TimeSlice
 from cnm_bridge.teardown.queue import TeardownQueue
 
 __all__ = ["describe_networks", "describe_pending", "with_many"]
 
 
-def describe_networks(store: Store) -> list[JsonValue]:
+async def describe_networks(store: Store, watch: ConfigurationWatch) -> list[JsonValue]:
     """Return the networks as several documents have them."""
+    outdated = await asyncio.to_thread(watch.outdated)  # takes a while for ten thousand endpoints
     return [
         {
             "id": network.id,
             "name": network.name,
             "configuration": network.configuration or network.name,
             "internal": network.internal,
+            "outdatedEndpoints": outdated.get(network.id, 0),
         }
         for network in store.networks()
     ]

@@ -14,6 +14,7 @@ from cnm_bridge.admin.errors import AdminError, ErrorKind
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.journal import Journal
 from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.planning.endpoint_replies import known_addresses
 from cnm_bridge.planning.port_mapping import CAPABILITY
 from cnm_bridge.planning.sandbox_plan import plan_sandbox
@@ -31,18 +32,28 @@ class EndpointDocuments:
         unpublished: Knows the endpoints whose ports are not published.
         teardowns: The pending teardowns.
         journal: Has the last executions of plugins.
+        watch: Knows the endpoints whose list has changed since.
     """
 
-    def __init__(self, store: Store, unpublished: Unpublished, teardowns: TeardownQueue, journal: Journal) -> None:
+    def __init__(
+        self,
+        store: Store,
+        unpublished: Unpublished,
+        teardowns: TeardownQueue,
+        journal: Journal,
+        watch: ConfigurationWatch,
+    ) -> None:
         self._store = store
         self._unpublished = unpublished
         self._teardowns = teardowns
         self._journal = journal
+        self._watch = watch
 
     async def render_list(self, _: Mapping[str, str]) -> bytes:
         """Return the list as JSON."""
         documents = (self._summary(Endpoint(record)) for record in self._store.endpoints())
-        return await with_many({"networks": describe_networks(self._store)}, "endpoints", documents)
+        networks = await describe_networks(self._store, self._watch)
+        return await with_many({"networks": networks}, "endpoints", documents)
 
     async def describe(self, parameters: Mapping[str, str]) -> JsonObject:
         """Return everything about the endpoint with the ID `id`.

@@ -7,6 +7,7 @@ from cni_bridge_state import EndpointRecord, Phase, Store
 from cnm_bridge.admin.document import describe_networks, describe_pending, with_many
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.planning.endpoint_replies import known_addresses
 from cnm_bridge.recovery.dhcp_leases import DhcpLeases
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
@@ -26,6 +27,7 @@ class Status:
         audit: Finds orphans.
         unpublished: Knows the endpoints whose ports are not published.
         dhcp: Knows the CNI DHCP daemons, and the endpoints that have lost their lease.
+        watch: Knows the endpoints whose list has changed since.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class Status:
         audit: OrphanAudit,
         unpublished: Unpublished,
         dhcp: DhcpLeases,
+        watch: ConfigurationWatch,
     ) -> None:
         self._store = store
+        self._watch = watch
         self._teardowns = teardowns
         self._reconcile = reconcile
         self._audit = audit
@@ -53,7 +57,7 @@ class Status:
                 "identity": self._store.engine_identity(),
                 "rounds": self._reconcile.rounds,
             },
-            "networks": describe_networks(self._store),
+            "networks": await describe_networks(self._store, self._watch),
             "pendingTeardowns": describe_pending(self._teardowns),
             "orphans": [
                 {"network": orphan.network, "containerId": orphan.container_id, "what": orphan.what}

@@ -51,6 +51,7 @@ def make_admin(
         audit=recovery.audit,
         unpublished=endpoints.unpublished,
         dhcp=recovery.dhcp_leases,
+        watch=networks.watch,
     )
     metrics = Metrics(
         store=resources.store,
@@ -62,7 +63,9 @@ def make_admin(
         journal=resources.journal,
         state_dir=resources.settings.state_dir,
     )
-    documents = EndpointDocuments(resources.store, endpoints.unpublished, teardown.queue, resources.journal)
+    documents = EndpointDocuments(
+        resources.store, endpoints.unpublished, teardown.queue, resources.journal, networks.watch
+    )
     checks = EndpointChecks(resources.store, documents, resources.runtime, resources.kernel)
     release = ReleaseOrphan(recovery.audit, resources.kernel)
     actions = Actions(teardown.queue, recovery.reconciler, recovery.audit, release)

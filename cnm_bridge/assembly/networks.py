@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cni_bridge_state import NetworkId
 from cni_invoker import ConfigurationDirectories
 from cnm_bridge.assembly.resources import Resources
+from cnm_bridge.networks.configuration_watch import ConfigurationWatch
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.managed import ManagedNetworks
 from cnm_bridge.networks.network_names import NetworkNameResolver
@@ -25,6 +26,7 @@ class NetworkRoom:
     name_resolver: NetworkNameResolver
     engine_import: EngineImport
     managed: ManagedNetworks
+    watch: ConfigurationWatch
 
 
 def make_networks(resources: Resources) -> NetworkRoom:
@@ -52,4 +54,5 @@ def make_networks(resources: Resources) -> NetworkRoom:
         name_resolver=name_resolver,
         engine_import=engine_import,
         managed=managed,
+        watch=ConfigurationWatch(resources.store, directories, resources.runtime),
     )

@@ -77,6 +77,7 @@ class NewRecords:
             ifname_prefix=plan.ifname_prefix,
             caller=caller,
             created_at=int(now_s),
+            configuration_digest=plan.source_digest,
         )
 
     def rebuilt(

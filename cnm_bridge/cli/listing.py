@@ -12,6 +12,7 @@ from cnm_bridge.cli.admin_client import DaemonError
 from cnm_bridge.cli.containers import Inventory
 from cnm_bridge.cli.exit_status import ExitStatus
 from cnm_bridge.cli.output.shown import Shown, Table
+from cnm_bridge.cli.table import changed_text
 
 __all__ = ["age", "port_text", "show_endpoints", "show_networks", "with_container"]
 
@@ -23,6 +24,7 @@ _ENDPOINTS: Final = (
 _NETWORKS: Final = (
     *(("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "configuration"), ("INTERNAL", "internal")),
     ("ENDPOINTS", "endpoints"),
+    ("CHANGED", "changed"),
 )
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -55,6 +57,7 @@ def show_networks(inventory: Inventory, network: str | None) -> Shown:
     rows: list[JsonObject] = [
         {
             **one,
+            "changed": changed_text(one),
             "name": inventory.networks[get_str(one, "id")],
             "endpoints": counts[get_str(one, "id")],
         }

@@ -16,7 +16,7 @@ from cnm_bridge.cli.output.options import shows
 __all__ = ["ls"]
 
 _ENDPOINT: Final = ("Id", "Container", "Image", "Network", "Addresses", "Mac", "Ports", "Mode", "Age", "Phase")
-_NETWORK: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints")
+_NETWORK: Final = ("Id", "Name", "Configuration", "Internal", "Endpoints", "Changed")
 
 
 @click.command("ls")

@@ -7,7 +7,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, find_str, get_bool, get_int, get_object, get_objects, get_str
 from cnm_bridge.cli.output.shown import Shown, Table
-from cnm_bridge.cli.table import SHORT
+from cnm_bridge.cli.table import SHORT, changed_text
 
 __all__ = ["find_dhcp_problems", "show_status"]
 
@@ -15,6 +15,7 @@ _NETWORKS: Final = (("NETWORK", "id"), ("NAME", "name"), ("CONFIGURATION", "conf
 _ENDPOINTS: Final = (
     *(("ENDPOINT", "id"), ("NETWORK", "network"), ("PHASE", "phase"), ("MODE", "mode"), ("ADDRESSES", "addresses")),
 )
+_CHANGED: Final = (("CHANGED CONFIGURATION", "configuration"), ("NETWORK", "name"), ("CHANGED", "changed"))
 _TEARDOWNS: Final = (("PENDING TEARDOWN", "endpointId"), ("ATTEMPTS", "attempts"), ("LAST ERROR", "error"))
 _NOT_PUBLISHED: Final = (("PORTS NOT PUBLISHED", "id"), ("NETWORK", "network"), ("WHY", "notPublished"))
 _ORPHANS: Final = (("LEFTOVER ON", "network"), ("CONTAINER ID", "containerId"), ("WHAT", "what"))
@@ -30,7 +31,8 @@ _NOT_COMPARED: Final = "leftovers  not compared yet; `cni-bridge gc` compares no
 def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> Shown:
     """Return a line about the engine, a table of networks and one of endpoints.
 
-    Pending teardowns, unpublished ports, leftovers and problems of DHCP have tables if there are any.
+    Changed configurations, pending teardowns, unpublished ports, leftovers and problems of DHCP have tables if there are
+    any.
 
     Args:
         status: The document, `spec/admin/status.json`.
@@ -45,7 +47,9 @@ def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> S
         {**one, "network": labels.get(get_str(one, "networkId"))} for one in get_objects(status, "endpoints")
     ]
     not_published = [one for one in endpoints if find_str(one, "notPublished")]
+    changed: list[JsonObject] = [{**one, "changed": text} for one in networks if (text := changed_text(one))]
     further = (
+        (_CHANGED, changed),
         (_TEARDOWNS, get_objects(status, "pendingTeardowns")),
         (_NOT_PUBLISHED, not_published),
         (_ORPHANS, get_objects(status, "orphans")),

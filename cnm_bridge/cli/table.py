@@ -5,7 +5,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["SHORT", "count", "table"]
+from cni_bridge_spec import JsonObject, find_int
+
+__all__ = ["SHORT", "changed_text", "count", "table"]
 
 SHORT: Final = 12
 """The number of digits of an ID that Docker shows."""
@@ -22,3 +24,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
     )
+
+
+def changed_text(network: JsonObject) -> str:
+    """Return that a network's configuration has changed since endpoints were made; empty if it has not.
+
+    Args:
+        network: The network, as in `spec/admin/status.json`.
+    """
+    outdated = find_int(network, "outdatedEndpoints") or 0
+    return f"since {count(outdated, 'endpoint')} {'was' if outdated == 1 else 'were'} made" if outdated else ""

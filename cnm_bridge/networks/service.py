@@ -17,6 +17,7 @@ from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.engine import KnownRelease
 from cnm_bridge.errors import BadOption, Refused
 from cnm_bridge.networks.attach_mode import choose_attach_mode
+from cnm_bridge.networks.configuration_watch import configuration_digest
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.managed import ManagedNetworks
 from cnm_bridge.networks.network_names import NetworkNameResolver
@@ -163,7 +164,12 @@ class NetworkService:
         configuration = await self._find_configuration(network, options)
         plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)
         negotiated = await self._runtime.negotiate(plan.configuration)
-        return network, replace(plan, configuration=negotiated, attach=await self._choose_mode(negotiated, options))
+        return network, replace(
+            plan,
+            configuration=negotiated,
+            attach=await self._choose_mode(negotiated, options),
+            source_digest=None if options.inline is not None else configuration_digest(configuration.document),
+        )
 
     async def _choose_mode(self, network: NetworkConfigurationList, options: Options) -> AttachChoice:
         return await choose_attach_mode(

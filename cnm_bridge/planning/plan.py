@@ -58,6 +58,7 @@ class Plan:
         sysctls: Settings of the link in the container, which override those of the plugins.
         attach: The attach mode, and why.
         own_mac: The MAC that this driver chose, because Docker chose none and learns it before the link exists.
+        source_digest: A digest of the list on disk, None if it is not on disk.
         client_id: What identifies the container to the DHCP server, also after a restart.
         identity: Whether and how plugins receive the identity of the container.
         dns: What happens to the container's resolv.conf, if the plugins' result has name servers.
@@ -74,6 +75,7 @@ class Plan:
     sysctls: tuple[LinkSetting, ...] = ()
     attach: AttachChoice = AttachChoice(mode=AttachMode.MOVE, reason="it works with every engine")  # noqa: RUF009 - frozen
     own_mac: str | None = None
+    source_digest: str | None = None
     client_id: str | None = None
     identity: IdentityRequest | None = None
     dns: DnsOption | None = None

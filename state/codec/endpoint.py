@@ -70,6 +70,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "firstProcess": _render_process(record.first_process),
         "leaseHolder": _render_process(record.lease_holder),
         "createdAt": record.created_at,
+        "configurationDigest": record.configuration_digest,
         "attachment": {
             "id": attachment.id,
             "mode": attachment.mode.value,
@@ -128,6 +129,7 @@ def parse_endpoint(key: str, value: bytes) -> EndpointRecord:
             first_process=_parse_process(document.get("firstProcess")),
             lease_holder=_parse_process(document.get("leaseHolder")),
             created_at=document.get("createdAt"),
+            configuration_digest=_intern(document.get("configurationDigest")),
         )
     except INVALID as exc:
         raise RecordDamaged(key, exc) from exc
@@ -150,6 +152,10 @@ def as_stored(record: EndpointRecord, value: bytes) -> EndpointRecord:
         result=StoredDocument(value, _RESULT),
         snapshot=StoredDocument(value, _SNAPSHOT),
     )
+
+
+def _intern(text: str | None) -> str | None:
+    return None if text is None else intern(text)
 
 
 def _render_process(process: ProcessRecord | None) -> JsonObject | None:

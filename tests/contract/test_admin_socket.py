@@ -47,7 +47,7 @@ async def test_status_has_all_networks_and_endpoints(tmp_path: Path, count: int)
     assert status == 200
     assert load_validator("admin/status")(document) == {
         "engine": {"isUp": False, "identity": None, "rounds": 0},
-        "networks": [{"id": NETWORK, "name": None, "configuration": "lan", "internal": False}],
+        "networks": [{"id": NETWORK, "name": None, "configuration": "lan", "internal": False, "outdatedEndpoints": 0}],
         "endpoints": [{"id": endpoint_id, **SHOWN} for endpoint_id in ids],
         "pendingTeardowns": [],
         "orphans": [],

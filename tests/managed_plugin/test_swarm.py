@@ -70,7 +70,8 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
     wait_until(lambda: not any(_tasks(node) for node in nodes), "the end of the tasks", _LIMIT_S, poll_s=1.0)
     wait_until(lambda: _removed(manager, "lan"), "the removal of the network", _LIMIT_S, poll_s=1.0)
     for node, state in zip(nodes, before, strict=True):
-        node.docker("network", "rm", "lan-node")
+        # The worker removes its part of the network when the manager reports it.
+        wait_until(partial(_removed, node, "lan-node"), "the removal of the configuration", _LIMIT_S, poll_s=1.0)
         for task in node.docker("ps", "--all", "--quiet").split():
             node.docker("rm", "--force", task)
         left = node.wait_clean(state, timeout_s=60).splitlines()
@@ -110,6 +111,6 @@ def _tasks(node: Lab) -> list[str]:
     return node.docker("ps", "--quiet", "--filter", "label=com.docker.swarm.service.name=web").split()
 
 
-def _removed(manager: Lab, network: str) -> bool:
-    done = manager.run("docker", "network", "rm", network, check=False)
+def _removed(node: Lab, network: str) -> bool:
+    done = node.run("docker", "network", "rm", network, check=False)
     return done.returncode == 0 or "not found" in done.stderr
