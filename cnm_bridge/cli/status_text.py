@@ -31,8 +31,8 @@ _NOT_COMPARED: Final = "leftovers  not compared yet; `cni-bridge gc` compares no
 def show_status(status: JsonObject, names: Mapping[str, str] | None = None) -> Shown:
     """Return a line about the engine, a table of networks and one of endpoints.
 
-    Changed configurations, pending teardowns, unpublished ports, leftovers and problems of DHCP have tables if there are
-    any.
+    Changed configurations, pending teardowns, unpublished ports, leftovers and problems of DHCP have tables if there
+    are any.
 
     Args:
         status: The document, `spec/admin/status.json`.

@@ -52,7 +52,7 @@ def inventory(
     """Return three endpoints on two networks, of the containers web (on both networks) and db."""
     web, database = container("aa" * 32, "web", WEB, OTHER), container("ab" * 32, "db", DB)
     networks: list[JsonObject] = [
-        {"id": BLUE, "name": "blue", "configuration": "lan", "internal": False},
+        {"id": BLUE, "name": "blue", "configuration": "lan", "internal": False, "outdatedEndpoints": 1},
         {"id": RED, "name": None, "configuration": "wan", "internal": True},
     ]
     port = {"hostIP": "127.0.0.1", "hostPort": 8080, "containerPort": 80, "protocol": "tcp"}
@@ -108,9 +108,9 @@ def test_templates_have_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
 def test_networks(capsys: pytest.CaptureFixture[str]) -> None:
     """Each has the number of its endpoints."""
     assert [line.split() for line in lines(show_networks(inventory(), None), capsys)] == [
-        ["NETWORK", "NAME", "CONFIGURATION", "INTERNAL", "ENDPOINTS"],
-        [BLUE[:12], "blue", "lan", "no", "2"],
-        [RED[:12], RED[:12], "wan", "yes", "1"],
+        ["NETWORK", "NAME", "CONFIGURATION", "INTERNAL", "ENDPOINTS", "CHANGED"],
+        [BLUE[:12], "blue", "lan", "no", "2", "since", "1", "endpoint", "was", "made"],
+        [RED[:12], RED[:12], "wan", "yes", "1", "-"],
     ]
 
 
