@@ -68,9 +68,9 @@ def pick_failed(status: JsonObject, prefixes: Sequence[str]) -> Sequence[str]:
         DaemonError: As `pick`; it names an endpoint that exists and has no failed teardown.
     """
     failed = {get_str(one, "endpointId") for one in get_objects(status, "pendingTeardowns")}
+    endpoints = [get_str(one, "id") for one in get_objects(status, "endpoints")]
     for prefix in prefixes:
-        named = [get_str(one, "id") for one in get_objects(status, "endpoints")]
-        fine = [one for one in named if one.startswith(prefix) and one not in failed]
+        fine = [one for one in endpoints if one.startswith(prefix) and one not in failed]
         if fine and not any(one.startswith(prefix) for one in failed):
             raise DaemonError(
                 f"endpoint {fine[0][:SHORT]} has no failed teardown; nothing has been changed", ExitStatus.USAGE

@@ -67,6 +67,8 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     assert {"NetworkDriver.CreateEndpoint", "NetworkDriver.Join"} <= {event.get("rpc") for event in mine}
     assert [event["phase"] for event in mine if event["event"] == "endpoint.phase"][-1] == "joined"
     assert ("portmap", "ADD") in {(event.get("plugin"), event.get("verb")) for event in events}
+    named = command(lab, "events", *LAST, "--format", "{{.Plugin}} {{.Verb}}")
+    assert (named.returncode, "portmap ADD" in named.stdout.splitlines()) == (0, True), named.stderr
     assert "CreateEndpoint" in command(lab, "top", "--format", "{{.Name}}").stdout.split()
     (record,) = json.loads(command(lab, "state", "show", "--json", get_str(described, "id")).stdout)
     assert record["phase"] == "joined"
@@ -75,6 +77,8 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     assert (refused.returncode, "stop it first" in refused.stderr) == (1, True)
     lab.remove("/run/state.json")
 
+    fine = command(lab, "retry", get_str(described, "id")[:20])
+    assert (fine.returncode, "has no failed teardown" in fine.stderr) == (2, True)
     misspelt = command(lab, "inspect", f"{name}x")
     assert (misspelt.returncode, f"did you mean {name}?" in misspelt.stderr) == (2, True)
     nameless = command(lab, "ls", "--docker-host", "unix:///nowhere.sock")
@@ -82,6 +86,9 @@ def test_what_an_operator_sees(scene: Scene) -> None:
     assert nameless.stdout.splitlines()[1].split()[:2] == ["?", "?"]
     assert address in nameless.stdout
     assert command(lab, "ls", "--admin-socket", "/nowhere.sock").returncode == 3
+    lab.docker("stop", "--time", "1", name)
+    stopped = command(lab, "inspect", name)
+    assert (stopped.returncode, f"{name} exists and is not running (exited)" in stopped.stderr) == (2, True)
 
 
 def checked(lab: Lab, name: str) -> tuple[int, set[str]]:
@@ -154,7 +161,12 @@ def test_leftovers_are_removed_by_name(private_scene: Scene) -> None:
     assert (refused.returncode, f"{base}88" in refused.stderr) == (1, True)
     assert lab.path(used).exists()
     assert command(lab, "release", "ffff").returncode == 2
-    assert command(lab, "release", ids[unused], ids[shown_rule]).returncode == 1  # the one in use is left
+    assert all(one["modifiedAt"] is not None for one in leftovers if get_str(one, "what") != shown_rule)
+    released = command(lab, "release", ids[unused], ids[shown_rule])
+    assert released.returncode == 1  # the one in use is left
+    removed = [line for line in released.stdout.splitlines() if line.startswith("removed ")]
+    assert removed == [f"removed {unused} (reservation)", f"removed {shown_rule} (rule)"]
+    assert used in released.stdout
     assert not lab.path(unused).exists()
     assert comment not in lab.run("iptables", "-t", "nat", "-S").stdout.replace("\\", "")
 
