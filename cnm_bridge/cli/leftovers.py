@@ -58,7 +58,9 @@ def show_left(
 def describe(leftover: JsonObject) -> str:
     """Return a leftover in words, e.g. `/var/lib/cni/networks/lan/10.1.2.3 (reservation)`."""
     what = get_str(leftover, "what")
-    return f"{what} ({'reservation' if what.startswith('/') else 'rule'})"
+    if what.startswith("/"):
+        return f"{what} (reservation)"
+    return f"{what} ({'chain' if ' -N ' in what else 'rule'})"
 
 
 def pick_failed(status: JsonObject, prefixes: Sequence[str]) -> Sequence[str]:

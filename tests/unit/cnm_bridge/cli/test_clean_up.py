@@ -68,11 +68,13 @@ def test_a_leftover_has_its_age_and_what_was_examined() -> None:
 def test_what_was_removed_is_listed() -> None:
     """Before what is left."""
     rule: JsonObject = {**OTHER, "what": "iptables -t nat -A POSTROUTING"}
-    removed = [describe(LEFTOVER), describe(rule)]
+    chain: JsonObject = {**OTHER, "what": "iptables -t nat -N CNI-1"}
+    removed = [describe(LEFTOVER), describe(rule), describe(chain)]
     shown, status = show_left(NOTHING, removed=removed)
     assert (shown.parts, status) == (
         [
-            "removed /var/lib/cni/x (reservation)\nremoved iptables -t nat -A POSTROUTING (rule)",
+            "removed /var/lib/cni/x (reservation)\nremoved iptables -t nat -A POSTROUTING (rule)\n"
+            "removed iptables -t nat -N CNI-1 (chain)",
             "nothing is left",
         ],
         ExitStatus.FINE,
