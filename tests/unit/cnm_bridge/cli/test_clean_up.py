@@ -73,8 +73,10 @@ def test_what_was_removed_is_listed() -> None:
     shown, status = show_left(NOTHING, removed=removed)
     assert (shown.parts, status) == (
         [
-            "removed /var/lib/cni/x (reservation)\nremoved iptables -t nat -A POSTROUTING (rule)\n"
-            "removed iptables -t nat -N CNI-1 (chain)",
+            (
+                "removed /var/lib/cni/x (reservation)\nremoved iptables -t nat -A POSTROUTING (rule)\n"
+                "removed iptables -t nat -N CNI-1 (chain)"
+            ),
             "nothing is left",
         ],
         ExitStatus.FINE,
