@@ -44,7 +44,8 @@ class DnsFiles:
         record = self._store.find_endpoint(endpoint_id)
         if record is None or record.phase is not Phase.JOINED or endpoint_id in self._done:
             return
-        option, result = record.attachment.dns, Endpoint(record).result
+        option = record.attachment.dns
+        result = None if option is None else Endpoint(record).result
         if option is None or result is None:
             return
         self._done.add(endpoint_id)
