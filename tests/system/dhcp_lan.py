@@ -21,9 +21,12 @@ class Lan:
     Args:
         scene: Has the uplink.
         subnet: The addresses; the server has the gateway's.
+        receives_release: Whether the server receives RELEASE. The plugin 1.9.1 sends it from the address 0.0.0.0,
+            and Linux drops such a packet.
     """
 
-    def __init__(self, scene: Scene, subnet: Subnet) -> None:
+    def __init__(self, scene: Scene, subnet: Subnet, *, receives_release: bool = True) -> None:
+        self._receives_release = receives_release
         self.lab = scene.lab
         self.subnet = subnet
         self.server: Process | None = None
@@ -90,6 +93,12 @@ class Lan:
         server = self.server
         assert server is not None
         wait_until(lambda: server.log().count(text) >= count, f"{text} in the log of dnsmasq", timeout_s, poll_s=0.05)
+
+    def wait_released(self) -> None:
+        """Wait until the server has received RELEASE and has no lease, if it can receive it."""
+        if self._receives_release:
+            self.wait_logged("DHCPRELEASE")
+            assert self.leases() == []
 
     def close(self) -> None:
         """Remove all containers, whose leases are then released, end server and daemon, and remove their files."""
