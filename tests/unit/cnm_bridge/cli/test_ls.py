@@ -13,7 +13,8 @@ from cnm_bridge.cli.admin_client import DaemonError
 from cnm_bridge.cli.containers import Inventory
 from cnm_bridge.cli.exit_status import ExitStatus
 from cnm_bridge.cli.listing import age, port_text, show_endpoints, show_networks
-from cnm_bridge.cli.output.shown import Shown, parse_format, render
+from cnm_bridge.cli.main import main
+from cnm_bridge.cli.output.shown import Shown, Table, parse_format, render
 from cnm_bridge.engine import EngineContainer
 
 BLUE, RED = "6f" * 32, "7f" * 32
@@ -103,6 +104,18 @@ def test_templates_have_the_columns(capsys: pytest.CaptureFixture[str]) -> None:
     """One line for each endpoint."""
     shown = show_endpoints(inventory(), "blue")
     assert lines(shown, capsys, "{{.Container}} {{.Ports}}") == ["db not published", "web 127.0.0.1:8080->80/tcp"]
+
+
+@pytest.mark.parametrize("networks", [False, True])
+def test_templates_may_name_each_column(capsys: pytest.CaptureFixture[str], *, networks: bool) -> None:
+    """What the command declares is what its rows have."""
+    shown = (show_networks if networks else show_endpoints)(inventory(), None)
+    (drawn,) = (part for part in shown.parts if isinstance(part, Table))
+    names = {key[:1].upper() + key[1:] for _, key in drawn.columns}
+    help_text = " ".join((main.commands["ls"].help or "").split())
+    declared = help_text.partition("Templates have ")[2].rstrip(".").split("; with --networks ")[networks]
+    assert set(declared.split(", ")) == names
+    assert len(lines(shown, capsys, "".join(f"{{{{.{name}}}}}" for name in names))) == len(shown.rows)
 
 
 def test_networks(capsys: pytest.CaptureFixture[str]) -> None:
