@@ -9,6 +9,7 @@ import click
 from cnm_bridge.cli.admin_command import asks_daemon
 from cnm_bridge.cli.exit_status import ExitStatus
 from cnm_bridge.cli.options import DOCKER_HOST, with_settings
+from cnm_bridge.cli.output.fields import templates_have
 from cnm_bridge.cli.output.options import shows
 
 __all__ = ["check"]
@@ -18,6 +19,7 @@ __all__ = ["check"]
 @click.argument("name", required=False)
 @with_settings(DOCKER_HOST, has_config=False)
 @asks_daemon
+@templates_have("Container", "Network", "About", "What")
 @shows
 def check(socket: Path, *, name: str | None, docker_host: str) -> tuple[object, ExitStatus]:
     """Check that containers are still attached as their plugins made it; with NAME, only those endpoints.
@@ -27,8 +29,6 @@ def check(socket: Path, *, name: str | None, docker_host: str) -> tuple[object, 
     of nftables are checked by plugins only, and default routes as far as the container has them.
 
     The exit status is 0 if nothing differs, else 1; 2 if NAME is unknown; 3 if the daemon does not answer.
-
-    Templates have Container, Network, About, What.
     """
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
     from cnm_bridge.cli.checking import check_endpoints  # noqa: PLC0415

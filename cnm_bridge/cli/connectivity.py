@@ -15,6 +15,7 @@ import click
 from cnm_bridge.cli.daemon_settings import daemon_settings
 from cnm_bridge.cli.exit_status import ExitStatus, exits
 from cnm_bridge.cli.options import SETTINGS, with_settings
+from cnm_bridge.cli.output.fields import templates_have
 from cnm_bridge.cli.output.options import shows_once
 from cnm_bridge.cli.settings_last import SettingsLast
 from cnm_bridge.errors import Refused
@@ -44,6 +45,7 @@ class _UnknownNetwork(Refused):
 @click.argument("network")
 @click.pass_context
 @exits
+@templates_have("Step", "Result", "Detail")
 @shows_once
 def test(
     context: click.Context, /, *, outside: str | None, busybox: Path | None, network: str, **given: object
@@ -52,8 +54,6 @@ def test(
 
     The image is made from the host's static busybox; nothing is downloaded. Everything is removed at the end, also
     after a failure and after Ctrl-C. The exit status is 1 if a step fails.
-
-    Templates have Step, Result, Detail.
     """
     from cnm_bridge.connectivity.step import failed_steps  # noqa: PLC0415
     from cnm_bridge.doctor.gathering.installation import find_daemon  # noqa: PLC0415

@@ -9,6 +9,7 @@ import click
 from cnm_bridge.cli.daemon_settings import daemon_settings
 from cnm_bridge.cli.exit_status import ExitStatus, exits
 from cnm_bridge.cli.options import SETTINGS, configuration_file, with_settings
+from cnm_bridge.cli.output.fields import templates_have
 from cnm_bridge.cli.output.options import shows_once
 from cnm_bridge.cli.settings_last import SettingsLast
 
@@ -20,14 +21,13 @@ __all__ = ["doctor"]
 @click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")
 @click.pass_context
 @exits
+@templates_have("Severity", "Code", "Subject", "Text", "Mend")
 @shows_once
 def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[object, ExitStatus]:
     """Examine the host: kernel, firewall, engine, plugins, addresses, installation. Changes nothing.
 
     Each finding comes with the command that mends it. No daemon is needed; if one runs with the same --state-dir, its
     own settings are used, changed by the options given here. The exit status is 0 if there are only notes, else 1.
-
-    Templates have Severity, Code, Subject, Text, Mend.
     """
     # These imports are slow and would delay `serve`.
     import asyncio  # noqa: PLC0415
