@@ -14,7 +14,7 @@ from typing import Final
 from cni_bridge_spec import JsonObject, find_str, get_objects, get_str, get_strings
 from cnm_bridge.cli.admin_client import AdminClient, DaemonError
 from cnm_bridge.cli.exit_status import ExitStatus
-from cnm_bridge.cli.table import SHORT
+from cnm_bridge.cli.output.table import SHORT
 from cnm_bridge.engine import Engine, EngineContainer
 from cnm_bridge.errors import EngineUnavailable
 

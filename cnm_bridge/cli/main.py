@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The command `cni-bridge` and its subcommand `serve`. The options are in `cnm_bridge.cli.options`."""
+"""The command `cni-bridge` and its subcommand `serve`. The options are in `cnm_bridge.cli.settings.options`."""
 
 import gc
 import sys
@@ -8,22 +8,22 @@ import sys
 import click
 
 from cnm_bridge import __version__
-from cnm_bridge.cli.check import check
-from cnm_bridge.cli.clean_up import gc_command, release, retry
-from cnm_bridge.cli.connectivity import test
-from cnm_bridge.cli.daemon_settings import settings_from
-from cnm_bridge.cli.doctor import doctor
-from cnm_bridge.cli.events import events, top
-from cnm_bridge.cli.explain import explain
-from cnm_bridge.cli.inspect import inspect
-from cnm_bridge.cli.install_spec import install_spec
-from cnm_bridge.cli.ls import ls
-from cnm_bridge.cli.network import network
-from cnm_bridge.cli.options import SETTINGS, with_settings
-from cnm_bridge.cli.settings_command import SettingsCommand, read_again
-from cnm_bridge.cli.state import state
-from cnm_bridge.cli.status import status
-from cnm_bridge.cli.sysdump import sysdump
+from cnm_bridge.cli.commands.check import check
+from cnm_bridge.cli.commands.clean_up import gc_command, release, retry
+from cnm_bridge.cli.commands.connectivity import test
+from cnm_bridge.cli.commands.doctor import doctor
+from cnm_bridge.cli.commands.events import events, top
+from cnm_bridge.cli.commands.explain import explain
+from cnm_bridge.cli.commands.inspect import inspect
+from cnm_bridge.cli.commands.install_spec import install_spec
+from cnm_bridge.cli.commands.ls import ls
+from cnm_bridge.cli.commands.network import network
+from cnm_bridge.cli.commands.state import state
+from cnm_bridge.cli.commands.status import status
+from cnm_bridge.cli.commands.sysdump import sysdump
+from cnm_bridge.cli.settings.daemon_settings import settings_from
+from cnm_bridge.cli.settings.options import SETTINGS, with_settings
+from cnm_bridge.cli.settings.settings_command import SettingsCommand, read_again
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports
 from cnm_bridge.network_sockets import Listener, metrics_listener, network_listeners

@@ -15,8 +15,8 @@ from typing import Final, Literal
 import click
 
 from cni_bridge_spec import JsonObject, JsonValue
+from cnm_bridge.cli.output.table import SHORT, table
 from cnm_bridge.cli.output.template import Template
-from cnm_bridge.cli.table import SHORT, table
 
 __all__ = ["Format", "Shown", "Table", "parse_format", "render"]
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject, render_json
 from cni_invoker.plugin import CallError
-from cnm_bridge.cli.install_spec import install_spec
+from cnm_bridge.cli.commands.install_spec import install_spec
 from cnm_bridge.cnm_plugin.address import DriverAddress, Tls, find_driver
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.cli.figures import show_figures
+from cnm_bridge.cli.content.figures import show_figures
 from cnm_bridge.cli.main import main
 
 SCHEMAS: Final = Path(__file__).parents[5] / "spec" / "admin"
