@@ -7,7 +7,8 @@ from functools import wraps
 from pathlib import Path
 
 from cnm_bridge.cli.exit_status import ExitStatus, exits
-from cnm_bridge.cli.settings.options import ADMIN_SOCKET, RUN_DIR, with_settings
+from cnm_bridge.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR
+from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.settings import Settings
 
 __all__ = ["asks_daemon"]

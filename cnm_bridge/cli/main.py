@@ -21,8 +21,9 @@ from cnm_bridge.cli.commands.network import network
 from cnm_bridge.cli.commands.state import state
 from cnm_bridge.cli.commands.status import status
 from cnm_bridge.cli.commands.sysdump import sysdump
+from cnm_bridge.cli.settings.all_settings import SETTINGS
 from cnm_bridge.cli.settings.daemon_settings import settings_from
-from cnm_bridge.cli.settings.options import SETTINGS, with_settings
+from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.cli.settings.settings_command import SettingsCommand, read_again
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports

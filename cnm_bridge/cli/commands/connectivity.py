@@ -15,8 +15,9 @@ import click
 from cnm_bridge.cli.exit_status import ExitStatus, exits
 from cnm_bridge.cli.output.fields import templates_have
 from cnm_bridge.cli.output.options import shows_once
+from cnm_bridge.cli.settings.all_settings import SETTINGS
 from cnm_bridge.cli.settings.daemon_settings import daemon_settings
-from cnm_bridge.cli.settings.options import SETTINGS, with_settings
+from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.cli.settings.settings_last import SettingsLast
 from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings

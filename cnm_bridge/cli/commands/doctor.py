@@ -9,8 +9,9 @@ import click
 from cnm_bridge.cli.exit_status import ExitStatus, exits
 from cnm_bridge.cli.output.fields import templates_have
 from cnm_bridge.cli.output.options import shows_once
+from cnm_bridge.cli.settings.all_settings import SETTINGS
 from cnm_bridge.cli.settings.daemon_settings import daemon_settings
-from cnm_bridge.cli.settings.options import SETTINGS, configuration_file, with_settings
+from cnm_bridge.cli.settings.options import configuration_file, with_settings
 from cnm_bridge.cli.settings.settings_last import SettingsLast
 
 __all__ = ["doctor"]

@@ -11,7 +11,8 @@ from cnm_bridge.cli.admin_command import asks_daemon
 from cnm_bridge.cli.exit_status import ExitStatus
 from cnm_bridge.cli.output.fields import templates_have
 from cnm_bridge.cli.output.options import shows
-from cnm_bridge.cli.settings.options import DOCKER_HOST, with_settings
+from cnm_bridge.cli.settings.all_settings import DOCKER_HOST
+from cnm_bridge.cli.settings.options import with_settings
 
 __all__ = ["ls"]
 

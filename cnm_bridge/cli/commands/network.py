@@ -10,7 +10,8 @@ from typing import Final
 import click
 
 from cnm_bridge.cli.exit_status import ExitStatus
-from cnm_bridge.cli.settings.options import DIRECTORIES, DOCKER_HOST, DRIVER, SOCKET, with_settings
+from cnm_bridge.cli.settings.all_settings import DIRECTORIES, DOCKER_HOST, DRIVER, SOCKET
+from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.errors import BridgeError, Refused
 
 __all__ = ["network"]

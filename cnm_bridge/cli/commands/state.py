@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from cnm_bridge.cli.settings.options import ADMIN_SOCKET, RUN_DIR, STATE_DIR, with_settings
+from cnm_bridge.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DIR
+from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.cli.settings.types import File
 from cnm_bridge.cli.write_file import write_file
 from cnm_bridge.errors import BridgeError, Refused

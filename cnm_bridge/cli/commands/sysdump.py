@@ -9,7 +9,8 @@ import click
 
 from cnm_bridge.cli.admin_command import asks_daemon
 from cnm_bridge.cli.exit_status import ExitStatus
-from cnm_bridge.cli.settings.options import DIRECTORIES, with_settings
+from cnm_bridge.cli.settings.all_settings import DIRECTORIES
+from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.cli.settings.types import File
 
 __all__ = ["sysdump"]

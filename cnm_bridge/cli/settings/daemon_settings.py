@@ -12,7 +12,8 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from cnm_bridge.cli.settings.options import SETTINGS, with_settings
+from cnm_bridge.cli.settings.all_settings import SETTINGS
+from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.settings import Settings
 
 __all__ = ["daemon_settings", "settings_from"]
