@@ -30,7 +30,7 @@ _REPOSITORY: Final = Path(__file__).parents[2]
 _TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract")
 _SAME: Final = (
     "tests/contract/test_differential.py",
-    "tests/contract/test_conformance_kit.py::test_the_published_verdicts_on_libcni",
+    "tests/contract/test_conformance_kit.py::test_the_published_verdicts",
 )
 """Long tests beside libcni, whose outcome does not depend on the interpreter."""
 _ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
