@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cni_invoker.errors import CniError, PluginError, PluginFailed
     from cni_invoker.execution.limits import Limits
     from cni_invoker.inputs.attachment import Attachment, AttachmentKey
-    from cni_invoker.inputs.capabilities import Capabilities, PortMapping
+    from cni_invoker.inputs.capabilities import Bandwidth, Capabilities, PortMapping
     from cni_invoker.operations.preflight import Preflight, run_preflight
     from cni_invoker.operations.runtime import Runtime
     from cni_invoker.protocol import ErrorCode, Verb
@@ -45,6 +45,7 @@ __all__ = [
     "SUPPORTED_VERSIONS",
     "Attachment",
     "AttachmentKey",
+    "Bandwidth",
     "CachedAttachment",
     "CachedRuntime",
     "Capabilities",
@@ -77,7 +78,7 @@ _HOMES: Final = {
     "caching.cache": ("CachedAttachment", "MemoryCache"),
     "caching.file_cache": ("FileCache",),
     "caching.runtime": ("CachedRuntime",),
-    "inputs.capabilities": ("Capabilities", "PortMapping"),
+    "inputs.capabilities": ("Bandwidth", "Capabilities", "PortMapping"),
     "config.directory": ("ConfigurationDirectories", "read_configuration"),
     "config.lists": ("NetworkConfigurationList",),
     "errors": ("CniError", "PluginError", "PluginFailed"),

@@ -15,7 +15,6 @@ from cni_invoker.execution.orphaned_plugins import find_orphaned_plugins, kill_o
 from cni_invoker.execution.plugin_exec import FakeExec, NsenterExec, PluginCall, PluginExec, RecordingExec
 from cni_invoker.execution.process import Ended
 from cni_invoker.execution.request import Request, TraceContext, requests_for_add
-from cni_invoker.inputs.capabilities import Bandwidth
 from cni_invoker.operations.deletion import DeleteHooks, needs_rules
 from cni_invoker.operations.preflight import PluginFinding, Role
 from cni_invoker.operations.runtime import Collecting
@@ -31,7 +30,6 @@ __all__ = [
     "AttachedNetwork",
     "AttachmentCache",
     "AttachmentReader",
-    "Bandwidth",
     "Collecting",
     "ConfigurationIndex",
     "DeleteHooks",

@@ -5,7 +5,8 @@
 import enum
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +44,9 @@ def _render_module(module: ModuleType) -> Iterator[str]:
         yield f"### {module.__name__}.{name}"
         yield ""
         if inspect.isclass(value) or inspect.isfunction(value):
+            if inspect.isfunction(value) or (not issubclass(value, enum.Enum | BaseException) and _is_made(value)):
+                yield f"`{name}{_signature(value)}`"
+                yield ""
             yield from _render_docstring(value)
             if inspect.isclass(value) and not issubclass(value, enum.Enum) and module.__name__ != "cni_invoker.errors":
                 yield from _render_members(value)
@@ -54,16 +58,43 @@ def _render_module(module: ModuleType) -> Iterator[str]:
 def _render_members(kind: type) -> Iterator[str]:
     for name, member in vars(kind).items():
         function = member.__func__ if isinstance(member, classmethod) else member
+        if isinstance(member, property | cached_property) and not name.startswith("_"):
+            yield f"#### {kind.__name__}.{name}"
+            yield ""
+            yield from _render_docstring(member)
         if name.startswith("_") or not inspect.isfunction(function):
             continue
         awaited = "await " if inspect.iscoroutinefunction(function) else ""
-        parameters = [
-            f"*{parameter.name}" if parameter.kind is parameter.VAR_POSITIONAL else parameter.name
-            for parameter in list(inspect.signature(function).parameters.values())[1:]
-        ]
-        yield f"#### {awaited}{kind.__name__}.{name}({', '.join(parameters)})"
+        yield f"#### {awaited}{kind.__name__}.{name}{_signature(function, is_method=True)}"
         yield ""
         yield from _render_docstring(function)
+
+
+def _is_made(kind: type) -> bool:
+    """Return whether programs make objects of a class: not of a protocol, or of one whose objects are given."""
+    return kind.__init__ is not object.__init__ and not getattr(kind, "_is_protocol", False)
+
+
+def _signature(function: Callable[..., object], *, is_method: bool = False) -> str:
+    """Return the parameters with their defaults, without types: those are in the docstring, and in the source."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())[1 if is_method else 0 :]
+    plain = [
+        one.replace(annotation=one.empty, default=one.default if _is_plain(one.default) else _Omitted())
+        for one in parameters
+    ]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
+
+
+def _is_plain(default: object) -> bool:
+    return default is inspect.Parameter.empty or isinstance(default, str | int | float | tuple | None)
+
+
+class _Omitted:
+    """Stands for a default that has no short form."""
+
+    def __repr__(self) -> str:
+        return "…"
 
 
 def _render_docstring(value: object) -> Iterator[str]:

@@ -23,7 +23,8 @@ class AttachmentExists(CniError):
 
     def __init__(self, network: str, container_id: str, ifname: str) -> None:
         super().__init__(
-            f"{ifname} of {container_id} is already attached to {network}, or its DEL is pending; delete it first"
+            f"{ifname} of {container_id} is already attached to {network}, or its DEL is pending; delete it first, "
+            "with force=True if its DEL cannot succeed"
         )
         self.network = network
         self.container_id = container_id

@@ -4,12 +4,16 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from os import fspath
+from typing import TYPE_CHECKING
 
 from cni_invoker.documents.jsontypes import JsonObject, render_json
 from cni_invoker.errors import InvalidParameter
 from cni_invoker.inputs.given import StrPath, as_path, require_type
 from cni_invoker.inputs.names import check_container_id, check_given_argument, check_ifname, check_netns
 from cni_invoker.protocol import ErrorCode
+
+if TYPE_CHECKING:
+    from cni_invoker.inputs.capabilities import Capabilities
 
 __all__ = ["Attachment", "AttachmentKey", "freeze_keys"]
 
@@ -44,12 +48,12 @@ class Attachment:
     Attributes:
         container_id: The container's ID.
         ifname: Name of the interface inside the container.
-        netns: Path of the container's network namespace, given as a string or a path; empty only for DEL.
+        netns: Absolute path of the container's network namespace, a string or a path; empty only for DEL.
         args: CNI_ARGS, in order, given as a mapping or as pairs, e.g. `{"IgnoreUnknown": "1", "IP": "10.1.0.9"}`. ADD
             refuses values with '=', which most plugins do not understand; they are valid here because other runtimes
             may have used them.
-        capability_args: Values by capability, e.g. `{"mac": "c2:11:22:33:44:55"}`; each plugin receives those that it
-            declares.
+        capability_args: Values by capability, e.g. `{"mac": "c2:11:22:33:44:55"}`, or `Capabilities`; each plugin
+            receives those that it declares.
 
     Raises:
         InvalidParameter: CNI does not allow a value.
@@ -69,15 +73,14 @@ class Attachment:
         ifname: str,
         netns: StrPath,
         args: Mapping[str, str] | Iterable[tuple[str, str]] = (),
-        capability_args: JsonObject | None = None,
+        capability_args: "JsonObject | Capabilities | None" = None,
     ) -> None:
-        given = {} if capability_args is None else require_type(capability_args, Mapping, "capability_args")  # type: ignore[type-abstract]
         values = {
             "container_id": require_type(container_id, str, "container_id"),
             "ifname": require_type(ifname, str, "ifname"),
             "netns": netns if isinstance(netns, str) else fspath(as_path(netns, "netns")),
             "args": _pairs(args),
-            "capability_args": given,
+            "capability_args": {} if capability_args is None else _by_capability(capability_args),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -105,6 +108,16 @@ class Attachment:
     def key(self) -> AttachmentKey:
         """Its identity."""
         return AttachmentKey(container_id=self.container_id, ifname=self.ifname)
+
+
+def _by_capability(given: "JsonObject | Capabilities") -> JsonObject:
+    if isinstance(given, Mapping):
+        return given
+    from cni_invoker.inputs.capabilities import Capabilities  # noqa: PLC0415  # most programs need none
+
+    if isinstance(given, Capabilities):
+        return given.document
+    raise TypeError(f"capability_args must be a mapping or Capabilities, not the {type(given).__name__} {given!r:.100}")
 
 
 def _pairs(args: object) -> tuple[tuple[str, str], ...]:

@@ -4,7 +4,7 @@
 A capability argument reaches the plugins that declare it, as `runtimeConfig`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_interface
 from re import IGNORECASE, fullmatch
@@ -120,27 +120,28 @@ class Capabilities:
         TypeError: A value has another type.
     """
 
-    port_mappings: tuple[PortMapping, ...] = ()
+    port_mappings: Sequence[PortMapping] = ()
     bandwidth: Bandwidth | None = None
-    ips: tuple[str, ...] = ()
+    ips: Sequence[str] = ()
     mac: str = ""
-    dns_servers: tuple[str, ...] = ()
-    dns_searches: tuple[str, ...] = ()
-    dns_options: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
+    dns_servers: Sequence[str] = ()
+    dns_searches: Sequence[str] = ()
+    dns_options: Sequence[str] = ()
+    aliases: Sequence[str] = ()
     infiniband_guid: str = ""
     device_id: str = ""
     cgroup_path: str = ""
     others: JsonObject = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for mapping in _several(self.port_mappings, "port_mappings"):
-            require_type(mapping, PortMapping, "each of port_mappings")
+        texts = ("ips", "dns_servers", "dns_searches", "dns_options", "aliases")
+        for name, kind in (("port_mappings", PortMapping), *((name, str) for name in texts)):
+            values = _several(getattr(self, name), name)
+            for value in values:
+                require_type(value, kind, f"each of {name}")
+            object.__setattr__(self, name, values)  # a list could be changed later
         if self.bandwidth is not None:
             require_type(self.bandwidth, Bandwidth, "bandwidth")
-        for name in ("ips", "dns_servers", "dns_searches", "dns_options", "aliases"):
-            for text in _several(getattr(self, name), name):
-                require_type(text, str, f"each of {name}")
         for ip in self.ips:
             _require(_is_interface(ip), "address", ip, "it is no IP address, with or without a prefix length")
         if self.mac:
@@ -167,8 +168,10 @@ class Capabilities:
         return {**{key: value for key, value in values.items() if value}, **self.others}
 
 
-def _several(values: object, what: str) -> Iterable[object]:
-    return require_type(values, tuple, what, "give it as a tuple")
+def _several(values: object, what: str) -> tuple[object, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{what} must be a list or a tuple, not the {type(values).__name__} {values!r:.100}")
+    return tuple(values)
 
 
 def _require(is_right: object, what: str, value: object, rule: str) -> None:

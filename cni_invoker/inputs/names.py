@@ -74,9 +74,12 @@ def check_plugin_type(plugin_type: str) -> None:
 
 
 def check_netns(netns: str, *, is_needed: bool = False) -> None:
-    """Raise `InvalidParameter` (code 4) if this cannot be a path; only DEL does not need one."""
+    """Raise `InvalidParameter` (code 4) if this cannot be an absolute path; only DEL does not need one."""
     if is_needed and not netns:
         raise InvalidParameter("network namespace", netns, "it is empty", code=ErrorCode.INVALID_ENVIRONMENT)
+    if is_needed and not netns.startswith("/"):  # DEL may run in another directory, and would delete from nothing
+        rule = "it is a relative path; give an absolute one"
+        raise InvalidParameter("network namespace", netns, rule, code=ErrorCode.INVALID_ENVIRONMENT)
     if _PATH.fullmatch(netns) is None:
         raise InvalidParameter("network namespace", netns, "it is no path", code=ErrorCode.INVALID_ENVIRONMENT)
 

@@ -51,7 +51,7 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("netns must be a str or a Path, not the NoneType None", lambda: attachment(netns=None)),
     ("args must be a mapping such as", lambda: attachment(args="IP=10.1.2.3")),
     ("each of args must have a str", lambda: attachment(args={"IP": 5})),
-    ("capability_args must be of type Mapping", lambda: attachment(capability_args=[])),
+    ("capability_args must be a mapping or Capabilities", lambda: attachment(capability_args=[])),
     ("set is not JSON", lambda: attachment(capability_args={"ips": {"10.1.2.3"}})),
     ("limits must be of type Limits, not the int 5", lambda: anything(Runtime)("/opt/cni/bin", 5)),
     ("each of plugin_dirs must be a str or a Path, not the int 5", lambda: anything(Runtime)([5])),

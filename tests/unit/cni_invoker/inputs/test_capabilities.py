@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cni_invoker import Capabilities, PortMapping
-from cni_invoker.advanced import Bandwidth
+from cni_invoker import Attachment, Bandwidth, Capabilities, PortMapping
 from cni_invoker.errors import InvalidParameter
 
 
@@ -40,6 +39,24 @@ def test_all_capabilities() -> None:
         "own": 1,
     }
     assert Capabilities().document == {}
+
+
+def test_lists_are_accepted() -> None:
+    """As what is JSON later; they are kept as tuples, so that changing a list changes nothing."""
+    ports, ips = [PortMapping(host_port=8080, container_port=80)], ["10.1.2.3"]
+    capabilities = Capabilities(port_mappings=ports, ips=ips)
+    ports.clear()
+    ips.append("10.1.2.4")
+    assert capabilities == Capabilities(
+        port_mappings=(PortMapping(host_port=8080, container_port=80),), ips=("10.1.2.3",)
+    )
+
+
+def test_an_attachment_takes_them() -> None:
+    """As well as the mapping that they stand for."""
+    capabilities = Capabilities(mac="c2:11:22:33:44:55")
+    attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1", capability_args=capabilities)
+    assert attachment.capability_args == {"mac": "c2:11:22:33:44:55"}
 
 
 def anything(callee: Callable[..., object]) -> Callable[..., Any]:

@@ -72,6 +72,13 @@ def test_a_plugin_type_that_is_a_path_is_invalid(plugin_type: str) -> None:
     assert caught.value.code == 7
 
 
+def test_a_relative_netns_is_refused_where_one_is_needed() -> None:
+    """DEL may run in another directory; a record of another runtime may have one, and can be deleted."""
+    with pytest.raises(InvalidParameter, match="absolute"):
+        check_netns("netns/one", is_needed=True)
+    check_netns("netns/one")
+
+
 def test_a_netns_with_a_nul_byte_is_invalid() -> None:
     """A path cannot contain a NUL byte; the empty path is left to the plugins."""
     check_netns("/run/netns/a b")
