@@ -268,9 +268,10 @@ def test_the_caller_of_an_endpoint_is_stored(private_scene: Scene, processes: in
 
 
 def test_a_second_daemon_is_refused(lab: Lab) -> None:
-    """A second daemon on the same state directory does not start; the first one keeps running."""
+    """A second daemon on the same run or state directory does not start; the first one keeps running."""
     sockets = ("--socket", "/run/other.sock", "--admin-socket", "/run/other-admin.sock")
-    done = lab.run(*DAEMON_COMMAND, *sockets, check=False)
-    assert done.returncode == 1
-    assert "in use by process" in done.stderr
+    for options, reason in (((), "is used by another"), (("--run-dir", "/run/other"), "in use by process")):
+        done = lab.run(*DAEMON_COMMAND, *sockets, *options, check=False)
+        assert (done.returncode, reason in done.stderr) == (1, True), done.stderr
+    lab.remove("/run/other")
     assert json.dumps(call(lab, "EndpointOperInfo", BOTH))
