@@ -96,7 +96,7 @@ renewals: setup ## DHCP leases survive restarts in every order, in ten minutes; 
 	$(BIN)/python -m tests.renewals --engine $(or $(ENGINE),28.5)
 
 smoke: setup # what is not available is reported at the end, and is no failure
-	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 2
+	$(BIN)/python -m tests.system.matrix --smoke --numprocesses 3
 
 pythons: venv # Debian's stable one; if it is not available, that is reported at the end, and is no failure
 	$(BIN)/python -m tests.lab.pythons --only 3.13 --numprocesses 4

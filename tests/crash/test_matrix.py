@@ -27,7 +27,7 @@ from tests.lab import Lab
 pytestmark = pytest.mark.timeout(3600)
 
 SEED: Final = int(os.environ.get("CNI_BRIDGE_SEED") or random.SystemRandom().randrange(10**6))
-PAIRS: Final = 12
+PAIRS: Final = 8
 """How many pairs of boundaries are tried for each call and list."""
 IN_SANDBOX: Final = [(Way.HYBRID, "bridge"), *([(Way.HYBRID, "ptp"), (Way.DIRECT, "bridge")] if WIDE else [])]
 SANDBOX_PAIRS: Final = PAIRS if WIDE else 0
