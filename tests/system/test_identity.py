@@ -91,6 +91,7 @@ def test_a_container_that_is_moved(private_scene: Scene, network: str) -> None:
     assert arguments(record)["DOCKER_CONTAINER_NAME"] == container.name
 
 
+@pytest.mark.moves("a container in the host's PID namespace has no first process")
 def test_a_required_identity_that_is_not_known(private_scene: Scene, network: str) -> None:
     """The container does not start, and nothing is left; without the requirement it starts."""
     scene = private_scene
