@@ -7,6 +7,8 @@ The image decides what `/etc` is, so no symbolic link is followed: it could lead
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -31,25 +33,28 @@ def edit_in_container(process: Path, container_id: str, edit: Callable[[str], st
     Raises:
         OSError: The process has ended, or the file cannot be written: the container is read-only.
     """
-    mounts = (line.split() for line in (process / "mountinfo").read_text("utf-8", errors="replace").splitlines())
-    if not any(mount[_POINT] == _PATH and mount[_ROOT].endswith(f"/{container_id}/resolv.conf") for mount in mounts):
-        return False
-    root = os.open(process / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        etc = os.open("etc", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
-    finally:
-        os.close(root)
-    try:
-        file = os.open("resolv.conf", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=etc)
-    finally:
-        os.close(etc)
-    try:
+    with ExitStack() as stack:
+        open_at = partial(_open, stack)
+        # One descriptor for both: if the process ends, they cannot be those of another one with the same ID.
+        directory = open_at(process, os.O_PATH | os.O_DIRECTORY)
+        with open(open_at("mountinfo", os.O_RDONLY, directory), "rb", closefd=False) as mountinfo:
+            mounts = [line.split() for line in mountinfo.read().decode("utf-8", "replace").splitlines()]
+        source = f"/{container_id}/resolv.conf"
+        if not any(mount[_POINT] == _PATH and mount[_ROOT].endswith(source) for mount in mounts):
+            return False
+        root = open_at("root", os.O_PATH | os.O_DIRECTORY, directory)
+        etc = open_at("etc", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, root)
+        file = open_at("resolv.conf", os.O_RDWR | os.O_NOFOLLOW, etc)
         changed = edit(os.pread(file, _LARGEST, 0).decode("utf-8", "replace"))
         if changed is None:
             return False
         content = changed.encode()
-        os.ftruncate(file, 0)
-        os.pwrite(file, content, 0)
-    finally:
-        os.close(file)
+        os.pwrite(file, content, 0)  # first: if the daemon is killed in between, old lines follow the new ones
+        os.ftruncate(file, len(content))
     return True
+
+
+def _open(stack: ExitStack, path: str | Path, flags: int, directory: int | None = None) -> int:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, dir_fd=directory)
+    stack.callback(os.close, descriptor)
+    return descriptor
