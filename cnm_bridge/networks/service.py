@@ -21,7 +21,7 @@ from cnm_bridge.networks.configuration_watch import configuration_digest
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.managed import ManagedNetworks
 from cnm_bridge.networks.network_names import NetworkNameResolver
-from cnm_bridge.planning.addressing import MAC_BYTES, random_mac
+from cnm_bridge.planning.addressing import MAC_BYTES, local_mac
 from cnm_bridge.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.planning.docker_options import refuse_unread, split_unknown
 from cnm_bridge.planning.options import CONFIGURATION, INLINE, Options, merge_options, parse_options
@@ -139,7 +139,7 @@ class NetworkService:
             log.warning("endpoint.option_unknown", option=option)
         network, plan = await self._plan(request.network_id, wishes, request.requested)
         if plan.attach.mode is AttachMode.HYBRID and not plan.requested.mac and can_choose_mac(plan.configuration):
-            plan = with_mac(plan, random_mac(secrets.token_bytes(MAC_BYTES)))
+            plan = with_mac(plan, local_mac(secrets.token_bytes(MAC_BYTES)))
         return network, plan
 
     async def resolve(self, network_id: NetworkId) -> tuple[NetworkRecord, NetworkConfigurationList]:

@@ -30,10 +30,10 @@ from cnm_bridge.planning.options import WantedAddress
 __all__ = [
     "MAC_BYTES",
     "Addressing",
+    "local_mac",
     "parse_addresses",
     "plan_addresses",
     "plan_mac",
-    "random_mac",
     "receives_mac",
     "static_addresses",
     "with_labels",
@@ -137,10 +137,14 @@ def receives_mac(
     return any(key == "MAC" for key, _ in args) and any(plugin.type in _READ_MAC_ARGUMENT for plugin in network.plugins)
 
 
-def random_mac(token: bytes) -> str:
-    """Return a unicast MAC of local scope (IEEE 802) made of `MAC_BYTES` random bytes, or bytes of a hash."""
-    first = token[0] & ~_GROUP | _LOCAL
-    return bytes((first, *token[1:])).hex(":")
+def local_mac(octets: bytes) -> str:
+    """Return a locally administered unicast MAC (IEEE 802).
+
+    Args:
+        octets: `MAC_BYTES` bytes, random ones or those of a hash; only two bits of the first one are changed.
+    """
+    first = octets[0] & ~_GROUP | _LOCAL
+    return bytes((first, *octets[1:])).hex(":")
 
 
 def _with_args(

@@ -18,10 +18,10 @@ from cnm_bridge.kernel import Snapshot, Sysctl
 from cnm_bridge.model.dhcp import attachment_with_identifier, find_dhcp
 from cnm_bridge.planning.addressing import (
     MAC_BYTES,
+    local_mac,
     parse_addresses,
     plan_addresses,
     plan_mac,
-    random_mac,
     static_addresses,
     with_labels,
 )
@@ -246,7 +246,7 @@ def _spell_capabilities(network: NetworkConfigurationList, wanted: JsonObject) -
 
 def _mac_of(network: str, client_id: str) -> str:
     """Return the MAC of a client identifier. A server that forgets released leases may choose addresses by the MAC."""
-    return random_mac(bytes.fromhex(attachment_with_identifier(network, client_id))[:MAC_BYTES])
+    return local_mac(bytes.fromhex(attachment_with_identifier(network, client_id))[:MAC_BYTES])
 
 
 def _refuse_group(mac: str) -> None:
