@@ -26,7 +26,6 @@ __all__ = [
     "EngineContainer",
     "StartingContainer",
     "container_of_cgroup",
-    "has_further_network",
     "has_name",
     "has_other_network",
 ]
@@ -103,8 +102,18 @@ class StartingContainer:
         )
 
     def has_further_network(self, network_id: str) -> bool:
-        """Return whether it has, or will have, a network besides the one that it is being joined to; see there."""
-        return has_further_network(self.document, network_id)
+        """Return whether it has, or will have, a network besides the one that it is being joined to.
+
+        A network whose ID is empty has not been joined yet; a single one is the network that is being joined. If the
+        container is being connected while it runs, that network is not listed, so each with another ID is a further
+        one.
+
+        Raises:
+            JsonError: The list of networks is missing or has another type.
+        """
+        networks = get_object(get_object(self.document, "NetworkSettings"), "Networks")
+        ids = [find_str(get_object(networks, name), "NetworkID") or "" for name in networks]
+        return len(ids) > 1 or any(found not in {"", network_id} for found in ids)
 
 
 def _own_name(document: JsonObject) -> str:
@@ -118,20 +127,6 @@ _CONTAINER_ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 def has_name(container: JsonObject, name: str) -> bool:
     """Return whether a container is called `name`."""
     return f"/{name}" in get_strings(container, "Names")
-
-
-def has_further_network(container: JsonObject, network_id: str) -> bool:
-    """Return whether a container that is being joined to a network has, or will have, a further one.
-
-    A network whose ID is empty has not been joined yet; a single one is the network that is being joined. If the
-    container is being connected while it runs, that network is not listed, so each with another ID is a further one.
-
-    Raises:
-        JsonError: A key is missing or its value has another type.
-    """
-    networks = get_object(get_object(container, "NetworkSettings"), "Networks")
-    ids = [find_str(get_object(networks, name), "NetworkID") or "" for name in networks]
-    return len(ids) > 1 or any(found not in {"", network_id} for found in ids)
 
 
 def container_of_cgroup(cgroup: str) -> str | None:

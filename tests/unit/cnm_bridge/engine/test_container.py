@@ -5,7 +5,7 @@
 import pytest
 
 from cni_bridge_spec import JsonError, JsonObject
-from cnm_bridge.engine.container import container_of_cgroup, has_further_network, has_name, has_other_network
+from cnm_bridge.engine.container import StartingContainer, container_of_cgroup, has_name, has_other_network
 from cnm_bridge.engine.network import EngineNetwork
 
 BLUE = EngineNetwork.from_json({"Id": "6f" * 32, "Name": "blue", "Scope": "swarm"})
@@ -65,7 +65,8 @@ def test_the_name_of_a_container() -> None:
 )
 def test_a_container_that_is_joined_has_a_further_network(networks: dict[str, str], *, further: bool) -> None:
     """The network that is being joined may be listed by its ID, without an ID, or not at all."""
-    assert has_further_network(container(**networks), BLUE.id) is further
+    starting = StartingContainer.from_json({**container(**networks), "Id": "ab" * 32})
+    assert starting.has_further_network(BLUE.id) is further
 
 
 @pytest.mark.parametrize(
