@@ -3,7 +3,7 @@
 """Notices changed CNI configurations, and counts the endpoints that were made from an older content.
 
 The directories are listed every few seconds. inotify would report each write of an unfinished file, nothing on network
-file systems, and nothing when a directory above is replaced; a list is some hundred microseconds of work.
+file systems, and nothing when a directory above is replaced; listing them takes some hundred microseconds.
 """
 
 import asyncio
