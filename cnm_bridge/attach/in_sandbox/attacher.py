@@ -26,7 +26,7 @@ from cnm_bridge.attach.attacher import DeleteProgress, SaveRecord
 from cnm_bridge.attach.in_sandbox.dead_endpoints import find_abandoned, find_dead, find_without_link
 from cnm_bridge.attach.in_sandbox.detacher import SandboxDetacher
 from cnm_bridge.attach.in_sandbox.leases import Leases
-from cnm_bridge.attach.in_sandbox.placement import Place, Placing
+from cnm_bridge.attach.in_sandbox.placement import Placing
 from cnm_bridge.attach.move.attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.errors import Refused
@@ -45,7 +45,6 @@ from cnm_bridge.planning.expected_link import (
     refuse_changed,
     refuse_unexpected,
 )
-from cnm_bridge.planning.identity import with_identity
 from cnm_bridge.planning.plan import Plan, refuse_ignored
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.wire import ChosenInterface, Joined
@@ -136,7 +135,7 @@ class SandboxAttacher:
         if Path(record.attachment.netns) == staging_path(self._run_dir, record.attachment_id) and _has_left(record):
             return await self._join_again(record, save)
         place = await self._placing.find(record)
-        record = _identified(record, place)
+        record = place.identify(record)
         if place.obstacle is not None:
             return await self._move_instead(record, place.obstacle, save)
         pin, ifname = pin_path(self._run_dir, record.attachment_id), record.attachment.ifname
@@ -301,23 +300,6 @@ class SandboxAttacher:
             await self._kernel.find_pinned_link(pin, endpoint.record.attachment.ifname, endpoint.altname)
         except KernelError as exc:  # the first error is what the user must see
             log.warning("sandbox.not_restored", error=str(exc))
-
-
-def _identified(record: EndpointRecord, place: Place) -> EndpointRecord:
-    """Return a record whose plugins receive the identity of the container, if that is requested and possible.
-
-    Raises:
-        Refused: It is required, and not known.
-    """
-    request = record.attachment.identity
-    if request is None:
-        return record
-    if place.container is not None:
-        return replace(record, attachment=with_identity(record.attachment, request, place.container))
-    if request.is_required:
-        raise Refused(f"cni.identity-required: the container's identity is not known: {place.unknown}")
-    log.info("endpoint.unidentified", endpoint_id=record.id, reason=place.unknown)
-    return record
 
 
 def _has_left(record: EndpointRecord) -> bool:

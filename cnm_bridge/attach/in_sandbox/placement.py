@@ -12,7 +12,7 @@ A link that is made in the sandbox is unknown to libnetwork, which has three con
 * Before Engine 28, dockerd fails to restore a sandbox with such a link after its own restart.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from string import digits
 from typing import Final
@@ -22,8 +22,9 @@ import structlog
 from cni_bridge_spec import JsonError
 from cni_bridge_state import AttachMode, EndpointRecord, Phase, ProcessRecord, Store
 from cnm_bridge.engine import Engine, KnownRelease, StartingContainer, container_of_cgroup
-from cnm_bridge.errors import EngineUnavailable
+from cnm_bridge.errors import EngineUnavailable, Refused
 from cnm_bridge.kernel import Kernel, KernelError, SandboxProcess
+from cnm_bridge.planning.identity import with_identity
 
 __all__ = ["Place", "Placing"]
 
@@ -49,6 +50,22 @@ class Place:
     process: ProcessRecord | None = None
     container: StartingContainer | None = None
     unknown: str = ""
+
+    def identify(self, record: EndpointRecord) -> EndpointRecord:
+        """Return a record whose plugins receive the identity of the container, if that is requested and possible.
+
+        Raises:
+            Refused: It is required, and not known.
+        """
+        request = record.attachment.identity
+        if request is None:
+            return record
+        if self.container is not None:
+            return replace(record, attachment=with_identity(record.attachment, request, self.container))
+        if request.is_required:
+            raise Refused(f"cni.identity-required: the container's identity is not known: {self.unknown}")
+        log.info("endpoint.unidentified", endpoint_id=record.id, reason=self.unknown)
+        return record
 
 
 class Placing:
