@@ -12,19 +12,17 @@
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from cni_bridge_spec import JsonError, JsonObject, JsonValue, parse_json
+from cni_bridge_spec import JsonObject, JsonValue
 from cni_bridge_state.codec import (
     as_stored,
     parse_endpoint,
     parse_network,
     render_endpoint,
     render_network,
-    value_of_stored,
 )
 from cni_bridge_state.damaged_records import DamagedRecord, leave, set_aside
 from cni_bridge_state.db import Database
@@ -32,22 +30,20 @@ from cni_bridge_state.errors import (
     ImportRefused,
     RecordDamaged,
     RecordNotFound,
-    SchemaTooNew,
-    StateUnusable,
     WrongPhase,
 )
 from cni_bridge_state.index import Index
-from cni_bridge_state.migrations import SCHEMA_VERSION, migrate
+from cni_bridge_state.migrations import SCHEMA_VERSION
 from cni_bridge_state.phases import TRANSITIONS, Phase
 from cni_bridge_state.records import AttachmentId, EndpointId, EndpointRecord, NetworkId, NetworkRecord
 from cni_bridge_state.salvage.kept_copies import find_copies
+from cni_bridge_state.schema_version import SCHEMA_KEY, migrate_all, refuse_newer
 from cni_bridge_state.transfer import parse_export, render_export, render_in_parts
 
 __all__ = ["SCHEMA_VERSION", "Store"]
 
 Record = TypeVar("Record", NetworkRecord, EndpointRecord)
 
-_SCHEMA_KEY: Final = "meta/schema"
 _ENGINE_KEY: Final = "meta/engine"
 _RELEASE_KEY: Final = "meta/engine-release"
 _NETWORKS: Final = "network/"
@@ -95,12 +91,12 @@ class Store:
             StateUnusable: Its files cannot be opened.
             RecordDamaged: Its schema version is no number; nothing has been changed.
         """
-        db = Database.open(directory, lambda salvaged: _refuse_newer(directory, salvaged.get(_SCHEMA_KEY)))
+        db = Database.open(directory, lambda salvaged: refuse_newer(directory, salvaged.get(SCHEMA_KEY)))
         try:
-            _refuse_newer(directory, db.get(_SCHEMA_KEY))
-            if db.get(_SCHEMA_KEY) is None:
-                db.write_now({_SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
-            return cls(db, _migrate(db))
+            refuse_newer(directory, db.get(SCHEMA_KEY))
+            if db.get(SCHEMA_KEY) is None:
+                db.write_now({SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
+            return cls(db, migrate_all(db, (_NETWORKS, _ENDPOINTS)))
         except BaseException:
             db.close()
             raise
@@ -151,7 +147,7 @@ class Store:
             StateUnusable: It cannot be written.
         """
         entries = parse_export(document, SCHEMA_VERSION)
-        present = [key for key, _ in self._db.scan("") if key != _SCHEMA_KEY]
+        present = [key for key, _ in self._db.scan("") if key != SCHEMA_KEY]
         if present and not replace:
             raise ImportRefused(
                 f"there is a state in {self._db.path} already: {len(self.networks())} networks, "
@@ -326,45 +322,3 @@ class Store:
             self._by_address.discard(record)
             self._by_sandbox.discard(record)
             self._by_attachment.pop(record.attachment_id, None)
-
-
-def _refuse_newer(directory: Path, stored: bytes | None) -> None:
-    version = _schema_version(stored)
-    if version is not None and version > SCHEMA_VERSION:
-        raise SchemaTooNew(directory, version, SCHEMA_VERSION)
-
-
-def _migrate(db: Database) -> str | None:
-    """Migrate all records of an earlier version in one write; damaged ones stay, and are set aside later.
-
-    Returns:
-        Why the write failed, None on success. After a failure the migrated records are in memory, and are written
-        together with the next record.
-    """
-    version = _schema_version(db.get(_SCHEMA_KEY))
-    if version is None or version == SCHEMA_VERSION:
-        return None
-    changes: dict[str, bytes] = {_SCHEMA_KEY: str(SCHEMA_VERSION).encode()}
-    for prefix in (_NETWORKS, _ENDPOINTS):
-        for key, value in db.scan(prefix):
-            with suppress(ValueError, RecordDamaged):
-                changes[key] = value_of_stored(key, migrate(key, parse_json(value), version))
-    db.hold(changes)
-    try:
-        db.write_now({})
-    except StateUnusable as exc:
-        return str(exc)
-    return None
-
-
-def _schema_version(stored: bytes | None) -> int | None:
-    """Return the schema version that is stored under its key, None if there is none."""
-    if stored is None:
-        return None
-    try:
-        version = parse_json(stored)
-    except JsonError as exc:
-        raise RecordDamaged(_SCHEMA_KEY, exc) from exc
-    if isinstance(version, int) and not isinstance(version, bool):
-        return version
-    raise RecordDamaged(_SCHEMA_KEY, "not a number")

@@ -19,11 +19,11 @@ from cni_bridge_spec import (
 from cni_bridge_state.codec import document_of, value_of
 from cni_bridge_state.errors import ImportRefused, RecordDamaged
 from cni_bridge_state.migrations import migrate
+from cni_bridge_state.schema_version import SCHEMA_KEY
 
 __all__ = ["parse_export", "render_export", "render_in_parts"]
 
 _SCHEMA: Final = "state/export"
-_SCHEMA_KEY: Final = "meta/schema"
 
 
 def render_in_parts(entries: Iterable[tuple[str, bytes]], version: int) -> Iterator[bytes]:
@@ -37,7 +37,7 @@ def render_in_parts(entries: Iterable[tuple[str, bytes]], version: int) -> Itera
         kind, _, _ = key.partition("/")
         if kind in groups:
             groups[kind].append((key, value))
-        elif key != _SCHEMA_KEY:
+        elif key != SCHEMA_KEY:
             meta[key] = value.decode("utf-8", "replace")
     yield render_json({"schema": version, "meta": meta})[:-1]
     for kind, found in groups.items():
@@ -60,7 +60,7 @@ def render_export(entries: Iterable[tuple[str, bytes]], version: int) -> JsonObj
                 networks.append(document_of(key, value))
             case "endpoint":
                 endpoints.append(document_of(key, value))
-            case _ if key != _SCHEMA_KEY:
+            case _ if key != SCHEMA_KEY:
                 meta[key] = value.decode("utf-8", "replace")
     return {"schema": version, "meta": meta, "networks": networks, "endpoints": endpoints}
 
