@@ -19,17 +19,17 @@ from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.errors import Refused
 from cnm_bridge.log import configure_logging
-from cnm_bridge.network_sockets import Listener
-from cnm_bridge.process_tuning import (
+from cnm_bridge.process.network_sockets import Listener
+from cnm_bridge.process.systemd import take_notify, take_watchdog_s
+from cnm_bridge.process.tuning import (
     keep_memory_small,
     raise_descriptor_limit,
     settle_memory,
     shorten_thread_turns,
 )
+from cnm_bridge.process.watchdog import feed_watchdog
 from cnm_bridge.reloading import Reloading, SettingsSource
 from cnm_bridge.settings import Settings
-from cnm_bridge.systemd import take_notify, take_watchdog_s
-from cnm_bridge.watchdog import feed_watchdog
 
 __all__ = ["run", "serve"]
 

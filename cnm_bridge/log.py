@@ -14,8 +14,8 @@ from typing import Final
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from cnm_bridge.process.systemd import is_journal
 from cnm_bridge.settings import LogFormat, LogLevel
-from cnm_bridge.systemd import is_journal
 
 __all__ = ["configure_logging"]
 

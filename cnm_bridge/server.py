@@ -17,8 +17,8 @@ from aiohttp import web
 
 from cnm_bridge.api import CallsUnderWay, Method, PendingConnections, make_app
 from cnm_bridge.journal import Journal
-from cnm_bridge.network_sockets import Listener
-from cnm_bridge.sockets import BACKLOG
+from cnm_bridge.process.network_sockets import Listener
+from cnm_bridge.process.sockets import BACKLOG
 from cnm_bridge.teardown.queue import TeardownQueue
 
 __all__ = ["answering"]
@@ -64,7 +64,7 @@ async def answering(
     assert runner.server is not None  # noqa: S101  # it is set up
     try:
         # Not create_unix_server: from Python 3.13 on it removes the socket's file at the end, even one of systemd's.
-        # `cnm_bridge.sockets` removes our own.
+        # `cnm_bridge.process.sockets` removes our own.
         loop = asyncio.get_running_loop()
         make_protocol = connections.guarded(runner.server)
         servers = [

@@ -23,8 +23,8 @@ from cnm_bridge import __version__
 from cnm_bridge.admin.errors import AdminError, ErrorKind
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.kernel import KernelError
-from cnm_bridge.network_sockets import Listener
-from cnm_bridge.sockets import BACKLOG
+from cnm_bridge.process.network_sockets import Listener
+from cnm_bridge.process.sockets import BACKLOG
 
 __all__ = ["JSON", "Answer", "Request", "admin_app", "answering_admin"]
 

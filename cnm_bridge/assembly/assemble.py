@@ -20,7 +20,7 @@ from cnm_bridge.assembly.networks import NetworkRoom, make_networks
 from cnm_bridge.assembly.recovery import RecoveryRoom, make_recovery
 from cnm_bridge.assembly.resources import Resources, make_resources
 from cnm_bridge.assembly.teardown import TeardownRoom, make_teardown
-from cnm_bridge.network_sockets import Listener
+from cnm_bridge.process.network_sockets import Listener
 from cnm_bridge.server import answering
 from cnm_bridge.settings import Settings
 

@@ -27,9 +27,9 @@ from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.cli.settings.settings_command import SettingsCommand, read_again
 from cnm_bridge.errors import BridgeError
 from cnm_bridge.lean_imports import lean_imports
-from cnm_bridge.network_sockets import Listener, metrics_listener, network_listeners
-from cnm_bridge.run_directory import locked_run_directory
-from cnm_bridge.sockets import open_sockets
+from cnm_bridge.process.network_sockets import Listener, metrics_listener, network_listeners
+from cnm_bridge.process.run_directory import locked_run_directory
+from cnm_bridge.process.sockets import open_sockets
 
 __all__ = ["main"]
 

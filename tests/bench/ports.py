@@ -27,7 +27,7 @@ import structlog
 
 from cni_bridge_spec import JsonObject, JsonValue, get_objects
 from cnm_bridge.daemon import serve
-from cnm_bridge.network_sockets import Listener
+from cnm_bridge.process.network_sockets import Listener
 from cnm_bridge.reloading import SettingsSource
 from cnm_bridge.settings import Settings
 from tests.system.scene import PREV_RESULT

@@ -17,9 +17,9 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.journal import Journal
-from cnm_bridge.network_sockets import Listener
+from cnm_bridge.process.network_sockets import Listener
+from cnm_bridge.process.sockets import listening
 from cnm_bridge.settings import Settings
-from cnm_bridge.sockets import listening
 
 __all__ = ["Served", "serving"]
 

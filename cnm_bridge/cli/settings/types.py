@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from cnm_bridge.errors import Refused
-from cnm_bridge.network_sockets import TcpAddress, parse_address
+from cnm_bridge.process.network_sockets import TcpAddress, parse_address
 
 __all__ = ["Directory", "EngineAddress", "File", "ListenAddress", "MetricsAddress", "Seconds"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from cni_bridge_state import Store
 from cnm_bridge.assembly import Daemon, assemble
-from cnm_bridge.network_sockets import Listener
+from cnm_bridge.process.network_sockets import Listener
 from cnm_bridge.settings import Settings
 
 CALL: Final = b"POST /Plugin.Activate HTTP/1.1\r\nHost: plugin\r\nContent-Length: 0\r\n\r\n"

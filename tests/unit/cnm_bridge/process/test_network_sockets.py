@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.errors import Refused
-from cnm_bridge.network_sockets import TcpAddress, network_listeners
+from cnm_bridge.process.network_sockets import TcpAddress, network_listeners
 from cnm_bridge.settings import Settings
 
 

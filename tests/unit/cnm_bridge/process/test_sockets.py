@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.errors import Refused
+from cnm_bridge.process.sockets import listening, open_sockets
 from cnm_bridge.settings import Settings
-from cnm_bridge.sockets import listening, open_sockets
 
 
 def test_only_the_owner_can_connect(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_socket_of_another_name_is_the_plugin_socket(
     with socket.socket(socket.AF_UNIX) as given, socket.socket(socket.AF_UNIX) as admin:
         given.bind(str(tmp_path / "given"))
         admin.bind(str(tmp_path / "admin"))
-        monkeypatch.setattr("cnm_bridge.sockets.take_sockets", lambda: {"admin": admin, name: given})
+        monkeypatch.setattr("cnm_bridge.process.sockets.take_sockets", lambda: {"admin": admin, name: given})
         with open_sockets(Settings(socket=tmp_path / "unused", run_dir=tmp_path)) as sockets:
             assert (sockets.plugin, sockets.admin) == (given, admin)
     assert not (tmp_path / "unused").exists()

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.systemd import is_journal, take_notify, take_sockets, take_watchdog_s
-from cnm_bridge.watchdog import feed_watchdog
+from cnm_bridge.process.systemd import is_journal, take_notify, take_sockets, take_watchdog_s
+from cnm_bridge.process.watchdog import feed_watchdog
 
 TAKE = """
 import os, sys
 os.environ["LISTEN_PID"] = str(os.getpid())
-from cnm_bridge.systemd import take_sockets
+from cnm_bridge.process.systemd import take_sockets
 for name, sock in take_sockets().items():
     print(repr(name), sock.getsockname(), os.get_inheritable(sock.fileno()))
 print(sorted(name for name in os.environ if name.startswith("LISTEN")))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cnm_bridge.errors import Refused
-from cnm_bridge.run_directory import locked_run_directory
+from cnm_bridge.process.run_directory import locked_run_directory
 
 
 def test_a_run_directory_that_is_in_use(tmp_path: Path) -> None:

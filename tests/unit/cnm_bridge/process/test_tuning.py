@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cnm_bridge.process_tuning import (
+from cnm_bridge.process.tuning import (
     keep_memory_small,
     raise_descriptor_limit,
     settle_memory,
@@ -64,7 +64,7 @@ def test_freed_memory_is_returned_also_after_a_large_block() -> None:
     """Freeing a block that glibc had mapped by itself would otherwise raise what it keeps to twice the block's size."""
     program = """
 import os
-from cnm_bridge.process_tuning import keep_memory_small
+from cnm_bridge.process.tuning import keep_memory_small
 
 def resident() -> int:
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from cnm_bridge.errors import Refused
+from cnm_bridge.process.systemd import take_sockets
 from cnm_bridge.settings import Settings
-from cnm_bridge.systemd import take_sockets
 
 __all__ = ["BACKLOG", "Sockets", "listening", "open_sockets"]
 
