@@ -14,8 +14,8 @@ from cni_bridge_spec import JsonObject, JsonValue, get_objects, load_validator, 
 from cni_bridge_state import NetworkRecord, Phase
 from cnm_bridge import __version__
 from tests.contract.serving import serving
-from tests.kernel.records import NETWORK, endpoint, put
 from tests.lab.unix_http import request
+from tests.records import NETWORK, endpoint, put
 
 SHOWN: JsonObject = {
     "networkId": NETWORK,

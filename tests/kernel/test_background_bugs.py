@@ -18,7 +18,7 @@ from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import Settings
 from tests.kernel.engine import FakeEngine
 from tests.kernel.namespace import Namespace
-from tests.kernel.records import endpoint, put
+from tests.records import endpoint, put
 
 TUNED: JsonObject = {
     "link": {"name": "eth0", "kind": "veth", "mac": "02:00:00:00:00:01", "mtu": 1500, "noarp": False},

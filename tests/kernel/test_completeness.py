@@ -15,7 +15,7 @@ from cnm_bridge.kernel import Kernel
 from cnm_bridge.recovery.inventory_check import InventoryCheck
 from tests.kernel.engine import FakeEngine, network
 from tests.kernel.namespace import Namespace
-from tests.kernel.records import NETWORK, endpoint, put
+from tests.records import NETWORK, endpoint, put
 
 OTHER = NetworkId("b" * 64)
 KNOWN, UNKNOWN = "1" * 64, "2" * 64

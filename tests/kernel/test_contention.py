@@ -18,7 +18,7 @@ from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.settings import Settings
 from tests.driver_calls import call
 from tests.kernel.real_plugins import find_plugins
-from tests.kernel.records import endpoint
+from tests.records import endpoint
 
 ADDRESS = "10.7.0.9"
 NETWORK = "b" * 64

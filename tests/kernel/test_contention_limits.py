@@ -23,7 +23,7 @@ from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
-from tests.kernel.records import endpoint, put
+from tests.records import endpoint, put
 
 ID = EndpointId("1" * 64)
 

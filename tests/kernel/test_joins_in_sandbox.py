@@ -12,8 +12,8 @@ from cni_invoker import Limits, Runtime
 from cnm_bridge.kernel import Kernel, LinkState, Snapshot
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
-from tests.kernel.records import endpoint
 from tests.plugins import FakePlugins
+from tests.records import endpoint
 
 
 async def put_ready(store: Store, number: int, sandbox: Path) -> EndpointRecord:

@@ -8,38 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    Phase,
-    ProcessRecord,
-    RequestedInterface,
-)
+from cni_bridge_state import EndpointRecord, Phase, ProcessRecord
 from cnm_bridge.attach.move.dead_endpoints import find_abandoned
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.naming import alternative_name, host_link_name
 from tests.kernel.namespace import Namespace
+from tests.records import endpoint
 
-RECORD = EndpointRecord(
-    id=EndpointId("e" * 64),
-    network_id=NetworkId("a" * 64),
-    phase=Phase.JOINED,
-    boot_id="0c1f",
-    internal=False,
-    requested=RequestedInterface(),
-    attachment=AttachmentRecord(
-        id=AttachmentId("e" * 64),
-        ifname="eth0",
-        netns="/run/cni-bridge/netns/e",
-        configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]},
-        cni_version="1.0.0",
-        args=(),
-        capability_args={},
-    ),
-)
+RECORD = endpoint("e" * 64)
 LOST = ProcessRecord(pid=2**22 + 1, started=1)
 """A process that does not exist: its number is above the kernel's limit."""
 NAME, ALTNAME = host_link_name(RECORD.attachment.id), alternative_name(RECORD.attachment.id)

@@ -18,7 +18,7 @@ from cnm_bridge.kernel import Kernel
 from cnm_bridge.recovery.artifacts import chain_names, ifb_name
 from cnm_bridge.recovery.orphan_audit import OrphanAudit
 from tests.kernel.namespace import Namespace
-from tests.kernel.records import endpoint, put
+from tests.records import endpoint, put
 
 RESERVATIONS: Final = Path("/var/lib/cni/networks")
 RESULTS: Final = Path("/var/lib/cni/results")

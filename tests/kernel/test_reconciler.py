@@ -12,7 +12,7 @@ from cni_bridge_state import NetworkId, NetworkRecord, Phase, Store
 from cnm_bridge.assembly import Daemon, assemble
 from cnm_bridge.settings import Settings
 from tests.kernel.engine import FakeEngine, network
-from tests.kernel.records import NETWORK, endpoint, put
+from tests.records import NETWORK, endpoint, put
 
 OTHER = NetworkId("b" * 64)
 

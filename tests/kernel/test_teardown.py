@@ -19,9 +19,9 @@ from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from tests.kernel.attachers import make_attachers
-from tests.kernel.records import endpoint, put
 from tests.kernel.test_full_disk import disk, fill
 from tests.plugins import FakePlugins
+from tests.records import endpoint, put
 
 __all__ = ["disk"]
 

@@ -19,8 +19,8 @@ from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
-from tests.kernel.records import endpoint
 from tests.plugins import FakePlugins
+from tests.records import endpoint
 
 ID = "1" * 64
 FAILS: JsonObject = {"error": {"code": 999, "msg": "xtables lock is held"}}

@@ -13,7 +13,6 @@ from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable, S
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.teardown.address_owners import AddressOwners
-from tests.kernel.records import endpoint, put
 from tests.kernel.teardown_queue import (
     FIRST,
     SECOND,
@@ -27,6 +26,7 @@ from tests.kernel.teardown_queue import (
     running,
     wait_gone,
 )
+from tests.records import endpoint, put
 
 
 async def test_abandoned_endpoints_are_torn_down_in_the_background(

@@ -20,8 +20,8 @@ from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.teardown import Teardown
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
-from tests.kernel.records import endpoint, put
 from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue, running, wait_gone
+from tests.records import endpoint, put
 
 
 def unfinished(store: Store, teardowns: TeardownQueue, kernel: Kernel, directory: Path) -> UnfinishedTeardowns:

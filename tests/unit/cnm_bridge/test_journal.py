@@ -11,7 +11,7 @@ from cni_bridge_state import Phase, Store
 from cni_invoker import Verb
 from cni_invoker.advanced import Execution
 from cnm_bridge.journal import Event, Journal
-from tests.kernel.records import endpoint, put
+from tests.records import endpoint, put
 
 
 def facts(journal: Journal) -> list[tuple[str, Mapping[str, JsonValue]]]:

@@ -9,42 +9,16 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    Phase,
-    RequestedInterface,
-    Store,
-)
+from cni_bridge_state import Phase, Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.errors import Interrupted
 from cnm_bridge.settings import Settings
 from tests.driver_calls import call
 from tests.plugins import FakePlugins
+from tests.records import endpoint
 
-RECORD = EndpointRecord(
-    id=EndpointId("e" * 64),
-    network_id=NetworkId("a" * 64),
-    phase=Phase.JOINED,
-    boot_id="0c1f",
-    internal=False,
-    requested=RequestedInterface(),
-    attachment=AttachmentRecord(
-        id=AttachmentId("e" * 64),
-        ifname="eth0",
-        netns="/run/cni-bridge/netns/e",
-        configuration={
-            "cniVersion": "1.0.0",
-            "name": "blue",
-            "plugins": [{"type": "bridge"}, {"type": "publisher", "capabilities": {"portMappings": True}}],
-        },
-        cni_version="1.0.0",
-        args=(),
-        capability_args={},
-    ),
+RECORD = replace(
+    endpoint("e" * 64, plugins=[{"type": "bridge"}, {"type": "publisher", "capabilities": {"portMappings": True}}]),
     result={"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/16"}]},
     sandbox_key="/run/docker/netns/none",
 )

@@ -10,16 +10,7 @@ from pathlib import Path
 from types import CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Final
 
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    Phase,
-    RequestedInterface,
-    Store,
-)
+from cni_bridge_state import EndpointRecord, Phase, Store
 from cnm_bridge.assembly import assemble
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.errors import CannotPublish
@@ -28,6 +19,7 @@ from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.settings import Settings
 from cnm_bridge.wire import ProgramExternalConnectivity
+from tests.records import endpoint
 
 _NOT_KEPT: Final = (ModuleType, type, FrameType, CoroutineType, asyncio.AbstractEventLoop, asyncio.Task, Journal)
 """What is not searched. The journal keeps a fixed number of events, whatever they are about."""
@@ -35,20 +27,9 @@ _NOT_KEPT: Final = (ModuleType, type, FrameType, CoroutineType, asyncio.Abstract
 
 def record(tmp_path: Path) -> EndpointRecord:
     """Return a joined endpoint with a published port and a sysctl to sync."""
-    return EndpointRecord(
-        id=EndpointId("e" * 64),
-        network_id=NetworkId("a" * 64),
-        phase=Phase.JOINED,
-        boot_id="0c1f",
-        internal=False,
-        requested=RequestedInterface(),
-        attachment=AttachmentRecord(
-            id=AttachmentId("e" * 64),
-            ifname="eth0",
-            netns=str(tmp_path / "e"),
-            configuration={"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]},
-            cni_version="1.0.0",
-            args=(),
+    return replace(
+        endpoint(
+            "e" * 64,
             capability_args={"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]},
         ),
         snapshot={

@@ -14,17 +14,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, get_list, get_object
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    Phase,
-    RequestedInterface,
-    StateUnusable,
-    Store,
-)
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.errors import Interrupted, Refused
@@ -33,6 +23,7 @@ from cnm_bridge.planning.port_claims import PortClaims
 from cnm_bridge.planning.port_mapping import CAPABILITY
 from cnm_bridge.scheduling.time_slice import TimeSlice
 from tests.plugins import FakePlugins
+from tests.records import endpoint
 from tests.unit.cnm_bridge.planning.port_requests import mapping, request
 
 ONE, TWO = EndpointId("1" * 64), EndpointId("2" * 64)
@@ -49,22 +40,8 @@ def make_store(tmp_path: Path) -> Iterator[Store]:
 async def put(store: Store, endpoint_id: EndpointId, *ports: int, sandbox: str) -> EndpointRecord:
     """Store an endpoint that has published ports."""
     capability_args: JsonObject = {CAPABILITY: [mapping(port).to_json() for port in ports]}
-    record = EndpointRecord(
-        id=endpoint_id,
-        network_id=NetworkId("a" * 64),
-        phase=Phase.PENDING,
-        boot_id="0c1f",
-        internal=False,
-        requested=RequestedInterface(),
-        attachment=AttachmentRecord(
-            id=AttachmentId(endpoint_id),
-            ifname="eth0",
-            netns=f"/run/cni-bridge/netns/{endpoint_id}",
-            configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge"}]},
-            cni_version="1.0.0",
-            args=(),
-            capability_args=capability_args,
-        ),
+    record = replace(
+        endpoint(endpoint_id, Phase.PENDING, capability_args=capability_args),
         sandbox_key=f"/var/run/docker/netns/{sandbox}",
     )
     await store.put_endpoint(record)

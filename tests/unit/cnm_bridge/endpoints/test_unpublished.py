@@ -12,20 +12,12 @@ import pytest
 from aiohttp import web
 
 from cni_bridge_spec import JsonValue
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    Phase,
-    RequestedInterface,
-    Store,
-)
+from cni_bridge_state import EndpointId, NetworkId, Phase, Store
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import CannotPublish
 from cnm_bridge.wire import ProgramExternalConnectivity
+from tests.records import endpoint
 
 ENDPOINT = EndpointId("77" * 32)
 REQUEST = ProgramExternalConnectivity(network_id=NetworkId("6f" * 32), endpoint_id=ENDPOINT, ports=())
@@ -38,23 +30,7 @@ BLUE: JsonValue = {
 }
 
 
-RECORD = EndpointRecord(
-    id=ENDPOINT,
-    network_id=REQUEST.network_id,
-    phase=Phase.PENDING,
-    boot_id="0c1f",
-    internal=False,
-    requested=RequestedInterface(),
-    attachment=AttachmentRecord(
-        id=AttachmentId(ENDPOINT),
-        ifname="eth0",
-        netns="/run/cni-bridge/netns/e",
-        configuration={"cniVersion": "1.0.0", "name": "blue", "plugins": [{"type": "bridge"}]},
-        cni_version="1.0.0",
-        args=(),
-        capability_args={},
-    ),
-)
+RECORD = replace(endpoint(ENDPOINT, Phase.PENDING), network_id=REQUEST.network_id)
 
 
 @pytest.fixture(name="store")

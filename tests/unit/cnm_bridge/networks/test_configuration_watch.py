@@ -14,7 +14,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import Store
 from cni_invoker import ConfigurationDirectories, Runtime
 from cnm_bridge.networks.configuration_watch import ConfigurationWatch, configuration_digest
-from tests.kernel.records import NETWORK, endpoint, put
+from tests.records import NETWORK, endpoint, put
 
 PLUGIN = '#!/bin/sh\necho \'{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}\'\n'
 

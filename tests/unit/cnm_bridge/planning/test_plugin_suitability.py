@@ -16,7 +16,7 @@ from cnm_bridge.planning.plugin_suitability import (
     find_unsuitable,
     has_device,
 )
-from tests.kernel.records import endpoint
+from tests.records import endpoint
 from tests.unit.cnm_bridge.planning.snapshots import LINK, snapshot
 
 

@@ -6,16 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    NetworkRecord,
-    Phase,
-    RequestedInterface,
-)
+from cni_bridge_state import EndpointId, NetworkId, NetworkRecord, Phase
 from cni_bridge_state.lazy_field import StoredDocument
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 from cnm_bridge.recovery.engine_diff import (
@@ -26,25 +17,10 @@ from cnm_bridge.recovery.engine_diff import (
     unchanged_since,
     unknown_endpoints,
 )
+from tests.records import endpoint
 
 NETWORK = NetworkRecord(id=NetworkId("n1"), configuration="lan", name="blue", internal=False, options={})
-ENDPOINT = EndpointRecord(
-    id=EndpointId("e1"),
-    network_id=NETWORK.id,
-    phase=Phase.JOINED,
-    boot_id="b",
-    internal=False,
-    requested=RequestedInterface(),
-    attachment=AttachmentRecord(
-        id=AttachmentId("e1"),
-        ifname="eth0",
-        netns="/run/x",
-        configuration={},
-        cni_version="1.0.0",
-        args=(),
-        capability_args={},
-    ),
-)
+ENDPOINT = replace(endpoint("e1"), network_id=NETWORK.id)
 
 
 def engine_view(*endpoints: str, scope: str = "local") -> EngineView:

@@ -6,17 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    Phase,
-    RequestedInterface,
-)
+from cni_bridge_state import EndpointRecord
 from cnm_bridge.recovery.artifacts import chain_names
 from cnm_bridge.recovery.owned_artifacts import HostArtifacts
+from tests.records import endpoint
 
 ID: Final = "77ad" * 16
 OTHER: Final = "88be" * 16
@@ -26,24 +19,7 @@ OTHER: Final = "88be" * 16
 def record(directory: Path, attachment_id: str = ID, *addresses: str) -> EndpointRecord:
     """Return the record of an endpoint whose reservations are below a directory."""
     ipam = {"type": "host-local", "dataDir": str(directory)}
-    return EndpointRecord(
-        id=EndpointId(attachment_id),
-        network_id=NetworkId("a" * 64),
-        phase=Phase.JOINED,
-        boot_id="0c1f",
-        internal=False,
-        requested=RequestedInterface(),
-        attachment=AttachmentRecord(
-            id=AttachmentId(attachment_id),
-            ifname="eth0",
-            netns="/run/x",
-            configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge", "ipam": ipam}]},
-            cni_version="1.0.0",
-            args=(),
-            capability_args={},
-        ),
-        addresses=addresses,
-    )
+    return replace(endpoint(attachment_id, ipam=ipam), addresses=addresses)
 
 
 def saved(*rules: str) -> list[tuple[str, str]]:

@@ -10,43 +10,20 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    Phase,
-    RequestedInterface,
-    Store,
-)
+from cni_bridge_state import EndpointRecord, Phase, Store
 from cni_invoker import Attachment, AttachmentKey, CachedAttachment, NetworkConfigurationList
 from cni_invoker.advanced import AttachmentReader
 from cni_invoker.errors import CacheDamaged
 from cnm_bridge.recovery.store_attachments import EndpointCache
+from tests.records import endpoint
 
 RESULT: JsonObject = {"cniVersion": "1.0.0"}
 
 
-def endpoint(endpoint_id: str, network: str) -> EndpointRecord:
+def pending(endpoint_id: str, network: str) -> EndpointRecord:
     """Return an endpoint whose plugins have not run yet."""
-    return EndpointRecord(
-        id=EndpointId(endpoint_id),
-        network_id=NetworkId("a" * 64),
-        phase=Phase.PENDING,
-        boot_id="0c1f",
-        internal=False,
-        requested=RequestedInterface(),
-        attachment=AttachmentRecord(
-            id=AttachmentId(endpoint_id),
-            ifname="eth0",
-            netns=f"/run/cni-bridge/netns/{endpoint_id}",
-            configuration={"cniVersion": "1.0.0", "name": network, "plugins": [{"type": "bridge"}]},
-            cni_version="1.0.0",
-            args=(("K", "V"),),
-            capability_args={"mac": "02:00:00:00:00:01"},
-        ),
-    )
+    mac: JsonObject = {"mac": "02:00:00:00:00:01"}
+    return endpoint(endpoint_id, Phase.PENDING, network=network, args=(("K", "V"),), capability_args=mac)
 
 
 @pytest.fixture(name="store")
@@ -65,7 +42,7 @@ def make_cache(store: Store) -> AttachmentReader:
 
 async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentReader) -> None:
     """The attachment ID is the container ID, the list's name the network, and all inputs of DEL are present."""
-    record = endpoint("e1", "blue")
+    record = pending("e1", "blue")
     await store.put_endpoint(record)
     await store.put_endpoint(replace(record, phase=Phase.READY, added_plugins=1, result=RESULT))
     expected = CachedAttachment(
@@ -89,7 +66,7 @@ async def test_an_endpoint_is_an_attachment(store: Store, cache: AttachmentReade
 async def test_attachments_are_found_by_network_and_key(store: Store, cache: AttachmentReader) -> None:
     """Another network, container ID or interface name finds nothing."""
     for endpoint_id, network in (("e1", "blue"), ("e2", "red")):
-        await store.put_endpoint(endpoint(endpoint_id, network))
+        await store.put_endpoint(pending(endpoint_id, network))
     key = AttachmentKey(container_id="e1", ifname="eth0")
     assert await cache.find("blue", key) is not None
     assert await cache.find("red", key) is None
@@ -100,7 +77,7 @@ async def test_attachments_are_found_by_network_and_key(store: Store, cache: Att
 
 async def test_an_endpoint_is_an_attachment_in_every_phase(store: Store, cache: AttachmentReader) -> None:
     """From the first record until DEL has completed GC must not treat it as stale."""
-    record = endpoint("e1", "blue")
+    record = pending("e1", "blue")
     for phase in (Phase.PENDING, Phase.READY, Phase.JOINED, Phase.DELETING):
         await store.put_endpoint(replace(record, phase=phase))
         assert len(await cache.list("blue")) == 1
@@ -112,14 +89,14 @@ async def test_the_attachments_are_read_only(store: Store, cache: AttachmentRead
     """Only a teardown removes an endpoint: DEL alone would not find the link in staging."""
     assert not hasattr(cache, "put")
     assert not hasattr(cache, "remove")
-    await store.put_endpoint(endpoint("e1", "blue"))
+    await store.put_endpoint(pending("e1", "blue"))
     async with cache.hold("blue", "e1", wait_s=0), cache.hold("blue", None, wait_s=0):
         assert len(await cache.list("blue", whole=True)) == 1  # no other process has the store
 
 
 async def test_a_list_has_the_version_of_add(store: Store, cache: AttachmentReader) -> None:
     """The list offers no other version than that of ADD."""
-    record = endpoint("e1", "blue")
+    record = pending("e1", "blue")
     offering: JsonObject = {**record.attachment.configuration, "cniVersions": ["1.0.0", "1.1.0"]}
     attachment = replace(record.attachment, configuration=offering, cni_version="1.1.0")
     await store.put_endpoint(replace(record, attachment=attachment))

@@ -9,20 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    Phase,
-    RequestedInterface,
-    Store,
-)
+from cni_bridge_spec import JsonObject, get_objects, get_str
+from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
 from cni_invoker import NetworkConfigurationList
 from cni_invoker.errors import AddressClaimed
 from cnm_bridge.teardown.address_owners import AddressOwners
+from tests.records import endpoint
 
 FIRST, SECOND = EndpointId("1" * 64), EndpointId("2" * 64)
 ADDRESS = "10.1.0.9"
@@ -41,24 +33,8 @@ async def open_store(tmp_path: Path) -> AsyncIterator[Store]:
 
 def record_of(endpoint_id: EndpointId, phase: Phase, configuration: JsonObject) -> EndpointRecord:
     """Return an endpoint that has the address."""
-    return EndpointRecord(
-        id=endpoint_id,
-        network_id=NetworkId("a" * 64),
-        phase=phase,
-        boot_id="0c1f",
-        internal=False,
-        requested=RequestedInterface(),
-        attachment=AttachmentRecord(
-            id=AttachmentId(endpoint_id),
-            ifname="eth0",
-            netns=f"/run/cni-bridge/netns/{endpoint_id}",
-            configuration=configuration,
-            cni_version="1.0.0",
-            args=(),
-            capability_args={},
-        ),
-        addresses=(ADDRESS,),
-    )
+    network, plugins = get_str(configuration, "name"), get_objects(configuration, "plugins")
+    return replace(endpoint(endpoint_id, phase, network=network, plugins=plugins), addresses=(ADDRESS,))
 
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.READY, Phase.JOINED])

@@ -28,10 +28,13 @@ def endpoint(
     phase: Phase = Phase.JOINED,
     *,
     boot_id: str = "0c1f",
+    network: str = "lan",
     ipam: JsonObject | None = None,
     plugins: Sequence[JsonObject] = (),
+    args: tuple[tuple[str, str], ...] = (),
+    capability_args: JsonObject | None = None,
 ) -> EndpointRecord:
-    """Make the record of an endpoint on the CNI network `lan`, whose plugins are a bridge or those given."""
+    """Make the record of an endpoint on a CNI network, whose plugins are a bridge or those given."""
     plugins = plugins or [{"type": "bridge", "ipam": ipam or {"type": "host-local"}}]
     return EndpointRecord(
         id=EndpointId(endpoint_id),
@@ -44,10 +47,10 @@ def endpoint(
             id=AttachmentId(endpoint_id),
             ifname="eth0",
             netns=f"/run/cni-bridge/netns/{endpoint_id}",
-            configuration={"cniVersion": "1.0.0", "name": "lan", "plugins": [*plugins]},
+            configuration={"cniVersion": "1.0.0", "name": network, "plugins": [*plugins]},
             cni_version="1.0.0",
-            args=(),
-            capability_args={},
+            args=args,
+            capability_args=capability_args or {},
         ),
     )
 
