@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.certificates import certificates_script
 from tests.lab import Engine, Lab, Plugins
 
 SOCKET = "/run/elsewhere/driver.sock"
@@ -23,22 +24,6 @@ CONFIGURATION = {
         }
     ],
 }
-CERTIFICATES = """
-mkdir -p /run/tls && cd /run/tls
-new="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-for authority in ca stranger; do
-    openssl req -x509 $new -keyout $authority-key.pem -out $authority.pem -subj /CN=$authority \
-        -addext keyUsage=critical,keyCertSign,cRLSign
-done
-sign() {
-    openssl req $new -keyout $1-key.pem -out $1.csr -subj /CN=$1
-    printf "subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=$3\\n" >$1.ext
-    openssl x509 -req -in $1.csr -CA $2.pem -CAkey $2-key.pem -CAcreateserial -days 2 -out $1.pem -extfile $1.ext
-}
-sign daemon ca serverAuth
-sign docker ca clientAuth
-sign intruder stranger clientAuth
-"""
 
 
 @pytest.fixture(name="spec_lab")
@@ -77,7 +62,7 @@ def test_docker_finds_the_driver_by_a_spec_file(spec_lab: Lab, address: str) -> 
 
 def test_docker_finds_the_driver_by_a_json_file_with_tls(spec_lab: Lab) -> None:
     """A container gets its address through TLS; a client without a certificate of the authority is not answered."""
-    spec_lab.run("sh", "-euc", CERTIFICATES)
+    spec_lab.run("sh", "-euc", "mkdir -p /run/tls && cd /run/tls\n" + certificates_script("daemon", "docker"))
     files = ("--tls-cert", "/run/tls/daemon.pem", "--tls-key", "/run/tls/daemon-key.pem", "--tls-ca", "/run/tls/ca.pem")
     spec_lab.start_daemon("--socket", SOCKET, "--listen", f"https://{ADDRESS}", *files, socket=SOCKET)
     install_spec(

@@ -16,29 +16,16 @@ import pytest
 from cni_invoker.plugin import CallError, ErrorCode
 from cnm_bridge.cnm_plugin.address import find_driver
 from cnm_bridge.cnm_plugin.driver import Driver
-
-CERTIFICATES = """
-new="-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
-for authority in ca stranger; do
-    openssl req -x509 $new -keyout $authority-key.pem -out $authority.pem -subj /CN=$authority \
-        -addext keyUsage=critical,keyCertSign,cRLSign
-done
-sign() {
-    openssl req $new -keyout $1-key.pem -out $1.csr -subj /CN=$1
-    printf "subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=$3\\n" >$1.ext
-    openssl x509 -req -in $1.csr -CA $2.pem -CAkey $2-key.pem -CAcreateserial -days 2 -out $1.pem -extfile $1.ext
-}
-sign driver ca serverAuth
-sign client ca clientAuth
-sign intruder stranger clientAuth
-"""
+from tests.certificates import certificates_script
 
 
 @pytest.fixture(name="certificates", scope="module")
 def make_certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of certificates and keys: of an authority, a driver and its client, and of another authority."""
     directory = tmp_path_factory.mktemp("tls")
-    subprocess.run(["sh", "-ec", CERTIFICATES], cwd=directory, check=True, capture_output=True)
+    subprocess.run(
+        ["sh", "-ec", certificates_script("driver", "client")], cwd=directory, check=True, capture_output=True
+    )
     return directory
 
 
