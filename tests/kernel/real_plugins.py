@@ -20,6 +20,7 @@ from cnm_bridge.recovery.artifacts import ifb_name
 from tests.kernel.namespace import Namespace
 from tests.lab import LabState
 from tests.lab.fetch_plugins import FetchError, find_fetched_plugins
+from tests.lab.state import parse_rules
 
 __all__ = [
     "BANDWIDTH",
@@ -188,7 +189,7 @@ def observe(data_dir: Path) -> LabState:
     return LabState(
         namespaces=(),
         links=tuple(sorted(_links())),
-        rules=tuple(sorted((*_rules("ip"), *_rules("ip6"), *_tables()))),
+        rules=tuple(sorted((*_rules(), *_tables()))),
         reservations=tuple(sorted(file for file in files if not kept.fullmatch(file))),
         files=tuple(sorted(str(path) for path in Path("/run/cni").rglob("*") if path.is_file())),
         plugins=(),
@@ -203,16 +204,9 @@ def _links() -> Iterator[str]:
         yield f"{name} (bridge)" if name == "cni-test0" else name
 
 
-def _rules(family: str) -> Iterator[str]:
-    table = ""
-    for line in HOST.run("iptables-save" if family == "ip" else "ip6tables-save").decode().splitlines():
-        match line[:1]:
-            case "*":
-                table = line[1:]
-            case ":":
-                yield f"{family} {table} {line.split()[0]}"
-            case "-":
-                yield f"{family} {table} {line}"
+def _rules() -> tuple[str, ...]:
+    saved = (HOST.run(command).decode() for command in ("iptables-save", "ip6tables-save"))
+    return tuple(parse_rules("# ip6\n".join(saved)))
 
 
 def _tables() -> list[str]:
@@ -238,7 +232,7 @@ def assert_in_effect(network: NetworkConfigurationList, attachment: Attachment, 
     assert inside(attachment).addresses("eth0") == given
     assert len(given) == 2
     types = {plugin.type for plugin in network.plugins}
-    rules = [*_rules("ip"), *_rules("ip6")]
+    rules = _rules()
     if "portmap" in types:
         assert any("--dport 8080" in rule and "CNI-DN-" in rule for rule in rules)
     if "firewall" in types:

@@ -28,7 +28,7 @@ from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList,
 from cnm_bridge.recovery.plugin_gc import PluginGc
 from cnm_bridge.recovery.store_attachments import EndpointCache
 from tests.kernel.namespace import Namespace
-from tests.lab.fetch_plugins import FetchError, find_fetched_plugins
+from tests.kernel.real_plugins import find_plugins
 
 HOST = Namespace(Path("/proc/self/ns/net"))
 
@@ -61,12 +61,7 @@ run_plugin(add=add, delete=delete, gc=gc, versions=["1.0.0", "1.1.0"])
 def make_plugin_dirs(private_namespaces: int, tmp_path: Path) -> Iterator[list[Path]]:
     """The newer plugins, and `ledger`; their bridge is removed at the end."""
     assert private_namespaces
-    try:
-        fetched = find_fetched_plugins()
-    except FetchError as exc:
-        pytest.skip(f"the fetched plugins are unusable: {exc}")
-    if fetched is None:
-        pytest.skip("no newer plugins are fetched; run `python -m tests.lab.fetch_plugins`")
+    fetched = find_plugins("fetched")
     own = tmp_path / "bin"
     own.mkdir()
     (own / "ledger").write_text(LEDGER.format(python=sys.executable))

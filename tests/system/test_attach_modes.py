@@ -23,13 +23,6 @@ PASS = """python3 -c 'import json, sys; print(json.dumps(json.load(sys.stdin).ge
 """The end of a plugin that changes nothing."""
 
 
-@pytest.fixture(name="engine_28")
-def require_engine_28(engine: Engine) -> None:
-    """Skip on engines that make the sandbox after Join."""
-    if engine.version < (28,):
-        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
-
-
 def modes(scene: Scene) -> list[str]:
     """Return the mode of each endpoint, as it is stored."""
     status = scene.lab.run("cni-bridge", "status", "--json").stdout
@@ -42,7 +35,7 @@ def names(container: Container) -> set[str]:
 
 
 @pytest.mark.smoke
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_a_container_on_a_single_network(scene: Scene) -> None:
     """Its link is made in the sandbox: `eth0`, with the addresses and the MAC that Docker shows; peers reach it."""
     subnet = scene.subnet()
@@ -56,7 +49,7 @@ def test_a_container_on_a_single_network(scene: Scene) -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_a_container_on_several_networks(scene: Scene) -> None:
     """All links are moved, because Docker numbers only links that it knows."""
     first = scene.network(scene.configure(bridge(scene.subnet())), *HYBRID)
@@ -67,7 +60,7 @@ def test_a_container_on_several_networks(scene: Scene) -> None:
 
 
 @pytest.mark.moves("a container in the host's PID namespace has no first process")
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("kind", ["bridge second addresses", "bridge sbr", "ptp dual stack"])
 def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, kind: str) -> None:
     """At Join the networks of a container without a PID namespace are not known; it has all that the plugins made."""
@@ -79,7 +72,7 @@ def test_a_link_that_is_moved_although_docker_knows_its_addresses(scene: Scene, 
     assert_equivalent(scene.lab, container, wanted)
 
 
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "move"])
 def test_a_network_that_is_connected_later(scene: Scene, mode: str) -> None:
     """A second link is moved, under a name that is free; the first one leaves the container at once."""
@@ -96,7 +89,7 @@ def test_a_network_that_is_connected_later(scene: Scene, mode: str) -> None:
     assert reaches(container, one.gateway)
 
 
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_a_builtin_network_that_is_connected_later(scene: Scene) -> None:
     """Docker needs a name for its link; without it Docker fails, and the container keeps its network."""
     subnet = scene.subnet()
@@ -111,7 +104,7 @@ def test_a_builtin_network_that_is_connected_later(scene: Scene) -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_without_an_address_known_to_docker(scene: Scene) -> None:
     """In mode *direct* all plugins run at Join; Docker shows no address, and the network works."""
     subnet = scene.subnet()
@@ -123,7 +116,7 @@ def test_without_an_address_known_to_docker(scene: Scene) -> None:
     assert reaches(scene.run(network), str(container.link().addresses[0].ip))
 
 
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "direct", "move"])
 def test_links_that_are_moved_between_namespaces(scene: Scene, mode: str) -> None:
     """In the life of a container, neither this driver nor Docker moves a link, except in mode *move*, where both do."""
@@ -137,7 +130,7 @@ def test_links_that_are_moved_between_namespaces(scene: Scene, mode: str) -> Non
     assert (ours.count_moves() > 0, dockers.count_moves() > 0) == ((mode == "move"), (mode == "move"))
 
 
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_a_plugin_that_fails_in_the_sandbox(scene: Scene) -> None:
     """The container does not start, Docker shows the plugin's error, and nothing is left of the endpoint."""
     scene.plugin("broken", '[ $CNI_COMMAND = DEL ] || { echo \'{"code": 100, "msg": "out of order"}\'; exit 1; }')
@@ -148,7 +141,7 @@ def test_a_plugin_that_fails_in_the_sandbox(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
 @pytest.mark.parametrize("kind", ["bridge", "ptp"])
 def test_a_plugin_that_fails_in_a_running_container(scene: Scene, kind: str, mode: str) -> None:
@@ -166,7 +159,7 @@ def test_a_plugin_that_fails_in_a_running_container(scene: Scene, kind: str, mod
     assert names(container) == {"eth0"}
 
 
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_a_failing_del_in_a_running_container(scene: Scene) -> None:
     """The link leaves the container at once, whenever the plugins complete their DEL."""
     scene.plugin("stuck", f"[ $CNI_COMMAND = DEL ] && [ -e {STUCK} ] && exit 1; {PASS}")
@@ -182,7 +175,7 @@ def test_a_failing_del_in_a_running_container(scene: Scene) -> None:
     assert names(container) == {"eth0"}
 
 
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_policy_rules_leave_a_running_container_with_its_link(scene: Scene) -> None:
     """The kernel does not remove them with the link, as it does with routes."""
     subnet = scene.subnet()
@@ -194,7 +187,7 @@ def test_policy_rules_leave_a_running_container_with_its_link(scene: Scene) -> N
     assert container.in_network("ip", "rule").stdout == plain.in_network("ip", "rule").stdout
 
 
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene) -> None:
     """The name is found in the sandbox: `host-local` releases an address only with the name that it was given for."""
     scene, lab = private_scene, private_scene.lab
@@ -209,7 +202,7 @@ def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene) -> Non
     assert lab.wait_clean(before) == ""
 
 
-@pytest.mark.usefixtures("engine_28")
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_dockerd_is_restarted_with_live_restore(private_scene: Scene) -> None:
     """Dockerd survives the removal of a container with two networks of ours, of which it does not know one link."""
     scene, lab = private_scene, private_scene.lab

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cni_bridge_spec import JsonObject, get_objects, get_str
-from tests.lab import Container, Engine, Lab, Plugins, known_plugins, wait_until
+from tests.lab import Container, Lab, Plugins, known_plugins, wait_until
 from tests.system.calls import ask_status, wait_torn_down
 from tests.system.dhcp_lan import Lan
 from tests.system.scene import Scene, reaches, wait_logged
@@ -17,11 +17,12 @@ IPAM: JsonObject = {"type": "dhcp"}
 MACVLAN: JsonObject = {"type": "macvlan", "master": Scene.UPLINK, "mode": "bridge", "ipam": IPAM}
 
 
+pytestmark = pytest.mark.usefixtures("sandbox_before_join")
+
+
 @pytest.fixture(name="lan")
-def make_lan(private_scene: Scene, engine: Engine, cni_plugins: Plugins | None) -> Iterator[Lan]:
+def make_lan(private_scene: Scene, cni_plugins: Plugins | None) -> Iterator[Lan]:
     """A LAN without a server yet; the CNI DHCP daemon does not run."""
-    if engine.version < (28,):
-        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
     version = (cni_plugins or known_plugins()[0]).version
     lan = Lan(private_scene, private_scene.subnet(), receives_release=version < (1, 2))
     yield lan

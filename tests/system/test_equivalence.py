@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.lab import Engine, Plugins, known_plugins
+from tests.lab import Plugins, known_plugins
 from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.namespace_view import View, view_beside_link
 from tests.system.plugin_lists import (
@@ -40,18 +40,20 @@ def test_a_container_equals_a_namespace_with_the_same_list(
     assert_equivalent(scene.lab, scene.run(scene.network(name), *chosen.options), wanted)
 
 
+@pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("kind", ["bridge", "ptp", "macvlan"])
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
-def test_what_a_plugin_makes_beside_the_link(scene: Scene, engine: Engine, mode: str, kind: str) -> None:
+def test_what_a_plugin_makes_beside_the_link(scene: Scene, mode: str, kind: str) -> None:
     """Where plugins run in the sandbox, it has all that they made: nothing is moved, so nothing is lost."""
-    wanted = _compare_chained(scene, engine, mode, kind, commands_beside_link)
+    wanted = _compare_chained(scene, mode, kind, commands_beside_link)
     assert all(wanted[kind] for kind in ("nftables rules", "routes without a link", "next hops", "traffic classes"))
 
 
+@pytest.mark.usefixtures("sandbox_before_join")
 @pytest.mark.parametrize("mode", ["hybrid", "direct"])
-def test_what_a_plugin_makes_on_the_link(scene: Scene, engine: Engine, mode: str) -> None:
+def test_what_a_plugin_makes_on_the_link(scene: Scene, mode: str) -> None:
     """Docker adds the default route again, and changes nothing else; mode *hybrid* allows no further addresses."""
-    _compare_chained(scene, engine, mode, "bridge", commands if mode == "direct" else _commands_without_addresses)
+    _compare_chained(scene, mode, "bridge", commands if mode == "direct" else _commands_without_addresses)
 
 
 def _commands_without_addresses(subnet: Subnet) -> str:
@@ -59,10 +61,8 @@ def _commands_without_addresses(subnet: Subnet) -> str:
     return "\n".join(re.sub(r" src \S+$", "", line) for line in lines)
 
 
-def _compare_chained(scene: Scene, engine: Engine, mode: str, kind: str, make: Callable[[Subnet], str]) -> View:
+def _compare_chained(scene: Scene, mode: str, kind: str, make: Callable[[Subnet], str]) -> View:
     """Run a list with a plugin that runs commands at its end; return what a namespace has then."""
-    if engine.version < (28,):
-        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
     subnet = scene.subnet()
     write_chained(scene, make(subnet), "chained")
     main = dual(subnet, kind=kind) if kind != "macvlan" else simple(subnet, kind=kind)

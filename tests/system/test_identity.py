@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_objects
-from tests.lab import Engine
 from tests.system.scene import Scene, bridge
 
 STARTS = 20
@@ -25,11 +24,12 @@ if os.environ["CNI_COMMAND"] == "ADD":
 """A plugin at the end of a list that stores what its ADD received."""
 
 
+pytestmark = pytest.mark.usefixtures("sandbox_before_join")
+
+
 @pytest.fixture(name="network")
-def make_network(private_scene: Scene, engine: Engine) -> str:
+def make_network(private_scene: Scene) -> str:
     """Make a CNI configuration whose last plugin stores what it receives; return its name."""
-    if engine.version < (28,):
-        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
     private_scene.plugin("who", RECORD)
     return private_scene.configure([*bridge(private_scene.subnet()), {"type": "who"}])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject, as_object, get_str, parse_json
-from tests.lab import Container, Engine
+from tests.lab import Container
 from tests.system.dhcp_lan import Lan
 from tests.system.peer import HOST_IP, ask, outside, serving
 from tests.system.scene import Scene, reaches
@@ -91,10 +91,9 @@ def test_macvlan(recipes: Scene) -> None:
     assert reaches(printer, "192.168.22.1")
 
 
-def test_dhcp_on_a_lan(recipes: Scene, engine: Engine) -> None:
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_dhcp_on_a_lan(recipes: Scene) -> None:
     """The container has a lease, and the same address after a restart."""
-    if engine.version < (28,):
-        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
     lan = Lan(recipes, recipes.subnet())
     try:
         lan.start_daemon()
@@ -110,10 +109,9 @@ def test_dhcp_on_a_lan(recipes: Scene, engine: Engine) -> None:
         lan.close()
 
 
-def test_identity_as_in_kubernetes(recipes: Scene, engine: Engine) -> None:
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_identity_as_in_kubernetes(recipes: Scene) -> None:
     """The container with the labels starts, and another one is refused."""
-    if engine.version < (28,):
-        pytest.skip(f"Docker Engine {engine.name} makes the sandbox after Join, so plugins cannot run in it")
     for command in commands("Identity as in Kubernetes"):
         recipes.shell(command)
     assert addresses(recipes.lab.container("pod1"))
