@@ -5,6 +5,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ MAKE: Final = """#!/bin/sh
 [ "$1" = --no-print-directory ] || exit 3
 case "$2" in
     first|last) echo "this is $2" ;;
+    skipping) printf '%s\n' "no plugins" "no engine" "no plugins" >>"$JOBS_SKIPPED" ;;
     *) echo "this breaks"; exit 2 ;;
 esac
 """
@@ -36,8 +38,8 @@ def run(environment: Mapping[str, str], *jobs: str) -> subprocess.CompletedProce
 
 
 def table(output: str) -> list[tuple[str, ...]]:
-    """Return the rows below the last heading: job, time if it ran, and result."""
-    _, _, rows = output.rpartition("\n== all")
+    """Return the rows below the heading `all`: job, time if it ran, and result."""
+    rows = output.partition("\n== all")[2].partition("\n\n")[0]
     return [tuple(re.split(r" {2,}", row)) for row in rows.splitlines()[1:]]
 
 
@@ -61,3 +63,22 @@ def test_a_job_fails(environment: Mapping[str, str]) -> None:
         ("broken", "failed, exit status 2"),
         ("last", "not run"),
     ]
+
+
+def test_skipped_tests_are_counted(environment: Mapping[str, str]) -> None:
+    """The table has their number by job, and a list below it their reasons."""
+    done = run(environment, "first", "skipping", "last")
+    assert [row[-1] for row in table(done.stdout)] == ["passed", "passed, 3 skipped", "passed"]
+    _, _, reasons = done.stdout.partition("\n== skipped\n")
+    assert [line.split(maxsplit=1) for line in reasons.splitlines()] == [["2", "no plugins"], ["1", "no engine"]]
+
+
+def test_a_skipped_test_gives_its_reason(tmp_path: Path) -> None:
+    """It is one line in the file, also if workers run the tests."""
+    test, report = tmp_path / "test_skipped.py", tmp_path / "skipped"
+    test.write_text("import pytest\n\ndef test_it() -> None:\n    pytest.skip('there is no engine\\nhere')\n", "utf-8")
+    hook = ("-p", "tests.conftest", "-c", "/dev/null")
+    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *hook, "--numprocesses", "1", test)
+    env = os.environ | {"JOBS_SKIPPED": str(report)}
+    subprocess.run(command, env=env, cwd=JOBS.parents[1], capture_output=True, check=True)
+    assert report.read_text("utf-8") == "there is no engine here\n"
