@@ -5,11 +5,10 @@
 from cnm_bridge.engine.client import Engine
 from cnm_bridge.engine.container import EngineContainer, StartingContainer, container_of_cgroup
 from cnm_bridge.engine.known_release import KnownRelease
-from cnm_bridge.engine.network import LOCAL, EngineEndpoint, EngineNetwork
+from cnm_bridge.engine.network import EngineEndpoint, EngineNetwork
 from cnm_bridge.engine.release import EngineRelease
 
 __all__ = [
-    "LOCAL",
     "Engine",
     "EngineContainer",
     "EngineEndpoint",

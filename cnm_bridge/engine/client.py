@@ -25,7 +25,7 @@ from aiodocker.networks import DockerNetwork
 from cni_bridge_spec import JsonError, JsonObject, find_str, get_str
 from cnm_bridge.engine.container import EngineContainer, StartingContainer, has_name, has_other_network
 from cnm_bridge.engine.description import EngineDescription
-from cnm_bridge.engine.network import EngineNetwork
+from cnm_bridge.engine.network import EngineNetwork, is_on_this_host
 from cnm_bridge.engine.release import EngineRelease
 from cnm_bridge.errors import EngineUnavailable
 
@@ -90,9 +90,10 @@ class Engine:
             return tuple(get_str(network, "Id") for network in _json_objects(answer, "the answer to GET /networks"))
 
     async def find_network(self, network_id: str) -> EngineNetwork | None:
-        """Return a network with its endpoints, None if the engine does not know it.
+        """Return a network with its endpoints, None if the engine's host does not have it.
 
-        The engine does not know a network before the reply to CreateNetwork, or after the reply to DeleteNetwork.
+        It does not have a network before the reply to CreateNetwork, or after the reply to DeleteNetwork. A network of
+        a swarm is created when the host's first task on it starts, and deleted with the last.
         """
         async with self._asked() as docker:
             try:
@@ -103,6 +104,8 @@ class Engine:
                 raise
         with self._read():
             found = _json_object(answer, "the answer to GET /networks/ID")
+            if not is_on_this_host(found):
+                return None
             return await asyncio.to_thread(EngineNetwork.from_json, found)  # it may have thousands of endpoints
 
     async def find_network_named(self, name: str) -> EngineNetwork | None:

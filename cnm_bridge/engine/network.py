@@ -14,6 +14,10 @@ The relevant part of `GET /networks/{id}` (Docker Engine API 1.41 and later):
 
 `Containers` has every endpoint in dockerd's store. The key of an endpoint that has not been joined yet is
 `ep-<endpoint ID>` (moby `daemon/network.go`, buildContainerAttachments). An endpoint that is being created is missing.
+
+A swarm manager also describes networks that its host does not have, because no task on them runs there. `Containers`
+is then null, and the options of the host's `--config-only` network are missing (moby
+`daemon/cluster/convert/network.go`, BasicNetworkFromGRPC).
 """
 
 from collections.abc import Mapping
@@ -24,10 +28,10 @@ from typing import Final, Self
 from cni_bridge_spec import JsonObject, find_object, find_str, get_bool, get_object, get_objects, get_str
 from cni_bridge_state import PoolRecord
 
-__all__ = ["LOCAL", "EngineEndpoint", "EngineNetwork"]
+__all__ = ["EngineEndpoint", "EngineNetwork", "is_on_this_host"]
 
-LOCAL: Final = "local"
-"""The scope of a network of one host."""
+_SWARM: Final = "swarm"
+"""The scope of a network of a swarm."""
 
 _NO_POOLS: Final = frozenset({None, "", "0.0.0.0/0", "::/0"})
 """The subnets of the null IPAM driver, which stand for "no pool"."""
@@ -77,7 +81,6 @@ class EngineNetwork:
         id: Docker's network ID.
         name: The user's name for it.
         driver: The name of its driver.
-        scope: `local`, or `swarm` for a network of a swarm.
         internal: Whether it was made with `--internal`.
         options: The user's `-o` options.
         pools: The address pools of Docker's own IPAM; none with the null driver.
@@ -87,7 +90,6 @@ class EngineNetwork:
     id: str
     name: str
     driver: str
-    scope: str
     internal: bool
     options: Mapping[str, str]
     pools: tuple[PoolRecord, ...]
@@ -103,21 +105,23 @@ class EngineNetwork:
         """
         options = find_object(document, "Options") or {}
         pools = get_objects(find_object(document, "IPAM") or {}, "Config")
-        scope = find_str(document, "Scope") or ""
-        # A swarm manager lists no endpoints for a network of other nodes. For a local network, an answer without the
-        # list is incomplete and must not count as a network without endpoints.
-        containers = get_object(document, "Containers") if scope == LOCAL else find_object(document, "Containers") or {}
+        # An answer without the list is incomplete, and must not count as a network without endpoints.
+        containers = get_object(document, "Containers")
         endpoints = (EngineEndpoint.from_json(get_object(containers, key)) for key in containers)
         return cls(
             id=get_str(document, "Id"),
             name=get_str(document, "Name"),
             driver=find_str(document, "Driver") or "",
-            scope=scope,
             internal=get_bool(document, "Internal"),
             options={key: get_str(options, key) for key in options},
             pools=tuple(_parse_pool(pool) for pool in pools if find_str(pool, "Subnet") not in _NO_POOLS),
             endpoints={endpoint.id: endpoint for endpoint in endpoints},
         )
+
+
+def is_on_this_host(document: JsonObject) -> bool:
+    """Return whether an answer describes a network of the host, and not one that only the swarm has."""
+    return document.get("Scope") != _SWARM or document.get("Containers") is not None
 
 
 def _parse_pool(document: JsonObject) -> PoolRecord:

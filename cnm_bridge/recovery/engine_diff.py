@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
-from cnm_bridge.engine import LOCAL, EngineEndpoint, EngineNetwork
+from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 
 __all__ = [
     "FORGOTTEN",
@@ -47,10 +47,7 @@ def knows_any(view: EngineView, networks: Iterable[NetworkRecord]) -> bool:
 
 
 def forgotten_endpoints(view: EngineView, endpoints: Iterable[EndpointRecord]) -> tuple[EndpointRecord, ...]:
-    """Return the endpoints that Docker no longer has.
-
-    Networks of a swarm are skipped: the engine of this host may not list their endpoints.
-    """
+    """Return the endpoints that Docker no longer has."""
     return tuple(
         record
         for record in endpoints
@@ -78,7 +75,7 @@ def unknown_endpoints(
     return {
         EndpointId(endpoint.id): (network, endpoint)
         for network in view.networks.values()
-        if network is not None and network.scope == LOCAL
+        if network is not None
         for endpoint in network.endpoints.values()
         if endpoint.id not in records
     }
@@ -96,4 +93,4 @@ def unchanged_since(earlier: Iterable[EndpointRecord], later: Iterable[EndpointR
 
 def _has_forgotten(view: EngineView, record: EndpointRecord) -> bool:
     network = view.networks[record.network_id]
-    return network is None or (network.scope == LOCAL and record.id not in network.endpoints)
+    return network is None or record.id not in network.endpoints

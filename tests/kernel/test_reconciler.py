@@ -65,6 +65,32 @@ async def test_a_network_with_unknown_options_is_not_imported(store: Store, engi
     assert events.count("network.imported") == 1
 
 
+async def test_a_network_that_only_the_swarm_has_is_not_imported(
+    store: Store, engine: FakeEngine, daemon: Daemon
+) -> None:
+    """A manager shows it without the options of the node, with which its dockerd is going to create it."""
+    await store.put_engine_identity(engine.identity)
+    engine.networks[OTHER] = {**network(OTHER, scope="swarm"), "Options": None, "Containers": None}
+    async with engine.running():
+        await daemon.recovery.reconciler.once()
+    assert [found.id for found in store.networks()] == [NETWORK]
+
+
+@pytest.mark.parametrize("has_network", [True, False], ids=["created again", "not yet"])
+async def test_an_endpoint_that_a_swarm_node_lost_is_deleted(
+    store: Store, engine: FakeEngine, daemon: Daemon, has_network: bool
+) -> None:
+    """A killed dockerd forgets the networks of a swarm; it may have created this one again for a new task."""
+    await store.put_engine_identity(engine.identity)
+    record = endpoint(token_hex(32))
+    await put(store, record)
+    shown = network(NETWORK, scope="swarm")
+    engine.networks[NETWORK] = shown if has_network else {**shown, "Options": None, "Containers": None}
+    async with engine.running():
+        await daemon.recovery.reconciler.once()
+    assert daemon.teardown.queue.all.keys() == {record.id}
+
+
 async def test_endpoints_of_a_removed_network_are_deleted(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
     """Docker lost the endpoint in a crash and then removed the network: it will not delete the endpoint itself."""
     await store.put_engine_identity(engine.identity)

@@ -43,7 +43,7 @@ async def test_the_name_of_a_network(tmp_path: Path) -> None:
     """It is that of `GET /networks/{id}`."""
 
     async def networks(request: web.Request) -> web.Response:
-        return web.json_response({"Id": request.match_info["id"], "Name": "blue"})
+        return web.json_response({"Id": request.match_info["id"], "Name": "blue", "Containers": {}})
 
     assert await ask(tmp_path / "s", networks) == "blue"
 
@@ -104,11 +104,12 @@ async def test_a_network_without_endpoints_in_the_answer_is_an_error(
         await ask(tmp_path / "s", networks)
 
 
-async def test_a_swarm_network_may_have_no_list_of_endpoints(tmp_path: Path) -> None:
-    """A manager knows networks that do not exist on this host, and lists them without endpoints."""
+@pytest.mark.parametrize(("containers", "name"), [({}, "blue"), (None, None)], ids=["this host's", "the swarm's"])
+async def test_a_network_of_a_swarm(tmp_path: Path, containers: dict[str, object] | None, name: str | None) -> None:
+    """A manager describes networks that this host does not have, without their options: such an answer says nothing."""
 
     async def networks(request: web.Request) -> web.Response:
-        network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "swarm", "Containers": None}
+        network = {"Id": request.match_info["id"], "Name": "blue", "Scope": "swarm", "Containers": containers}
         return web.json_response(network)
 
-    assert await ask(tmp_path / "s", networks) == "blue"
+    assert await ask(tmp_path / "s", networks) == name

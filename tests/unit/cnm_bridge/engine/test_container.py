@@ -8,7 +8,7 @@ from cni_bridge_spec import JsonError, JsonObject
 from cnm_bridge.engine.container import StartingContainer, container_of_cgroup, has_name, has_other_network
 from cnm_bridge.engine.network import EngineNetwork
 
-BLUE = EngineNetwork.from_json({"Id": "6f" * 32, "Name": "blue", "Scope": "swarm"})
+BLUE = EngineNetwork.from_json({"Id": "6f" * 32, "Name": "blue", "Containers": {}})
 
 
 def container(**networks: str) -> JsonObject:

@@ -22,7 +22,6 @@ FOUND = EngineNetwork(
     id="a1" * 32,
     name="kubernetes",
     driver="cni-bridge",
-    scope="local",
     internal=False,
     options=OPTIONS,
     pools=(),

@@ -23,11 +23,11 @@ NETWORK = NetworkRecord(id=NetworkId("n1"), configuration="lan", name="blue", in
 ENDPOINT = replace(endpoint("e1"), network_id=NETWORK.id)
 
 
-def engine_view(*endpoints: str, scope: str = "local") -> EngineView:
+def engine_view(*endpoints: str) -> EngineView:
     """Return an engine that has the network with these endpoints."""
     known = {name: EngineEndpoint(id=name, name="web", address=None, address_ipv6=None, mac=None) for name in endpoints}
     network = EngineNetwork(
-        id="n1", name="blue", driver="cni-bridge", scope=scope, internal=False, options={}, pools=(), endpoints=known
+        id="n1", name="blue", driver="cni-bridge", internal=False, options={}, pools=(), endpoints=known
     )
     return EngineView(identity="engine", networks={NETWORK.id: network})
 
@@ -59,12 +59,6 @@ def test_a_network_created_since_the_request_is_not_compared() -> None:
     seen = EngineView(identity="engine", networks={})
     assert forgotten_endpoints(seen, [ENDPOINT]) == ()
     assert forgotten_networks(seen, [NETWORK], []) == ()
-
-
-def test_endpoints_of_a_swarm_network_are_not_compared() -> None:
-    """Docker may list such a network without the endpoints of this host."""
-    assert forgotten_endpoints(engine_view(scope="swarm"), [ENDPOINT]) == ()
-    assert unknown_endpoints(engine_view("e2", scope="swarm"), []) == {}
 
 
 def test_a_network_is_forgotten_after_its_endpoints() -> None:
