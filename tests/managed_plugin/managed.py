@@ -9,7 +9,7 @@ from cni_bridge_spec import JsonObject
 from tests.lab import Lab
 from tests.system.calls import ask_status
 
-__all__ = ["ADMIN", "BUILT", "DRIVER", "PLUGIN", "enable", "install", "list_on", "status"]
+__all__ = ["ADMIN", "BUILT", "DRIVER", "PLUGIN", "daemon_pids", "enable", "install", "list_on", "status"]
 
 BUILT: Final = Path(__file__).parents[2] / "build/plugin"
 PLUGIN: Final = "cni-bridge"
@@ -30,6 +30,11 @@ def install(lab: Lab, *options: str) -> None:
 def enable(lab: Lab) -> None:
     """Enable the plugin."""
     lab.docker("plugin", "enable", PLUGIN, timeout_s=_LIMIT_S)
+
+
+def daemon_pids(lab: Lab) -> list[str]:
+    """Return the process IDs of the plugin's daemon, in the lab."""
+    return lab.run("pgrep", "--full", "cni-bridge-plugin", check=False).stdout.split()
 
 
 def list_on(subnet: str) -> JsonObject:

@@ -8,7 +8,7 @@ import pytest
 
 from cni_bridge_spec import get_object, get_objects
 from tests.lab import Container, Lab, wait_until
-from tests.managed_plugin.managed import ADMIN, DRIVER, PLUGIN, enable, install, list_on, status
+from tests.managed_plugin.managed import ADMIN, DRIVER, PLUGIN, daemon_pids, enable, install, list_on, status
 from tests.system.calls import wait_reconciled
 from tests.system.scene import reaches
 
@@ -74,14 +74,14 @@ def test_what_the_plugin_may_do(lab: Lab) -> None:
     inspected = lab.docker_json("plugin", "inspect", "--format", "{{json .Settings}}", PLUGIN)
     assert isinstance(inspected, dict)
     assert inspected["Mounts"] == []
-    pid = lab.run("pgrep", "-f", "cni-bridge-plugin").stdout.split()[0]
+    (pid,) = daemon_pids(lab)
     lines = dict(line.split(":\t", 1) for line in lab.read(f"/proc/{pid}/status").splitlines() if ":\t" in line)
     missing = {"CAP_SYS_MODULE": 16, "CAP_SYS_RAWIO": 17, "CAP_SYS_BOOT": 22, "CAP_SYS_TIME": 25, "CAP_BPF": 39}
     effective = int(lines["CapEff"], 16)
     assert [name for name, number in missing.items() if effective >> number & 1] == []
     assert lab.run("readlink", f"/proc/{pid}/ns/mnt").stdout == lab.run("readlink", "/proc/1/ns/mnt").stdout
     lab.docker("plugin", "disable", PLUGIN)
-    assert lab.run("pgrep", "-f", "cni-bridge-plugin", check=False).stdout == ""
+    assert daemon_pids(lab) == []
     lab.docker("plugin", "rm", PLUGIN)
 
 

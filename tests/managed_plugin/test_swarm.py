@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from tests.lab import CommandFailed, Engine, Lab, wait_until
-from tests.managed_plugin.managed import DRIVER, PLUGIN, enable, install, list_on
+from tests.lab import CommandFailed, Engine, Lab, LabError, wait_until
+from tests.managed_plugin.managed import DRIVER, PLUGIN, daemon_pids, enable, install, list_on
 from tests.system.scene import reaches
 
 pytestmark = pytest.mark.timeout(600)  # Docker packs and unpacks the plugin, and swarm takes its time
@@ -47,8 +47,8 @@ def make_nodes(engine: Engine) -> Iterator[Sequence[Lab]]:
 
 
 def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
-    """It survives the plugins, a worker's dockerd and the manager; and leaves nothing behind."""
-    manager, worker = nodes
+    """It survives restarts and SIGKILL of the plugin and of dockerd, on the manager and the worker; nothing is left."""
+    manager = nodes[0]
     before = [node.state() for node in nodes]
     for node in nodes:
         node.docker("network", "create", "--config-only", "--ipam-driver", "null", "-o", "cni.network=lan", "lan-node")
@@ -61,10 +61,14 @@ def test_a_service_on_two_nodes(nodes: Sequence[Lab]) -> None:
         node.docker("plugin", "disable", "--force", PLUGIN)
         enable(node)
     _wait_attached(nodes)
-    worker.restart_dockerd(signal.SIGKILL)
-    _wait_attached(nodes)
-    manager.restart_dockerd()
-    _wait_attached(nodes)
+    for node in nodes:
+        _kill_plugin(node)
+    for signal_number in (signal.SIGKILL, signal.SIGTERM):
+        for node in nodes:
+            node.restart_dockerd(signal_number)
+            _wait_attached(nodes)
+    for node in nodes:  # a killed dockerd forgets the endpoints of its tasks
+        wait_until(partial(_has_one_reservation, node), "the end of forgotten endpoints", _LIMIT_S, poll_s=1.0)
 
     manager.docker("service", "rm", "web")
     wait_until(lambda: not any(_tasks(node) for node in nodes), "the end of the tasks", _LIMIT_S, poll_s=1.0)
@@ -85,12 +89,11 @@ def _subnet(number: int) -> str:
 def _wait_attached(nodes: Sequence[Lab]) -> None:
     """Wait until a task runs on each node, and reaches the gateway of that node's configuration."""
     for number, node in enumerate(nodes):
-        wait_until(
-            partial(_is_attached, node, number),
-            f"a task on node {number}",
-            _LIMIT_S,
-            poll_s=1.0,
-        )
+        try:
+            wait_until(partial(_is_attached, node, number), f"a task on node {number}", _LIMIT_S, poll_s=1.0)
+        except LabError as exc:
+            tasks = nodes[0].run("docker", "service", "ps", "--no-trunc", "web", check=False)
+            raise LabError(f"{exc}\n{tasks.stdout}{tasks.stderr}") from exc
 
 
 def _is_attached(node: Lab, number: int) -> bool:
@@ -105,6 +108,17 @@ def _is_attached(node: Lab, number: int) -> bool:
         )
     except CommandFailed:  # dockerd is starting, or the task has just ended
         return False
+
+
+def _kill_plugin(node: Lab) -> None:
+    """Kill the daemon of the plugin, and wait until Docker has started it again."""
+    (pid,) = daemon_pids(node)
+    node.run("kill", "-KILL", pid)
+    wait_until(lambda: daemon_pids(node) not in ([], [pid]), "the plugin's next daemon", _LIMIT_S)
+
+
+def _has_one_reservation(node: Lab) -> bool:
+    return len(node.state().reservations) == 1
 
 
 def _tasks(node: Lab) -> list[str]:
