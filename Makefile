@@ -147,7 +147,7 @@ constraints: wheels ## packaging/constraints.txt: what a release was tested with
 deb: wheels ## the Debian package for this machine's release, into dist
 	packaging/build-deb
 
-test-deb: setup wheels ## the Debian package on Debian 12 and 13 with systemd as process 1: install, reboot, upgrade, purge (needs root)
+test-deb: setup wheels ## the package on Debian 12 and 13 and Ubuntu 24.04 with systemd as process 1: install, reboot, upgrade, purge (needs root)
 	@PACKAGES="mmdebstrap systemd-container lintian" tests/lab/install-packages
 	$(BIN)/pytest tests/install/test_deb.py
 

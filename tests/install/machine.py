@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""A minimal Debian of its own with systemd as process 1 and a dockerd, in a container of systemd-nspawn.
+"""A minimal Debian or Ubuntu of its own with systemd as process 1 and a dockerd, in a container of systemd-nspawn.
 
 Its network, mounts, processes and control groups are its own; the machine's Docker and systemd are not touched. Root
-directories are made once by mmdebstrap, from the mirror that apt uses, and kept as archives in the cache that
-`tests.lab.debian` describes.
+directories are made once by mmdebstrap, and kept as archives in the cache that `tests.lab.debian` describes.
 """
 
 import os
@@ -18,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
-from tests.lab.debian import cache_directory, find_mirror, run_program
+from tests.lab.debian import cache_directory, find_archive, run_program
 from tests.lab.waiting import wait_until
 
 __all__ = ["Machine", "fetch_root"]
@@ -42,7 +41,7 @@ exec unshare --mount --propagation private sh -euc '
 
 
 def fetch_root(suite: str, purpose: str, packages: Sequence[str]) -> Path:
-    """Return an archive of a root directory of a Debian suite with packages, made at the first use.
+    """Return an archive of a root directory of a suite with packages, made at the first use.
 
     Raises:
         FetchError: It cannot be made.
@@ -52,8 +51,12 @@ def fetch_root(suite: str, purpose: str, packages: Sequence[str]) -> Path:
         archive.parent.mkdir(parents=True, exist_ok=True)
         unfinished = archive.with_name(f".{uuid.uuid4().hex}.tar")
         try:
-            include = f"--include={','.join(packages)}"
-            run_program("mmdebstrap", "--variant=apt", include, suite, str(unfinished), find_mirror())
+            source = find_archive(suite)
+            options = ["--variant=apt", f"--include={','.join(packages)}", f"--components={source.components}"]
+            options += [f"--keyring={source.keyring}"] if source.keyring else []
+            # apt's own user may not enter a home directory, where the keys are.
+            options += ['--aptopt=APT::Sandbox::User "root"']
+            run_program("mmdebstrap", *options, suite, str(unfinished), source.mirror)
             unfinished.replace(archive)
         finally:
             unfinished.unlink(missing_ok=True)

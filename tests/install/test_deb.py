@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""The Debian package on a minimal Debian with systemd as process 1; `make test-deb` runs this (needs root)."""
+"""The package on a minimal Debian or Ubuntu with systemd as process 1; `make test-deb` runs this (needs root)."""
 
 import os
 import shutil
@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.install.machine import Machine, fetch_root
-from tests.lab.debian import run_program
+from tests.lab.debian import FetchError, run_program
 from tests.lab.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(1800)  # a root directory is made, and a package is built
 
 ROOT = Path(__file__).parents[2]
-NUMBERS = {"bookworm": "12", "trixie": "13"}
+RELEASES = {"bookworm": "debian12", "trixie": "debian13", "noble": "ubuntu2404"}
 SYSTEM = (
     *("systemd", "systemd-sysv", "dbus", "docker.io", "containernetworking-plugins", "iptables", "busybox-static"),
     *("iproute2", "python3", "libleveldb1d", "kmod"),
@@ -41,10 +41,15 @@ tar -C /tmp/image -c . | docker import - box
 """
 
 
-@pytest.fixture(name="suite", scope="module", params=NUMBERS)
+@pytest.fixture(name="suite", scope="module", params=RELEASES)
 def choose_suite(request: pytest.FixtureRequest) -> str:
-    """A release of Debian."""
-    return str(request.param)
+    """A release of Debian or Ubuntu; one whose packages cannot be had is skipped."""
+    suite = str(request.param)
+    try:
+        fetch_root(suite, "system", SYSTEM)
+    except FetchError as exc:
+        pytest.skip(f"{suite} is not available: {exc}")
+    return suite
 
 
 @pytest.fixture(name="package", scope="module")
@@ -61,13 +66,13 @@ def build_package(suite: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
         shutil.rmtree(root)
-    (package,) = (ROOT / "dist").glob(f"cni-bridge_*~debian{NUMBERS[suite]}_*.deb")
+    (package,) = (ROOT / "dist").glob(f"cni-bridge_*~{RELEASES[suite]}_*.deb")
     return package
 
 
 @pytest.fixture(name="machine")
 def boot_machine(suite: str, tmp_path: Path) -> Iterator[Machine]:
-    """A minimal Debian with Docker, on which cni-bridge has never been."""
+    """A minimal system with Docker, on which cni-bridge has never been."""
     with Machine(tmp_path / suite, fetch_root(suite, "system", SYSTEM)) as machine:
         configuration = machine.path("/etc/cni/net.d/10-blue.conflist")
         configuration.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,8 @@
       KIND/SUITE                              a link to what the suite had when it was fetched last
 
 The mirror is the one that the machine's apt uses. apt checks the signature of the suite, and with it the hash of each
-package, in separate directories, so that the machine's package lists do not change.
+package, in separate directories, so that the machine's package lists do not change. A suite of Ubuntu comes from
+the mirror that the variable LAB_UBUNTU_MIRROR names; Debian has a package of the keys.
 """
 
 import os
@@ -20,17 +21,20 @@ from pathlib import Path
 from typing import Final
 
 __all__ = [
+    "Archive",
     "FetchError",
     "Unpacked",
     "cache_directory",
     "fetch_packages",
     "fetch_source",
-    "find_mirror",
+    "find_archive",
     "find_packages",
     "run_program",
 ]
 
 _KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_UBUNTU: Final = frozenset({"noble"})
+_UBUNTU_MIRROR: Final = "LAB_UBUNTU_MIRROR"
 _LIMIT_S: Final = 900.0  # some 300 MB through a slow mirror, unpacked on a busy machine
 
 
@@ -49,6 +53,36 @@ class Unpacked:
 
     directory: Path
     version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archive:
+    """Where the packages of a suite are.
+
+    Attributes:
+        mirror: Its address.
+        components: The parts of the archive that are used.
+        keyring: The keys that sign the suite; None for those that apt trusts anyway.
+    """
+
+    mirror: str
+    components: str
+    keyring: Path | None
+
+
+def find_archive(suite: str) -> Archive:
+    """Return where a suite of Debian or Ubuntu is, e.g. `sid` or `noble`.
+
+    Raises:
+        FetchError: No mirror of it is known here, or Ubuntu's keys could not be had.
+    """
+    if suite not in _UBUNTU:
+        return Archive(mirror=_find_mirror(), components="main", keyring=_KEYRING if _KEYRING.exists() else None)
+    mirror = os.environ.get(_UBUNTU_MIRROR)
+    if not mirror:
+        raise FetchError(f"{suite} is Ubuntu's, and {_UBUNTU_MIRROR} does not name a mirror of Ubuntu")
+    keys = find_packages("keyrings", "trixie") or fetch_packages("keyrings", "trixie", ("ubuntu-keyring",), check=_keys)
+    return Archive(mirror=mirror, components="main universe", keyring=_keys(keys))
 
 
 def find_packages(kind: str, suite: str) -> Unpacked | None:
@@ -72,13 +106,13 @@ def fetch_packages(
     Raises:
         FetchError: They could not be had.
     """
-    mirror = find_mirror()
+    archive = find_archive(suite)
     architecture = run_program("dpkg", "--print-architecture").strip()
     cache = cache_directory(kind)
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as directory:
         work = Path(directory)
-        downloaded = _download(work, suite, mirror, packages, whole=whole)
+        downloaded = _download(work, suite, archive, packages, whole=whole)
         for package in downloaded:
             run_program("dpkg-deb", "--extract", str(package), str(work / "unpacked"))
         named = downloaded[:1] if whole else downloaded
@@ -110,7 +144,7 @@ def fetch_source(kind: str, suite: str, package: str) -> Path:
         return kept
     with tempfile.TemporaryDirectory(dir=cache, prefix=".fetching-") as directory:
         work = Path(directory)
-        apt = _configure_apt(work, suite, find_mirror(), kind="deb-src")
+        apt = _configure_apt(work, suite, find_archive(suite), kind="deb-src")
         run_program(*apt, "source", "--download-only", "--tar-only", package, cwd=work)
         archive = _only(list(work.glob(f"{package}_*.orig.tar.*")), package)
         work.joinpath("unpacked").mkdir()
@@ -160,7 +194,15 @@ def _describe(directory: Path) -> Unpacked:
     return Unpacked(directory=directory, version=directory.name.partition("_")[0])
 
 
-def find_mirror() -> str:
+def _keys(unpacked: Unpacked) -> Path:
+    """Return the keys of Ubuntu's archive in their package."""
+    path = unpacked.directory / "usr/share/keyrings/ubuntu-archive-keyring.gpg"
+    if not path.exists():
+        raise FetchError(f"{path} is not there")
+    return path
+
+
+def _find_mirror() -> str:
     """Return the address of the mirror from which this machine has its own Debian packages."""
     wanted = ("Origin: Debian", "Label: Debian", "Component: main", "Created-By: Packages")
     found = run_program("apt-get", "indextargets", "--format", "$(REPO_URI)", *wanted).split()
@@ -169,9 +211,9 @@ def find_mirror() -> str:
     return found[0]
 
 
-def _download(work: Path, suite: str, mirror: str, names: Sequence[str], *, whole: bool) -> list[Path]:
+def _download(work: Path, suite: str, archive: Archive, names: Sequence[str], *, whole: bool) -> list[Path]:
     """Download packages into `work`, in the order of `names`, those they depend on after them."""
-    apt = _configure_apt(work, suite, mirror)
+    apt = _configure_apt(work, suite, archive)
     if not whole:
         run_program(*apt, "download", *names, cwd=work)
         return [_only(list(work.glob(f"{name}_*.deb")), name) for name in names]
@@ -181,12 +223,13 @@ def _download(work: Path, suite: str, mirror: str, names: Sequence[str], *, whol
     return chosen + [package for package in every if package not in chosen]
 
 
-def _configure_apt(work: Path, suite: str, mirror: str, kind: str = "deb") -> tuple[str, ...]:
+def _configure_apt(work: Path, suite: str, archive: Archive, kind: str = "deb") -> tuple[str, ...]:
     """Return an apt-get that has nothing but this one source, and directories of its own; its lists are up to date."""
     targets = "Packages" if kind == "deb" else "Sources"
-    source = {"Types": kind, "URIs": mirror, "Suites": suite, "Components": "main", "Targets": targets}
-    if _KEYRING.exists():
-        source["Signed-By"] = str(_KEYRING)
+    source = {"Types": kind, "URIs": archive.mirror, "Suites": suite, "Components": archive.components}
+    source["Targets"] = targets
+    if archive.keyring is not None:
+        source["Signed-By"] = str(archive.keyring)
     work.joinpath("suite.sources").write_text("".join(f"{key}: {value}\n" for key, value in source.items()))
     work.joinpath("status").touch()
     for directory in ("state/lists/partial", "cache/archives/partial"):

@@ -2,10 +2,10 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`python -m tests.lab.pythons`: the fast tests under other interpreters than the machine's.
 
-An interpreter in PATH is used as it is. Otherwise it is Debian's of another suite; nothing is installed. It needs
-that suite's libc, and a LevelDB for Python that PyPI does not have for it; so all that it depends on is unpacked into
-the cache that `debian` describes, as a root directory. In it a process sees the machine's own /etc, /dev, /proc, home
-and temporary files. What else the tests need is PyPI's, in a virtual environment in the cache.
+An interpreter in PATH is used as it is. Otherwise it is that of another suite of Debian or Ubuntu; nothing is
+installed. It needs that suite's libc, and a LevelDB for Python that PyPI does not have for it; so all that it depends
+on is unpacked into the cache that `debian` describes, as a root directory. In it a process sees the machine's own /etc,
+/dev, /proc, home and temporary files. What else the tests need is PyPI's, in a virtual environment in the cache.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from tests.lab.debian import FetchError, Unpacked, cache_directory, fetch_packag
 
 __all__ = ["VERSIONS", "Interpreter", "find_interpreter", "main", "prepare", "read_requirements"]
 
-VERSIONS: Final = {"3.12": None, "3.13": "trixie", "3.14": "sid"}
-"""The supported versions except the oldest, with the Debian suite that has one."""
+VERSIONS: Final = {"3.12": "noble", "3.13": "trixie", "3.14": "sid"}
+"""The supported versions except the oldest, with the suite of Debian or Ubuntu that has one."""
 
 _REPOSITORY: Final = Path(__file__).parents[2]
 _TESTS: Final = ("-m", "pytest", "-p", "no:cacheprovider", "tests/unit", "tests/contract")
@@ -36,7 +36,7 @@ _SAME: Final = (
 _ENVIRONMENT: Final = {**os.environ, "PYTHONPATH": str(_REPOSITORY)}
 """Programs that tests start elsewhere, such as plugins in Python, import the packages, too."""
 _KIND: Final = "pythons"
-_DEBIAN_PACKAGES: Final = (
+_PACKAGES: Final = (
     "python{version}-venv",
     "python3-plyvel",
     "base-files",
@@ -68,8 +68,8 @@ class Interpreter:
 
     Attributes:
         enter: The beginning of each command that runs below its root directory; empty for the machine's own.
-        make_venv: The command that makes a virtual environment in the directory that is appended to it. One of Debian's
-            sees Debian's packages, because LevelDB is among them.
+        make_venv: The command that makes a virtual environment in the directory that is appended to it. One of a suite
+            sees the suite's packages, because LevelDB is among them.
     """
 
     enter: Sequence[str]
@@ -133,8 +133,8 @@ def find_interpreter(version: str) -> Interpreter:
         return Interpreter(enter=(), make_venv=(machine, "-m", "venv", "--clear"))
     suite = VERSIONS.get(version)
     if suite is None:
-        raise FetchError(f"there is no python{version} in PATH, and no suite of Debian has one")
-    names = [name.format(version=version) for name in _DEBIAN_PACKAGES]
+        raise FetchError(f"there is no python{version} in PATH, and no suite of Debian or Ubuntu has one")
+    names = [name.format(version=version) for name in _PACKAGES]
     root = find_packages(_KIND, suite) or fetch_packages(_KIND, suite, names, check=_check, whole=True)
     enter = (*_unshare(), "sh", "-euc", _ENTER, "sh", str(root.directory), str(_REPOSITORY))
     venv = ("-m", "venv", "--clear", "--system-site-packages")

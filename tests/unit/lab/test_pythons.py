@@ -28,17 +28,20 @@ def test_requirements_exclude_linters() -> None:
     assert names.isdisjoint({"mypy", "ruff", "import-linter", "types-jsonschema"})
 
 
-def test_a_missing_interpreter_is_reported(machine: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_interpreter_is_reported(
+    machine: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The reason is printed, and the exit status is 0; a version manager's placeholder is no interpreter."""
     cache = machine("#!/bin/sh\necho 'E: no mirror' >&2\nexit 100\n")
-    for version in ("3.12", "3.13"):
+    monkeypatch.delenv("LAB_UBUNTU_MIRROR", raising=False)
+    for version in ("3.10", "3.12", "3.13"):
         placeholder = cache.parents[1] / "bin" / f"python{version}"
         placeholder.write_text(f"#!/bin/sh\necho 'python{version}: command not found' >&2\nexit 127\n")
         placeholder.chmod(0o755)
-    assert main(["--only", "3.12", "--only", "3.13"]) == 0
+    assert main(["--only", "3.10", "--only", "3.12", "--only", "3.13"]) == 0
     output = capsys.readouterr().out
-    assert (
-        "Python 3.12: not run, it cannot be had: there is no python3.12 in PATH, and no suite of Debian has one"
-        in output
-    )
+    missing = "there is no python3.10 in PATH, and no suite of Debian or Ubuntu has one"
+    assert f"Python 3.10: not run, it cannot be had: {missing}" in output
+    unnamed = "noble is Ubuntu's, and LAB_UBUNTU_MIRROR does not name a mirror of Ubuntu"
+    assert f"Python 3.12: not run, it cannot be had: {unnamed}" in output
     assert "Python 3.13: not run, it cannot be had: apt-get: exit status 100: E: no mirror" in output
