@@ -8,9 +8,9 @@ file systems, and nothing when a directory above is replaced; listing them takes
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -18,34 +18,20 @@ from cni_bridge_spec import JsonObject, render_json
 from cni_bridge_state import EndpointRecord, NetworkId, Store
 from cni_invoker import CniError, ConfigurationDirectories, NetworkConfigurationList, Runtime, run_preflight
 from cni_invoker.advanced import ConfigurationIndex
+from cnm_bridge.scheduling.time_slice import TimeSlice
 
-__all__ = ["ConfigurationWatch", "configuration_digest", "count_outdated"]
+__all__ = ["ConfigurationWatch", "configuration_digest"]
 
 log = structlog.get_logger()
 
 _EVERY_S: Final = 5.0
 _DIGITS: Final = 16
+_Key = TypeVar("_Key")
 
 
 def configuration_digest(document: JsonObject) -> str:
     """Return what an endpoint's record keeps of the content of its list: equal for equal content."""
     return sha256(render_json(document)).hexdigest()[:_DIGITS]
-
-
-def count_outdated(endpoints: Iterable[EndpointRecord], configurations: Mapping[str, str]) -> Mapping[NetworkId, int]:
-    """Return how many endpoints of each network were made from a list that has another content now, or is gone.
-
-    Endpoints without a digest do not count: they were made by an earlier version, rebuilt, or from an inline list.
-
-    Args:
-        endpoints: The endpoints.
-        configurations: The digests of the lists that are on disk now, by name.
-    """
-    return Counter(
-        one.network_id
-        for one in endpoints
-        if one.configuration_digest is not None and configurations.get(one.cni_network) != one.configuration_digest
-    )
 
 
 class ConfigurationWatch:
@@ -78,30 +64,52 @@ class ConfigurationWatch:
         index = await asyncio.to_thread(self._directories.index)
         if index is self._index:
             return
+        digests = await asyncio.to_thread(_digests, index)
         is_first, self._index = self._index is None, index
-        before, self._digests = (
-            self._digests,
-            {name: configuration_digest(index.find(name).document) for name in index.names},
-        )
-        if is_first:
+        before, self._digests = self._digests, digests
+        changed = sorted(name for name in {*before, *digests} if before.get(name) != digests.get(name))
+        if is_first or not changed:
             return
-        for name in sorted({*before, *self._digests}):
-            if before.get(name) != self._digests.get(name):
-                await self._report(name, index)
+        endpoints = await self._count(lambda one: one.cni_network)
+        in_use = {*endpoints, *(one.configuration or one.name for one in self._store.networks())}
+        for name in changed:
+            if name in in_use:
+                await self._report(name, index, endpoints[name])
 
-    def outdated(self) -> Mapping[NetworkId, int]:
-        """Return how many endpoints of each network were made before their list changed, as of the last look."""
-        return {} if self._index is None else count_outdated(self._store.endpoints(), self._digests)
+    async def outdated(self) -> Mapping[NetworkId, int]:
+        """Return how many endpoints of each network were made before their list changed, or was removed.
 
-    async def _report(self, name: str, index: ConfigurationIndex) -> None:
-        endpoints = [one for one in self._store.endpoints() if one.cni_network == name]
-        if not endpoints and name not in self._names():
-            return
+        Endpoints without a digest do not count: they were made by an earlier version, rebuilt, or from an inline list.
+        The lists are those of the last look.
+        """
+        if self._index is None:
+            return {}
+        digests = self._digests
+
+        def network_of_outdated(one: EndpointRecord) -> NetworkId | None:
+            made_from = one.configuration_digest
+            is_outdated = made_from is not None and digests.get(one.cni_network) != made_from
+            return one.network_id if is_outdated else None
+
+        return await self._count(network_of_outdated)
+
+    async def _count(self, key: Callable[[EndpointRecord], _Key | None]) -> Counter[_Key]:
+        """Return how many endpoints have each key, without those that have none."""
+        found: Counter[_Key] = Counter()
+        time_slice = TimeSlice()
+        for one in self._store.endpoints():
+            value = key(one)
+            if value is not None:
+                found[value] += 1
+            await time_slice.pause()
+        return found
+
+    async def _report(self, name: str, index: ConfigurationIndex, endpoints: int) -> None:
         problem = await self._find_problem(name, index)
         if problem is None:
-            log.info("configuration.changed", name=name, file=str(index.find(name).source), endpoints=len(endpoints))
+            log.info("configuration.changed", name=name, file=str(index.find(name).source), endpoints=endpoints)
         else:
-            log.warning("configuration.invalid", name=name, error=problem, endpoints=len(endpoints))
+            log.warning("configuration.invalid", name=name, error=problem, endpoints=endpoints)
 
     async def _find_problem(self, name: str, index: ConfigurationIndex) -> str | None:
         """Return why new containers cannot be attached by a list now; None if they can."""
@@ -112,5 +120,7 @@ class ConfigurationWatch:
             return str(exc)
         return None if preflight.is_good else "; ".join(preflight.all_problems)
 
-    def _names(self) -> frozenset[str | None]:
-        return frozenset(one.configuration or one.name for one in self._store.networks())
+
+def _digests(index: ConfigurationIndex) -> Mapping[str, str]:
+    """Return the digests of all lists by name."""
+    return {name: configuration_digest(index.find(name).document) for name in index.names}

@@ -3,6 +3,7 @@
 """A changed configuration is validated and logged, and the endpoints that were made before are counted."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import Store
 from cni_invoker import ConfigurationDirectories, Runtime
 from cnm_bridge.networks.configuration_watch import ConfigurationWatch, configuration_digest
+from cnm_bridge.scheduling.time_slice import TimeSlice
 from tests.records import NETWORK, endpoint, put
 
 PLUGIN = '#!/bin/sh\necho \'{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}\'\n'
@@ -52,19 +54,19 @@ async def test_changes_of_a_list_in_use(store: Store, watch: ConfigurationWatch,
     await put(store, endpoint("2" * 64))  # of an earlier version: nothing is known of its list
     with capture_logs() as logs:
         await watch.look()
-        assert watch.outdated() == {}
+        assert await watch.outdated() == {}
         file.write_text(json.dumps(document("good", "good")))
         await watch.look()
         await watch.look()
-        assert watch.outdated() == {NETWORK: 1}
+        assert await watch.outdated() == {NETWORK: 1}
         file.write_text(json.dumps(document("good", "missing", "other")))
         await watch.look()
         file.unlink()
         await watch.look()
-        assert watch.outdated() == {NETWORK: 1}
+        assert await watch.outdated() == {NETWORK: 1}
         file.write_text(json.dumps(document("good")))
         await watch.look()
-        assert watch.outdated() == {}
+        assert await watch.outdated() == {}
     events = [(one["event"], one["endpoints"]) for one in logs]
     changed, invalid = ("configuration.changed", 2), ("configuration.invalid", 2)
     assert events == [changed, invalid, invalid, changed]
@@ -79,3 +81,28 @@ async def test_a_list_that_nothing_uses(watch: ConfigurationWatch, tmp_path: Pat
         (tmp_path / "conf/lan.conflist").write_text(json.dumps(document("good")))
         await watch.look()
     assert logs == []
+
+
+async def test_the_work_does_not_grow_with_the_changed_lists(
+    store: Store, watch: ConfigurationWatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The endpoints are counted once for all lists that changed, and other tasks run between two endpoints."""
+    file = tmp_path / "conf/lan.conflist"
+    file.write_text(json.dumps(document("good")))
+    await watch.look()
+    for number in range(3):
+        digest = configuration_digest(document("good"))
+        await put(store, replace(endpoint(f"{number}" * 64), configuration_digest=digest))
+    for number in range(20):
+        (tmp_path / f"conf/{number}.conflist").write_text(json.dumps({**document("good"), "name": f"unused{number}"}))
+    file.write_text(json.dumps(document("good", "good")))
+    pauses = Counter[str]()
+
+    async def pause(_: TimeSlice) -> None:
+        pauses["now"] += 1
+
+    monkeypatch.setattr(TimeSlice, "pause", pause)
+    await watch.look()
+    assert pauses["now"] == len(store.endpoints())
+    assert await watch.outdated() == {NETWORK: 3}
+    assert pauses["now"] == 2 * len(store.endpoints())
