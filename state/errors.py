@@ -62,7 +62,8 @@ class SchemaTooNew(StateError):
     def __init__(self, path: Path, found: int, known: int) -> None:
         super().__init__(
             f"state directory {path} has schema version {found}, this cni-bridge knows {known}: "
-            "install the newer version again; nothing has been changed"
+            "install the newer version again, or put back what this one has exported (cni-bridge state import "
+            "--replace FILE); nothing has been changed"
         )
         self.path = path
         self.found = found

@@ -101,6 +101,31 @@ class Store:
             db.close()
             raise
 
+    @classmethod
+    def open_replaced(cls, directory: Path, document: JsonValue) -> Self:
+        """Open the store with a document of `export_document` in place of its content, whichever version wrote that.
+
+        The content is forgotten atomically, and without any DEL.
+
+        Args:
+            directory: The directory of the state.
+            document: A document of this or an older schema version.
+
+        Raises:
+            ImportRefused: It is not such a document; nothing has been changed.
+            StateLocked: Another process has the directory.
+            StateUnusable: Its files cannot be opened or written.
+        """
+        entries = parse_export(document, SCHEMA_VERSION)
+        db = Database.open(directory, lambda _: None)
+        try:
+            forgotten = dict.fromkeys(key for key, _ in db.scan(""))
+            db.write_now({**forgotten, **entries, SCHEMA_KEY: str(SCHEMA_VERSION).encode()})
+            return cls(db)
+        except BaseException:
+            db.close()
+            raise
+
     def close(self) -> None:
         """Wait for pending writes and release the directory."""
         self._db.close()
@@ -135,12 +160,11 @@ class Store:
         """Yield `export_document` as JSON in small parts; may run in another thread."""
         return render_in_parts(self._db.scan(""), SCHEMA_VERSION)
 
-    def import_document(self, document: JsonValue, *, replace: bool = False) -> None:
-        """Load a document of `export_document` atomically; blocks until it is on disk.
+    def import_document(self, document: JsonValue) -> None:
+        """Load a document of `export_document` atomically into the empty state; blocks until it is on disk.
 
         Args:
             document: A document of this or an older schema version.
-            replace: Replace the existing state, without any DEL.
 
         Raises:
             ImportRefused: It is not such a document, or the state is not empty.
@@ -148,12 +172,12 @@ class Store:
         """
         entries = parse_export(document, SCHEMA_VERSION)
         present = [key for key, _ in self._db.scan("") if key != SCHEMA_KEY]
-        if present and not replace:
+        if present:
             raise ImportRefused(
                 f"there is a state in {self._db.path} already: {len(self.networks())} networks, "
                 f"{len(self.endpoints())} endpoints; export it, and import with --replace to forget it"
             )
-        self._db.write_now({**dict.fromkeys(present), **entries})
+        self._db.write_now(entries)
         self._load()
 
     def networks(self) -> tuple[NetworkRecord, ...]:

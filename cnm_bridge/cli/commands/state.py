@@ -3,8 +3,9 @@
 """`cni-bridge state`: shows, exports and imports the stored state."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -14,7 +15,7 @@ from cnm_bridge.cli.settings.all_settings import ADMIN_SOCKET, RUN_DIR, STATE_DI
 from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.cli.settings.types import File
 from cnm_bridge.cli.write_file import write_file
-from cnm_bridge.errors import BridgeError, Refused
+from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings
 
 if TYPE_CHECKING:  # these imports are slow and would delay `serve`
@@ -91,7 +92,7 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     The exit status is 0; 1 if nothing was imported; 2 if an option is wrong.
     """
     from cni_bridge_spec import JsonError, parse_json  # noqa: PLC0415
-    from cni_bridge_state import StateLocked  # noqa: PLC0415
+    from cni_bridge_state import StateLocked, Store  # noqa: PLC0415
     from cnm_bridge.cli.output.table import count  # noqa: PLC0415
 
     try:
@@ -100,8 +101,10 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
     except (OSError, JsonError) as exc:
         _fail(f"{file}: {exc}")
     try:
-        with _opened(state_dir, make=True) as store:
-            store.import_document(document, replace=replace)
+        open_store = partial(Store.open_replaced, document=document) if replace else Store.open
+        with _opened(state_dir, open_store) as store:
+            if not replace:
+                store.import_document(document)
             click.echo(
                 f"{count(len(store.networks()), 'network')}, {count(len(store.endpoints()), 'endpoint')}", err=True
             )
@@ -111,11 +114,13 @@ def import_(*, state_dir: Path, replace: bool, file: Path) -> None:
 
 def _read(directory: Path, socket: Path) -> "JsonObject":
     """Return the whole state: from the directory, or from the daemon that has it open."""
-    from cni_bridge_state import StateLocked  # noqa: PLC0415
+    from cni_bridge_state import StateLocked, Store  # noqa: PLC0415
     from cnm_bridge.cli.admin_client import AdminClient, DaemonError  # noqa: PLC0415
 
     try:
-        with _opened(directory) as store:
+        if not directory.is_dir():
+            _fail(f"there is no state in {directory}; --state-dir says where it is")
+        with _opened(directory, Store.open) as store:
             return store.export_document()
     except StateLocked as locked:
         try:
@@ -125,14 +130,12 @@ def _read(directory: Path, socket: Path) -> "JsonObject":
 
 
 @contextmanager
-def _opened(directory: Path, *, make: bool = False) -> Iterator["Store"]:
+def _opened(directory: Path, open_store: "Callable[[Path], Store]") -> Iterator["Store"]:
     """Open the store and print what was found damaged; an error ends the command with its text."""
-    from cni_bridge_state import StateError, StateLocked, Store  # noqa: PLC0415
+    from cni_bridge_state import StateError, StateLocked  # noqa: PLC0415
 
     try:
-        if not make and not directory.is_dir():
-            raise Refused(f"there is no state in {directory}; --state-dir says where it is")
-        store = Store.open(directory.absolute())
+        store = open_store(directory.absolute())
         try:
             for finding in store.findings:
                 click.echo(f"cni-bridge: {finding}", err=True)
@@ -141,7 +144,7 @@ def _opened(directory: Path, *, make: bool = False) -> Iterator["Store"]:
             store.close()
     except StateLocked:
         raise
-    except (BridgeError, StateError) as exc:
+    except StateError as exc:
         _fail(str(exc))
 
 

@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import plyvel
 import pytest
 
 from cni_bridge_state import (
@@ -130,6 +131,21 @@ def test_an_import_needs_replace_if_there_is_state(directory: Path) -> None:
     assert content(directory) == ((NETWORK,), (ENDPOINT,))
     assert command("import", "--replace", "-", where=directory, given=other).returncode == 0
     assert content(directory) == ((), ())
+
+
+def test_going_back_to_an_older_version(directory: Path) -> None:
+    """The state of a newer version is refused, and the text says how to go back; an export then takes its place."""
+    exported = command("export", where=directory).stdout
+    with plyvel.DB(str(directory / "leveldb")) as db:
+        db.put(b"meta/schema", str(SCHEMA_VERSION + 1).encode())
+        db.put(f"network/{'b' * 64}".encode(), b"of a newer version")
+    assert "state import --replace FILE" in error_of("show", where=directory)
+    assert "schema version" in error_of("import", "-", where=directory, given=exported)
+    assert "no exported state" in error_of("import", "--replace", "-", where=directory, given=b"null")
+    assert "schema version" in error_of("show", where=directory)
+    assert command("import", "--replace", "-", where=directory, given=exported).returncode == 0
+    assert content(directory) == ((NETWORK,), (ENDPOINT,))
+    assert command("export", where=directory).stdout == exported
 
 
 @pytest.mark.parametrize(
