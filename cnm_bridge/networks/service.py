@@ -24,7 +24,7 @@ from cnm_bridge.networks.network_names import NetworkNameResolver
 from cnm_bridge.planning.addressing import MAC_BYTES, local_mac
 from cnm_bridge.planning.attach_choice import AttachChoice, can_choose_mac
 from cnm_bridge.planning.docker_options import refuse_unread, split_unknown
-from cnm_bridge.planning.options import CONFIGURATION, INLINE, Options, merge_options, parse_options
+from cnm_bridge.planning.options import CONFIGURATION, INLINE, Options, merge_options, origin_of, parse_options
 from cnm_bridge.planning.plan import Plan, plan_attachment, with_mac
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import AttachOption
@@ -269,10 +269,13 @@ class NetworkService:
         preflight = await run_preflight(self._runtime, planned)
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
-            raise Refused(f"CNI configuration {found.name} ({found.source}) cannot be used: {problems}")
+            raise Refused(
+                f"CNI configuration {found.name} ({origin_of(found)}) cannot be used: {problems}. Mend that, and "
+                "create the network again"
+            )
         await self._choose_mode(await self._runtime.negotiate(planned), options)
         for warning in preflight.all_warnings:
-            log.warning("configuration.guessed", name=found.name, file=str(found.source), warning=warning)
+            log.warning("configuration.guessed", name=found.name, file=origin_of(found), warning=warning)
 
 
 def _refuse_difference(known: NetworkRecord, wanted: NetworkRecord) -> None:

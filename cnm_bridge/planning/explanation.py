@@ -12,6 +12,7 @@ from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_o
 from cni_bridge_state import AttachMode
 from cni_invoker.advanced import PluginConfiguration, Request
 from cnm_bridge.model.dhcp import client_identifier, daemon_socket, find_dhcp
+from cnm_bridge.planning.options import origin_of
 from cnm_bridge.planning.plan import Plan
 from cnm_bridge.planning.port_mapping import CAPABILITY
 
@@ -78,7 +79,7 @@ class Explanation:
         """Return the explanation as text."""
         configuration = self.plan.configuration
         lines = [
-            f"configuration  {configuration.name} ({configuration.source})",
+            f"configuration  {configuration.name} ({origin_of(configuration)})",
             f"CNI version    {configuration.cni_version}",
             f"link           {self.plan.ifname or f'{self.plan.ifname_prefix}N'} in the container",
             f"attach mode    {self.plan.attach.mode}, because {self.plan.attach.reason}",

@@ -34,6 +34,7 @@ __all__ = [
     "Options",
     "WantedAddress",
     "merge_options",
+    "origin_of",
     "parse_options",
 ]
 
@@ -197,6 +198,11 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
         refuse_docker_option(option)
         if not any(option.startswith(family) and option != family for family in OPTION_FAMILIES):
             raise BadOption.unknown(option, (*OPTIONS, *OPTION_FAMILIES.values()))
+
+
+def origin_of(network: NetworkConfigurationList) -> str:
+    """Return where a list comes from: its file, or the option by which a network brings it."""
+    return f"option {INLINE}" if network.source is None else str(network.source)
 
 
 def _family(options: Mapping[str, str], family: str) -> Iterator[tuple[str, str, str]]:

@@ -29,7 +29,7 @@ from cnm_bridge.planning.attach_choice import AttachChoice
 from cnm_bridge.planning.docker_options import LinkSetting
 from cnm_bridge.planning.endpoint_replies import choose_interface, given_addresses
 from cnm_bridge.planning.identity import ANY_ARGS
-from cnm_bridge.planning.options import Options, WantedAddress
+from cnm_bridge.planning.options import Options, WantedAddress, origin_of
 from cnm_bridge.planning.pool_check import refuse_other_pools
 
 __all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_mac", "with_sysctls"]
@@ -110,7 +110,7 @@ def plan_attachment(
     try:
         return _plan(network, options, requested, pools, internal=internal)
     except JsonError as exc:
-        raise Refused(f"CNI configuration {network.name} ({network.source}) cannot be used: {exc}") from exc
+        raise Refused(f"CNI configuration {network.name} ({origin_of(network)}) cannot be used: {exc}") from exc
 
 
 def _plan(

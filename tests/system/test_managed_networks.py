@@ -57,6 +57,9 @@ def test_a_network_that_brings_its_list(private_scene: Scene) -> None:
     assert "allow-inline = true" in scene.creation_refusal(*options)
     lab.write(FILE, "allow-inline = true\n")
     lab.restart_daemon()
+    unusable = json.dumps({"cniVersion": "1.0.0", "name": "brought", "plugins": [{"type": "no-such-plugin"}]})
+    refusal = scene.creation_refusal("--ipam-driver", "null", "-o", f"cni.conflist={unusable}")
+    assert "brought (option cni.conflist) cannot be used: no-such-plugin: not found in " in refusal
     lab.docker("network", "create", "-d", "cni-bridge", *options, "brought")
     lab.restart_daemon(signal.SIGKILL)
     container = scene.run("brought")

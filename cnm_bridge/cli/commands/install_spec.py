@@ -23,6 +23,7 @@ __all__ = ["install_spec"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SOCKETS: Final = Path("/run/docker/plugins")
+_SHOWN: Final = 100
 _SUFFIXES: Final = (".spec", ".json")
 
 
@@ -108,8 +109,20 @@ def _files(directory: Path, name: str) -> list[Path]:
 def _refuse_other(file: Path, content: str, existing: list[Path]) -> None:
     """Refuse to change what Docker knows of the name."""
     for other in existing:
-        if other != file or other.read_text("utf-8") != content:
-            raise Refused(f"{other} points elsewhere; nothing was changed. To replace it, use --replace")
+        found = other.read_text("utf-8", "replace")
+        if other != file or found != content:
+            raise Refused(
+                f"{other} points elsewhere, to {_target(found)}; nothing was changed. To replace it, use --replace; to "
+                "keep both, give this one another --name"
+            )
+
+
+def _target(content: str) -> str:
+    """Return the address in a spec file of either form, as far as it can be read."""
+    try:
+        return str(json.loads(content)["Addr"])
+    except (ValueError, TypeError, KeyError):
+        return content.strip()[:_SHOWN] or "nothing"
 
 
 def _write(file: Path, content: str) -> None:

@@ -56,10 +56,24 @@ def test_a_file_that_points_elsewhere_is_kept(tmp_path: Path, tls: list[str]) ->
     for words in (["tcp://127.0.0.1:1"], [*tls, "https://127.0.0.1:1"]):
         refused = install(tmp_path, *words)
         assert refused.exit_code == 1
-        assert f"{tmp_path}/cni-bridge.spec points elsewhere; nothing was changed" in refused.output
+        where = "points elsewhere, to unix:///run/x.sock; nothing was changed"
+        assert f"{tmp_path}/cni-bridge.spec {where}" in refused.output
     assert (tmp_path / "cni-bridge.spec").read_text() == "unix:///run/x.sock\n"
     assert install(tmp_path, "--replace", *tls, "https://127.0.0.1:1").exit_code == 0
     assert [path.name for path in tmp_path.glob("cni-bridge.*")] == ["cni-bridge.json"]
+    assert "to https://127.0.0.1:1; nothing was changed" in install(tmp_path, "unix:///run/x.sock").output
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [("", "to nothing;"), ("{}", "to {};"), ('{"Addr": ', 'to {"Addr":;'), ("\udcff", "to \ufffd")],
+)
+def test_an_unusable_file_is_kept(tmp_path: Path, content: str, shown: str) -> None:
+    """What it has instead of an address is shown."""
+    file = tmp_path / "cni-bridge.json"
+    file.write_text(content, "utf-8", "surrogateescape")
+    assert shown in install(tmp_path, "unix:///run/x.sock").output
+    assert file.read_bytes() == content.encode("utf-8", "surrogateescape")
 
 
 @pytest.mark.parametrize(
