@@ -27,6 +27,7 @@ BUILD = (
     *("python3-venv", "python3-wheel", "fakeroot"),
 )
 UNITS = ("cni-bridge.socket", "cni-bridge-admin.socket", "cni-bridge.service")
+DHCP = "cni-bridge-dhcp.service"
 INSTANCE = (("cni-bridge", "socket"), ("cni-bridge-admin", "socket"), ("cni-bridge", "service"))
 LIST = """
 { "cniVersion": "1.0.0", "name": "blue", "plugins": [
@@ -97,15 +98,8 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     before = _files(machine)
 
     install(machine, package)
-    for state in ("is-active", "is-enabled"):
-        wanted = {"is-active": "active", "is-enabled": "enabled"}[state]
-        assert machine.run("systemctl", state, *UNITS).stdout.split() == [wanted] * len(UNITS)
-    for command in commands(machine):
-        assert machine.path(f"/usr/share/man/man1/cni-bridge-{command}.1.gz").exists(), command
-    for command in ("cni-bridge", "cni-invoker"):
-        assert machine.path(f"/usr/share/man/man1/{command}.1.gz").exists()
-        assert machine.path(f"/usr/share/bash-completion/completions/{command}").read_text("utf-8")
-    assert machine.run("cni-invoker", "validate", "blue", check=False).returncode == 0
+    check_installed(machine)
+    machine.run("systemctl", "enable", "--now", DHCP)
 
     machine.run("docker", "network", "create", "-d", "cni-bridge", "--ipam-driver", "null", "blue")
     run = ("docker", "run", "--net", "blue")
@@ -115,15 +109,17 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     machine.reboot()
     wait_until(lambda: is_running(machine), "the container after the reboot", 60.0)
     assert address(machine).startswith("10.22.")
+    assert unit_state(machine, DHCP) == ("enabled", "active")
+    wait_until(lambda: machine.path("/run/cni/dhcp.sock").is_socket(), "the socket of the DHCP daemon", 30.0)
 
-    process = pid(machine)
+    process, leases = pid(machine), main_pids(machine, DHCP)
     newer = with_version(package, "9.0", tmp_path)
     started = daemon_pids(machine)
     add_instance(machine)
     install(machine, newer)
     assert not started & daemon_pids(machine)
     assert len(daemon_pids(machine)) == 2
-    assert pid(machine) == process
+    assert (pid(machine), main_pids(machine, DHCP)) == (process, leases)
     assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
     machine.run(*run, "--rm", "box", "busybox", "ping", "-c", "1", "-W", "5", address(machine))
 
@@ -146,11 +142,24 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     machine.run("docker", "network", "rm", "blue")
     wait_until(lambda: "deleting" not in machine.run("cni-bridge", "status").stdout, "the teardown")
     machine.run("dpkg", "--remove", "cni-bridge")
+    assert main_pids(machine, *UNITS, DHCP) == set()
     assert machine.path("/var/lib/cni-bridge/leveldb").is_dir()
     assert machine.path("/etc/cni-bridge/config.toml").exists()
     machine.run("dpkg", "--purge", "cni-bridge")
     assert sorted(_files(machine) - before) == []
     assert not machine.path("/run/docker/plugins/cni-bridge.sock").exists()
+
+
+def check_installed(machine: Machine) -> None:
+    """Check that commands, pages and completions are there, and that all units run but that of the DHCP daemon."""
+    assert [unit_state(machine, unit) for unit in UNITS] == [("enabled", "active")] * len(UNITS)
+    assert unit_state(machine, DHCP) == ("disabled", "inactive")
+    for command in commands(machine):
+        assert machine.path(f"/usr/share/man/man1/cni-bridge-{command}.1.gz").exists(), command
+    for command in ("cni-bridge", "cni-invoker"):
+        assert machine.path(f"/usr/share/man/man1/{command}.1.gz").exists()
+        assert machine.path(f"/usr/share/bash-completion/completions/{command}").read_text("utf-8")
+    assert machine.run("cni-invoker", "validate", "blue", check=False).returncode == 0
 
 
 def install(machine: Machine, package: Path, *, check: bool = True) -> str:
@@ -197,9 +206,20 @@ def commands(machine: Machine) -> list[str]:
 
 def daemon_pids(machine: Machine) -> set[str]:
     """Return the processes of the daemons that run."""
-    units = ("cni-bridge.service", "cni-bridge@blue.service")
+    return main_pids(machine, "cni-bridge.service", "cni-bridge@blue.service")
+
+
+def main_pids(machine: Machine, *units: str) -> set[str]:
+    """Return the processes of those of some units that run."""
     shown = machine.run("systemctl", "show", "--property=MainPID", "--value", *units).stdout.split()
     return set(shown) - {"0"}
+
+
+def unit_state(machine: Machine, unit: str) -> tuple[str, str]:
+    """Return whether a unit is enabled, and whether it runs."""
+    enabled = machine.run("systemctl", "is-enabled", unit, check=False)
+    active = machine.run("systemctl", "is-active", unit, check=False)
+    return enabled.stdout.strip(), active.stdout.strip()
 
 
 def inspect(machine: Machine, template: str) -> str:
