@@ -21,6 +21,8 @@ _MASQUERADING: Final = frozenset({"bridge", "ptp"})
 _NFTABLES: Final = "nftables"
 _COMMANDS: Final = {4: "iptables", 6: "ip6tables"}
 _MARKS: Final = {4: 2, 6: 1}
+_MARKING: Final = "externalSetMarkChain"
+"""portmap's key for a chain of another program that marks connections, such as KUBE-MARK-MASQ."""
 
 
 def is_compared(plugin: JsonObject) -> bool:
@@ -95,7 +97,7 @@ def _missing_ports(
     For each port and family there is one that changes the destination, and, unless `snat` is false, those that mark
     connections from the containers' subnet, and from the host's loopback address if the family is IPv4.
     """
-    marks = get_bool(plugin, "snat", default=True)
+    marks, marking = get_bool(plugin, "snat", default=True), find_str(plugin, _MARKING) or "CNI-HOSTPORT-SETMARK"
     for address in addresses:
         start = f"{_COMMANDS[address.version]} -t nat -A "
         published = [port for port in ports if _is_for(port, address.version)]
@@ -103,7 +105,7 @@ def _missing_ports(
             number, protocol = find_int(port, "hostPort"), find_str(port, "protocol") or "tcp"
             words = f"{start}CNI-DN-", f"-p {protocol}", f"--dport {number} "
             rules = [rule for rule in existing if all(word in rule for word in words)]
-            marked = sum("-j CNI-HOSTPORT-SETMARK" in rule for rule in rules)
+            marked = sum(rule.endswith(f" -j {marking}") for rule in rules)
             if not any("-j DNAT" in rule for rule in rules):
                 yield f"the rule of portmap for port {number}/{protocol} of {address.ip}"
             elif marks and marked < _MARKS[address.version]:
@@ -117,7 +119,7 @@ def _missing_entries(
 ) -> Iterator[str]:
     """Yield the missing rules through which packets get to the chains of portmap, once for all its endpoints."""
     expected = [("PREROUTING", "CNI-HOSTPORT-DNAT"), ("OUTPUT", "CNI-HOSTPORT-DNAT")]
-    if get_bool(plugin, "snat", default=True) and find_str(plugin, "externalSetMarkChain") is None:
+    if get_bool(plugin, "snat", default=True) and find_str(plugin, _MARKING) is None:
         expected.append(("POSTROUTING", "CNI-HOSTPORT-MASQ"))
     for version in sorted({one.version for one in addresses if any(_is_for(port, one.version) for port in ports)}):
         for chain, target in expected:

@@ -39,6 +39,8 @@ ENTRIES = [
         ("POSTROUTING", '-m comment --comment "CNI portfwd requiring masquerade"', "MASQ"),
     )
 ]
+MARKED_BY_OTHERS = [rule.replace("CNI-HOSTPORT-SETMARK", "KUBE-MARK-MASQ") for rule in PUBLISHING]
+UNMARKED = [rule for rule in ENTRIES if "MASQ" not in rule]
 
 
 def test_nothing_is_missing() -> None:
@@ -71,21 +73,24 @@ def test_a_missing_entry(index: int) -> None:
     (found,) = find_missing_rules([PORTMAP], ADDRESSES, PORTS, PUBLISHING, entries)
     assert ENTRIES[index].split()[4] in found
     assert not list(find_missing_rules([PORTMAP], ADDRESSES, {}, [], entries))
+    elsewhere = [*entries, f"{ENTRIES[index]}-OF-ANOTHER"]
+    assert list(find_missing_rules([PORTMAP], ADDRESSES, PORTS, PUBLISHING, elsewhere)) == [found]
 
 
 @pytest.mark.parametrize(
-    ("plugin", "port", "rules"),
+    ("plugin", "port", "rules", "entries"),
     [
-        ({**PORTMAP, "snat": False}, {}, [PUBLISHING[index] for index in (0, 1, 4, 5)]),
-        (PORTMAP, {"hostIP": "127.0.0.1"}, PUBLISHING[:4]),
-        (PORTMAP, {"hostIP": "::1"}, PUBLISHING[4:]),
+        ({**PORTMAP, "snat": False}, {}, [PUBLISHING[index] for index in (0, 1, 4, 5)], UNMARKED),
+        ({**PORTMAP, "externalSetMarkChain": "KUBE-MARK-MASQ"}, {}, MARKED_BY_OTHERS, UNMARKED),
+        (PORTMAP, {"hostIP": "127.0.0.1"}, PUBLISHING[:4], ENTRIES[:3]),
+        (PORTMAP, {"hostIP": "::1"}, PUBLISHING[4:], ENTRIES[3:]),
     ],
 )
-def test_what_a_port_needs(plugin: JsonObject, port: JsonObject, rules: list[str]) -> None:
-    """Without `snat` nothing is marked; with an address of the host only its family has rules."""
+def test_what_a_port_needs(plugin: JsonObject, port: JsonObject, rules: list[str], entries: list[str]) -> None:
+    """Without `snat` nothing is marked, or a chain of another program marks; an address of the host has one family."""
     (plain,) = get_objects(PORTS, "portMappings")
     ports: JsonObject = {"portMappings": [{**plain, **port}]}
-    assert list(find_missing_rules([plugin], ADDRESSES, ports, rules, ENTRIES)) == []
+    assert list(find_missing_rules([plugin], ADDRESSES, ports, rules, entries)) == []
 
 
 def test_a_missing_reservation() -> None:
