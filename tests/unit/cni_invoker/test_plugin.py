@@ -173,7 +173,8 @@ def test_del_needs_no_namespace(execute: Execute) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("CNI_CONTAINERID", "../c1"), ("CNI_IFNAME", "a/b"), ("CNI_IFNAME", "x" * 16)]
+    ("variable", "value"),
+    [("CNI_CONTAINERID", "../c1"), ("CNI_IFNAME", "a/b"), ("CNI_IFNAME", "x" * 16), ("CNI_NETNS", "/run/\udcff")],
 )
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
 def test_invalid_variables(execute: Execute, command: str, variable: str, value: str) -> None:

@@ -74,9 +74,11 @@ def test_a_plugin_type_that_is_a_path_is_invalid(plugin_type: str) -> None:
 
 def test_a_relative_netns_is_refused_where_one_is_needed() -> None:
     """DEL may run in another directory; a record of another runtime may have one, and can be deleted."""
-    with pytest.raises(InvalidParameter, match="absolute"):
-        check_netns("netns/one", is_needed=True)
-    check_netns("netns/one")
+    for netns in ("netns/one", "./one", "../one"):
+        with pytest.raises(InvalidParameter, match="give an absolute one") as caught:
+            check_netns(netns, is_needed=True)
+        assert caught.value.code == 4
+        check_netns(netns)
 
 
 def test_a_netns_with_a_nul_byte_is_invalid() -> None:
