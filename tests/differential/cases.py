@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Cases for both runtimes: configurations, arguments, answers of plugins and operations, chosen by a seed."""
+"""Cases for both runtimes: configurations, arguments, operations and what plugins answer; chosen by a seed."""
 
 import base64
 import copy
@@ -10,19 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["PLUGINS", "Case", "make_case"]
+from tests.differential.answers import PLUGINS, make_answers, make_result
+from tests.differential.oddities import ODD_VERSIONS, VERSIONS, odd, spoil
 
-PLUGINS: Final = ("alpha", "beta", "gamma", "omega-ipam")
-"""The types of plugins for which there is a file."""
+__all__ = ["Case", "make_case"]
 
-VERSIONS: Final = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 _NAMES: Final = ("blue", "blue", "blue", "blue", "green-net", "a", "a.b_c-d", "0")
 _CAPABILITIES: Final = ("portMappings", "mac", "ips", "bandwidth", "x-own")
-_ODD_VALUES: Final[Sequence[Any]] = (
-    None, True, False, 0, 1, -1, 1.5, 2**53 + 1, 1e300, "", "x", "true", "TRUE", "ü", "<&>", "\u2028", "a b", "../x",
-    [], [1], [None], ["x"], [[]], {}, {"x": 1}, {"": ""},
-)  # fmt: skip
-_ODD_VERSIONS: Final = ("", "1", "1.0", "1.1", "0.3", "2.0.0", "1.2.0", "99.0.0", "1.0.0 ", "v1.0.0", "1.0.f", "-1.0.0")
 _ODD_TEXTS: Final[Sequence[Callable[[bytes, random.Random], bytes]]] = (
     lambda text, chance: text[: chance.randrange(len(text))],
     lambda text, _: text + b"x",
@@ -70,7 +64,7 @@ def make_case(seed: int, number: int) -> Case:
     network = chance.choice(_NAMES)
     document = _list(chance, network)
     for _ in range(chance.choice((0, 0, 0, 0, 1, 1, 2))):
-        _spoil(chance, document)
+        spoil(chance, document)
     files = _files(chance, network, document)
     attachment = {
         "containerID": _rarely(chance, "c1", ("", "-x", "c%", "C_1.x", "c 1", "c1\n", "x" * 180, "x" * 300)),
@@ -86,10 +80,6 @@ def make_case(seed: int, number: int) -> Case:
     )
 
 
-def _odd(chance: random.Random) -> Any:
-    return copy.deepcopy(chance.choice(_ODD_VALUES))
-
-
 def _rarely(chance: random.Random, usual: str, others: Sequence[str]) -> str:
     return chance.choice(others) if chance.random() < 0.04 else usual
 
@@ -101,11 +91,11 @@ def _odd_args(chance: random.Random) -> list[list[str]]:
 def _list(chance: random.Random, network: str) -> dict[str, Any]:
     document: dict[str, Any] = {"cniVersion": chance.choice(VERSIONS[2:]), "name": network}
     if chance.random() < 0.15:
-        document["cniVersion"] = chance.choice(_ODD_VERSIONS + VERSIONS)
+        document["cniVersion"] = chance.choice(ODD_VERSIONS + VERSIONS)
     if chance.random() < 0.2:
         document["cniVersions"] = chance.sample(VERSIONS, chance.randrange(4))
     if chance.random() < 0.05:
-        document["cniVersions"] = [chance.choice(_ODD_VERSIONS + VERSIONS) for _ in range(2)]
+        document["cniVersions"] = [chance.choice(ODD_VERSIONS + VERSIONS) for _ in range(2)]
     for key in ("disableCheck", "disableGC", "loadOnlyInlinedPlugins"):
         if chance.random() < 0.08:
             document[key] = chance.choice((True, False, "true", "False", "no", None, 1))
@@ -128,33 +118,8 @@ def _plugin(chance: random.Random) -> dict[str, Any]:
             chance.choice(("own", {"x": 1}, {}))
         )
     if chance.random() < 0.2:
-        plugin["x-" + chance.choice("abc")] = _odd(chance)
+        plugin["x-" + chance.choice("abc")] = odd(chance)
     return plugin
-
-
-def _spoil(chance: random.Random, document: Any) -> None:
-    """Replace, remove or add one value somewhere in a document."""
-    place = document
-    while chance.random() < 0.6:
-        inner = [value for value in _values(place) if isinstance(value, dict | list) and value]
-        if not inner:
-            break
-        place = chance.choice(inner)
-    keys = list(place) if isinstance(place, dict) else list(range(len(place)))
-    if not keys:
-        return
-    key = chance.choice(keys)
-    match chance.randrange(4):
-        case 0:
-            del place[key]
-        case 1 if isinstance(place, dict) and isinstance(key, str):
-            place[chance.choice((key.upper(), key.capitalize(), key + "x", ""))] = place.pop(key)
-        case _:
-            place[key] = _odd(chance)
-
-
-def _values(place: Any) -> list[Any]:
-    return list(place.values()) if isinstance(place, dict) else list(place)
 
 
 def _files(chance: random.Random, network: str, document: dict[str, Any]) -> dict[str, bytes]:
@@ -186,13 +151,13 @@ def _capability_args(chance: random.Random) -> dict[str, Any]:
         "mac": "c2:11:22:33:44:55",
         "ips": ["10.1.0.9/16"],
         "bandwidth": {"ingressRate": 2048, "ingressBurst": 1600},
-        "x-own": _odd(chance),
+        "x-own": odd(chance),
     }
     return {key: known[key] for key in chance.sample(_CAPABILITIES, chance.choice((0, 0, 1, 2, 4)))}
 
 
 def _operations(chance: random.Random, own: dict[str, Any]) -> list[dict[str, Any]]:
-    answers = _answers(chance)
+    answers = make_answers(chance)
     operations: list[dict[str, Any]] = [{"op": "answers", "answers": answers}]
     kinds = ["add", "check", "del", "del"]
     match chance.randrange(12):
@@ -217,7 +182,7 @@ def _operations(chance: random.Random, own: dict[str, Any]) -> list[dict[str, An
         elif kind == "replace":
             operation["content"] = base64.b64encode(_record(chance, own)).decode()
         elif kind == "answers":
-            operation["answers"] = _answers(chance, failures=0.05)
+            operation["answers"] = make_answers(chance, failures=0.05)
         elif kind == "gc":
             operation["valid"] = chance.choice(([], [{"containerID": "c1", "ifname": "eth0"}], _OTHER))
         operations.append(operation)
@@ -242,117 +207,20 @@ def _record(chance: random.Random, own: dict[str, Any]) -> bytes:
         "netns": own["netns"],
         "cniArgs": own["args"],
         "capabilityArgs": own["capabilityArgs"],
-        "result": _result(chance),
+        "result": make_result(chance),
     }
     match chance.randrange(8):
         case 0:
-            return json.dumps(_result(chance)).encode()  # of before libcni 0.8
+            return json.dumps(make_result(chance)).encode()  # of before libcni 0.8
         case 1:
             record["kind"] = chance.choice(("cniCacheV2", "", None))
         case 2:
             del record[chance.choice(list(record))]
         case 3:
             record = copy.deepcopy(record)
-            _spoil(chance, record)
+            spoil(chance, record)
         case 4:
             return chance.choice((b"", b"{", b"null", b"[]", b"\0" * 20))
         case _:
             pass
     return json.dumps(record).encode()
-
-
-def _answers(chance: random.Random, failures: float = 0.12) -> dict[str, Any]:
-    """Return what each plugin prints for each verb."""
-    spoken = chance.choice((VERSIONS, VERSIONS, VERSIONS, VERSIONS[:6], VERSIONS[3:5]))
-    version = {"cniVersion": spoken[-1], "supportedVersions": list(spoken)}
-    answers: dict[str, Any] = {}
-    for plugin in PLUGINS:
-        own: dict[str, Any] = {"VERSION": _answer(0, json.dumps(version).encode())}
-        if chance.random() < 0.06:
-            own["VERSION"] = _odd_version(chance)
-        own["ADD"] = _answer(0, _printed(chance))
-        for verb in ("ADD", "CHECK", "DEL", "GC", "STATUS"):
-            if chance.random() < failures:
-                own[verb] = _failure(chance)
-        answers[plugin] = own
-    return answers
-
-
-def _odd_version(chance: random.Random) -> dict[str, Any]:
-    texts = (
-        b"", b"null", b"{}", b'{"cniVersion": "0.2.0"}', b'{"cniVersion": "1.0.0"}',
-        b'{"supportedVersions": ["1.0.0"]}', b'{"cniVersion": "1.0.0", "supportedVersions": []}',
-        b'{"cniVersion": "1.0.0", "supportedVersions": [1]}',
-    )  # fmt: skip
-    if chance.random() < 0.3:
-        return _answer(1, b'{"code": 1, "msg": "unknown CNI_COMMAND: VERSION"}')
-    return _answer(chance.choice((0, 0, 0, 1)), chance.choice(texts))
-
-
-def _failure(chance: random.Random) -> dict[str, Any]:
-    error = {"code": chance.choice((1, 2, 3, 4, 5, 6, 7, 50, 51, 100, 999)), "msg": "broken", "details": "more"}
-    match chance.randrange(8):
-        case 0:
-            return _answer(1, b"", b"words on stderr")
-        case 1:
-            return _answer(2, b"")
-        case 2:
-            return _answer(1, chance.choice((b"no JSON", b"{", b"null", b"[]", b'{"msg": 5}')), b"words on stderr")
-        case 3:
-            _spoil(chance, error)
-        case 4:
-            error["cniVersion"] = "1.0.0"
-        case _:
-            pass
-    return _answer(1, json.dumps(error).encode())
-
-
-def _answer(status: int, stdout: bytes, stderr: bytes = b"") -> dict[str, Any]:
-    encoded = [base64.b64encode(text).decode() for text in (stdout, stderr)]
-    return {"status": status, "stdout": encoded[0], "stderr": encoded[1]}
-
-
-def _printed(chance: random.Random) -> bytes:
-    """Return what a plugin prints for a successful ADD."""
-    if chance.random() < 0.03:
-        return chance.choice((b"", b"null", b"{}", b"[]", b"{", b'"x"', b"no JSON", b"{}{}", b" \n{}\n"))
-    result = _result(chance)
-    if chance.random() < 0.15:
-        _spoil(chance, result)
-    return json.dumps(result).encode()
-
-
-def _result(chance: random.Random) -> dict[str, Any]:
-    version = chance.choice(("", *VERSIONS, "1.0.0", "1.0.0", "1.1.0", "0.4.0"))
-    if chance.random() < 0.02:
-        version = chance.choice(_ODD_VERSIONS)
-    result: dict[str, Any] = {"cniVersion": version} if version or chance.random() < 0.5 else {}
-    routes = [{"dst": "0.0.0.0/0"}, {"dst": "10.9.0.0/16", "gw": "10.1.0.2"}, {"dst": "::/0", "gw": "fd00::1"}]
-    chosen = chance.sample(routes, chance.randrange(3))
-    if version in {"0.1.0", "0.2.0"}:
-        result["ip4"] = {"ip": "10.1.0.9/16", "gateway": "10.1.0.1", "routes": chosen[:1]}
-        if chance.random() < 0.4:
-            result["ip6"] = {"ip": "fd00::9/64"}
-    else:
-        result["interfaces"] = [
-            {"name": "br0"},
-            {"name": "eth0", "mac": "c2:11:22:33:44:55", "sandbox": "/run/netns/c1"},
-        ]
-        if version == "1.1.0":
-            result["interfaces"][0] |= {"mtu": 1500, "socketPath": "/run/s", "pciID": "0000:04:00.5"}
-        old = {"version": "4"} if version in {"0.3.0", "0.3.1", "0.4.0"} else {}
-        result["ips"] = [
-            {"address": "10.1.0.9/16", "gateway": "10.1.0.1", "interface": chance.choice((0, 1, 1, 7, -1))} | old
-        ]
-        if chance.random() < 0.3:
-            old = {"version": "6"} if old else {}
-            result["ips"].append({"address": "fd00::9/64"} | old)
-        if chosen:
-            result["routes"] = [one | chance.choice(({}, {}, {"mtu": 1400, "priority": 5})) for one in chosen]
-    if chance.random() < 0.5:
-        result["dns"] = chance.choice(
-            ({}, {"nameservers": ["10.1.0.1"], "search": ["x"], "domain": "d", "options": []})
-        )
-    if chance.random() < 0.05:
-        result["x-unknown"] = _odd(chance)
-    return result

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.differential.cases import PLUGINS, make_case
+from tests.differential.answers import PLUGINS
+from tests.differential.cases import make_case
 from tests.differential.compare import Difference, compare, find_class, load_classes
 from tests.differential.libcni import Libcni
 from tests.differential.ours import run_case
