@@ -1,98 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Plugins written with `cni_invoker.plugin`, executed as a runtime does."""
+"""Plugins written with `cni_invoker.plugin`, executed as a runtime does; for IPAM see `test_plugin_ipam.py`."""
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_int, get_str, parse_json
 from cni_invoker import Attachment, AttachmentKey, NetworkConfigurationList, PluginFailed
 from cni_invoker.sync import Runtime
 from cni_invoker.versions import SUPPORTED_VERSIONS
 from tests.plugins import FakePlugins
+from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
 
-IMPORTS = "from cni_invoker.plugin import Call, CallError, ErrorCode, run_plugin\n"
-ADDRESS = {"ips": [{"address": "10.1.0.9/24"}]}
 ADD = f"def add(call): return {ADDRESS}\n"
 RUN = IMPORTS + ADD + "run_plugin(add=add)"
-EVERYTHING = f"""{IMPORTS}
-def add(call):
-    return {{**call.ipam_add().document, "interfaces": [{{"name": call.ifname, "sandbox": call.netns, "mtu": 1400}}]}}
-run_plugin(add=add)
-"""
-CONFIG = {"cniVersion": "1.1.0", "name": "blue", "type": "ours"}
-WITH_IPAM = {**CONFIG, "ipam": {"type": "addresses"}}
-CONTAINER = {"CNI_CONTAINERID": "c1", "CNI_NETNS": "/run/netns/c1", "CNI_IFNAME": "eth0"}
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a plugin has answered."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-    @property
-    def document(self) -> JsonObject:
-        """The document on standard output."""
-        return as_object(parse_json(self.stdout.encode()), "it")
-
-    @property
-    def error(self) -> tuple[int, str]:
-        """Code and message of the error that it is."""
-        assert self.status == 1
-        return get_int(self.document, "code"), get_str(self.document, "msg")
-
-
-Execute = Callable[..., Answer]
-
-
-@pytest.fixture(name="fakes")
-def make_fakes(tmp_path: Path) -> FakePlugins:
-    """A directory for plugins with an IPAM plugin, `addresses`."""
-    fakes = FakePlugins(tmp_path / "bin")
-    fakes.install("addresses", ADD={"result": {"cniVersion": "1.1.0", **ADDRESS}})
-    return fakes
-
-
-@pytest.fixture(name="execute")
-def make_execute(fakes: FakePlugins) -> Execute:
-    """Installs a plugin, `ours`, and executes it."""
-
-    def execute(
-        program: str,
-        command: str | None = None,
-        stdin: Mapping[str, object] | bytes = CONFIG,
-        **variables: str | None,
-    ) -> Answer:
-        path = fakes.directory / "ours"
-        path.write_text(f"#!{sys.executable}\n{program}")
-        path.chmod(0o755)
-        if command is None:
-            return Answer(0, "", "")
-        wanted = {**CONTAINER, "CNI_COMMAND": command, "CNI_PATH": str(fakes.directory), **variables}
-        others = {name: value for name, value in os.environ.items() if not name.startswith("CNI_")}
-        ended = subprocess.run(
-            [path],
-            env={**others, **{name: value for name, value in wanted.items() if value is not None}},
-            input=stdin if isinstance(stdin, bytes) else json.dumps(stdin).encode(),
-            capture_output=True,
-            check=False,
-        )
-        return Answer(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
-
-    return execute
-
-
-def test_version(execute: Execute) -> None:
+def test_version(execute: WrittenPlugin) -> None:
     """The answer has the version of the question, or the newest without one, and all supported versions."""
     answer = execute(RUN, "VERSION", {"cniVersion": "0.4.0"})
     assert answer.document == {"cniVersion": "0.4.0", "supportedVersions": list(SUPPORTED_VERSIONS)}
@@ -123,14 +51,14 @@ def test_starting_loads_little() -> None:
     ],
 )
 def test_the_result_has_the_version_of_the_configuration(
-    execute: Execute, version: str | None, ips: Mapping[str, object]
+    execute: WrittenPlugin, version: str | None, ips: Mapping[str, object]
 ) -> None:
     """The function writes it in the newest form; the runtime gets the form that it has asked for."""
     answer = execute(RUN, "ADD", {**CONFIG, "cniVersion": version})
     assert (answer.status, answer.document) == (0, {"cniVersion": version or "0.1.0", **ips})
 
 
-def test_a_chained_plugin_passes_the_result_on(execute: Execute) -> None:
+def test_a_chained_plugin_passes_the_result_on(execute: WrittenPlugin) -> None:
     """Without a result of its own it prints the one before it, or an empty one."""
     program = f"{IMPORTS}run_plugin(add=lambda call: None)"
     previous = {"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.1.0.9/24"}], "routes": []}
@@ -138,7 +66,7 @@ def test_a_chained_plugin_passes_the_result_on(execute: Execute) -> None:
     assert execute(program, "ADD").document == {"cniVersion": "1.1.0"}
 
 
-def test_the_call(execute: Execute) -> None:
+def test_the_call(execute: WrittenPlugin) -> None:
     """Everything that the runtime has sent is there, typed."""
     program = f"""{IMPORTS}
 def add(call):
@@ -161,13 +89,13 @@ run_plugin(add=add)"""
         ("DEL", ["CNI_CONTAINERID", "CNI_IFNAME"]),
     ],
 )
-def test_missing_variables(execute: Execute, command: str, missing: list[str]) -> None:
+def test_missing_variables(execute: WrittenPlugin, command: str, missing: list[str]) -> None:
     """The error names all of them."""
-    code, msg = execute(RUN, command, **dict.fromkeys(missing)).error
+    code, msg = execute(RUN, command, CONFIG, **dict.fromkeys(missing)).error
     assert (code, msg) == (4, f"required env variables [{','.join(missing)}] missing; {command} needs them")
 
 
-def test_del_needs_no_namespace(execute: Execute) -> None:
+def test_del_needs_no_namespace(execute: WrittenPlugin) -> None:
     """It may be gone; and nothing is printed."""
     assert execute(RUN, "DEL", CNI_NETNS=None) == Answer(0, "", "")
 
@@ -177,15 +105,15 @@ def test_del_needs_no_namespace(execute: Execute) -> None:
     [("CNI_CONTAINERID", "../c1"), ("CNI_IFNAME", "a/b"), ("CNI_IFNAME", "x" * 16), ("CNI_NETNS", "/run/\udcff")],
 )
 @pytest.mark.parametrize("command", ["ADD", "DEL"])
-def test_invalid_variables(execute: Execute, command: str, variable: str, value: str) -> None:
+def test_invalid_variables(execute: WrittenPlugin, command: str, variable: str, value: str) -> None:
     """They are refused before a function runs, and the error names the variable."""
-    code, msg = execute(RUN, command, **{variable: value}).error
+    code, msg = execute(RUN, command, CONFIG, **{variable: value}).error
     assert code == 4
     assert msg.startswith(f"{variable}: invalid ")
 
 
 @pytest.mark.parametrize("args", ["novalue", "=x", "a=b;c"])
-def test_invalid_arguments(execute: Execute, args: str) -> None:
+def test_invalid_arguments(execute: WrittenPlugin, args: str) -> None:
     """A plugin that reads CNI_ARGS does not have to understand malformed ones."""
     code, msg = execute(f"{IMPORTS}run_plugin(add=lambda call: call.args and None)", "ADD", CNI_ARGS=args).error
     assert code == 4
@@ -193,12 +121,12 @@ def test_invalid_arguments(execute: Execute, args: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["", "add", "UPDATE"])
-def test_unknown_commands(execute: Execute, command: str) -> None:
+def test_unknown_commands(execute: WrittenPlugin, command: str) -> None:
     """They are an error of the environment."""
     assert execute(RUN, command).error == (4, f"unknown CNI_COMMAND: {command}")
 
 
-def test_about(execute: Execute) -> None:
+def test_about(execute: WrittenPlugin) -> None:
     """Someone who starts the plugin by hand sees what it is, not on standard output."""
     answer = execute(f"{IMPORTS}{ADD}run_plugin(add=add, versions=['1.0.0'], about='ours 1.2')", "", CNI_COMMAND=None)
     assert answer == Answer(0, "", "ours 1.2\nCNI versions: 1.0.0\n")
@@ -223,7 +151,7 @@ def test_about(execute: Execute) -> None:
     ],
 )
 def test_bad_configurations(
-    execute: Execute, command: str, stdin: Mapping[str, object] | bytes, code: int, msg: str
+    execute: WrittenPlugin, command: str, stdin: Mapping[str, object] | bytes, code: int, msg: str
 ) -> None:
     """Each has the code of the specification, in the version of the configuration."""
     answer = execute(f"{IMPORTS}run_plugin(add=lambda call: call.prev_result)", command, stdin)
@@ -233,7 +161,7 @@ def test_bad_configurations(
     assert answer.document["cniVersion"] == (version if isinstance(version, str) else "0.1.0")
 
 
-def test_errors_of_the_function(execute: Execute) -> None:
+def test_errors_of_the_function(execute: WrittenPlugin) -> None:
     """An error of CNI is the answer."""
     program = f"{IMPORTS}def add(call): raise CallError(ErrorCode.TRY_AGAIN_LATER, 'later', 'all are in use')\n"
     answer = execute(f"{program}run_plugin(add=add)", "ADD", {**CONFIG, "cniVersion": "1.0.0"})
@@ -245,14 +173,14 @@ def test_errors_of_the_function(execute: Execute) -> None:
     ("statement", "msg"),
     [("raise KeyError('color')", "KeyError: 'color'"), ("import sys; sys.exit(0)", "SystemExit: 0")],
 )
-def test_unexpected_errors(execute: Execute, statement: str, msg: str) -> None:
+def test_unexpected_errors(execute: WrittenPlugin, statement: str, msg: str) -> None:
     """They are internal errors; standard error has the traceback."""
     answer = execute(f"{IMPORTS}def add(call): {statement}\nrun_plugin(add=add)", "ADD")
     assert answer.error == (999, msg)
     assert "Traceback" in answer.stderr
 
 
-def test_an_invalid_result(execute: Execute) -> None:
+def test_an_invalid_result(execute: WrittenPlugin) -> None:
     """The plugin's author learns what is wrong with it."""
     answer = execute(f"{IMPORTS}run_plugin(add=lambda call: {{'ips': [{{'address': 'here'}}]}})", "ADD")
     code, msg = answer.error
@@ -260,7 +188,7 @@ def test_an_invalid_result(execute: Execute) -> None:
     assert msg.startswith("this plugin made an invalid result: 'here' is not an address")
 
 
-def test_standard_output_has_the_answer_only(execute: Execute) -> None:
+def test_standard_output_has_the_answer_only(execute: WrittenPlugin) -> None:
     """Whatever the function and its children print goes to standard error."""
     program = f"{IMPORTS}import os\ndef add(call):\n  print('mine')\n  os.system('echo child')\nrun_plugin(add=add)"
     answer = execute(program, "ADD")
@@ -268,89 +196,8 @@ def test_standard_output_has_the_answer_only(execute: Execute) -> None:
     assert {*answer.stderr.split()} == {"mine", "child"}
 
 
-def test_ipam_assigns_addresses(execute: Execute, fakes: FakePlugins) -> None:
-    """The IPAM plugin is found in CNI_PATH and receives the same input and environment."""
-    answer = execute(EVERYTHING, "ADD", WITH_IPAM, CNI_ARGS="IP=10.1.0.9")
-    assert answer.document == {
-        "cniVersion": "1.1.0",
-        **ADDRESS,
-        "interfaces": [{"name": "eth0", "sandbox": "/run/netns/c1", "mtu": 1400}],
-    }
-    (command,) = fakes.commands
-    assert command.stdin == WITH_IPAM
-    assert command.environment["CNI_CONTAINERID"] == "c1"
-    assert command.environment["CNI_ARGS"] == "IP=10.1.0.9"
-
-
-def test_a_failed_add_frees_the_addresses(execute: Execute, fakes: FakePlugins) -> None:
-    """The IPAM plugin's DEL runs after any later failure, one of the result included."""
-    program = f"{IMPORTS}def add(call):\n  call.ipam_add()\n  raise ValueError('no link')\nrun_plugin(add=add)"
-    assert execute(program, "ADD", WITH_IPAM).error == (999, "ValueError: no link")
-    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
-
-
-def test_a_failed_ipam_add_is_deleted(execute: Execute, fakes: FakePlugins) -> None:
-    """Its error is the plugin's; a DEL follows, whose failure does not hide it."""
-    fakes.install(
-        "addresses",
-        ADD={"error": {"code": 100, "msg": "none left", "details": "of 254"}},
-        DEL={"error": {"code": 101, "msg": "stuck"}},
-    )
-    answer = execute(EVERYTHING, "ADD", WITH_IPAM)
-    assert answer.error == (100, "none left")
-    assert answer.document["details"] == "of 254; the addresses are not free: stuck"
-    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
-
-
-def test_an_add_that_freed_its_addresses_itself(execute: Execute, fakes: FakePlugins) -> None:
-    """They are not freed twice."""
-    program = (
-        f"{IMPORTS}def add(call):\n  call.ipam_add()\n  call.ipam_delete()\n  raise ValueError\nrun_plugin(add=add)"
-    )
-    assert execute(program, "ADD", WITH_IPAM).error == (999, "ValueError: ")
-    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
-
-
-@pytest.mark.parametrize("printed", ["", "7", '{"ips": [{}]}', "{"])
-def test_an_ipam_plugin_that_prints_no_result(execute: Execute, fakes: FakePlugins, printed: str) -> None:
-    """The error names the plugin that printed it, and its DEL runs."""
-    fakes.install("addresses", ADD={"stdout": printed})
-    code, msg = execute(EVERYTHING, "ADD", WITH_IPAM).error
-    assert code == 6
-    assert msg.startswith('plugin type="addresses" failed (add): bad CNI result: ')
-    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
-
-
-@pytest.mark.parametrize("command", ["DEL", "CHECK", "GC", "STATUS"])
-def test_verbs_without_a_function_are_passed_on(execute: Execute, fakes: FakePlugins, command: str) -> None:
-    """The IPAM plugin gets them, and its error is the plugin's; a configuration without IPAM makes them succeed."""
-    config = {"prevResult": {"cniVersion": "1.1.0"}}
-    failing: JsonObject = {"error": {"code": 50, "msg": "banana"}}
-    fakes.install("addresses", **{command: failing})
-    assert execute(EVERYTHING, command, {**WITH_IPAM, **config}).error == (50, "banana")
-    assert fakes.calls == (("addresses", command),)
-    assert execute(EVERYTHING, command, {**CONFIG, **config}) == Answer(0, "", "")
-
-
-@pytest.mark.parametrize(
-    ("config", "path", "code", "msg"),
-    [
-        (CONFIG, "/nowhere", 7, "ipam.type is missing"),
-        (WITH_IPAM, "/nowhere", 999, 'failed to find plugin "addresses" in path [/nowhere]'),
-        (WITH_IPAM, None, 4, "required env variables [CNI_PATH] missing; plugin addresses is searched there"),
-    ],
-)
-def test_ipam_plugins_that_are_not_found(
-    execute: Execute, config: Mapping[str, object], path: str | None, code: int, msg: str
-) -> None:
-    """The error says what is missing."""
-    answer = execute(EVERYTHING, "ADD", config, CNI_PATH=path)
-    assert answer.error[0] == code
-    assert answer.error[1].startswith(msg)
-
-
 @pytest.mark.parametrize("key", ["cni.dev/valid-attachments", "cni.dev/attachments"])
-def test_gc_knows_the_valid_attachments(execute: Execute, key: str) -> None:
+def test_gc_knows_the_valid_attachments(execute: WrittenPlugin, key: str) -> None:
     """They are typed. Without them nothing may be removed, so that is an error."""
     program = f"""{IMPORTS}
 def gc(call): raise CallError(120, "/".join(f"{{one.container_id}}/{{one.ifname}}" for one in call.valid_attachments))
@@ -361,7 +208,7 @@ run_plugin(add=lambda call: None, gc=gc)"""
     assert execute(program, "GC").error == (7, "cni.dev/valid-attachments is missing")
 
 
-def test_all_verbs_with_the_runtime(execute: Execute, fakes: FakePlugins) -> None:
+def test_all_verbs_with_the_runtime(execute: WrittenPlugin, fakes: FakePlugins) -> None:
     """Our own runtime takes it for what it is; the plugin keeps a file for each container."""
     program = f"""{IMPORTS}
 from pathlib import Path
@@ -382,7 +229,7 @@ def status(call):
 def delete(call):
     (HELD / call.container_id).unlink(missing_ok=True)
 run_plugin(add=add, check=check, gc=gc, status=status, delete=delete)"""
-    execute(program)
+    execute.write(program)
     network = NetworkConfigurationList.from_document({**CONFIG, "plugins": [{"type": "addresses"}, {"type": "ours"}]})
     one, two = (Attachment(container_id=name, ifname="eth0", netns="/run/netns/c1") for name in ("one", "full"))
     runtime = Runtime(fakes.directory)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""Plugins written with `cni_invoker.plugin` that run an IPAM plugin."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from cni_bridge_spec import JsonObject
+from tests.plugins import FakePlugins
+from tests.unit.cni_invoker.written_plugin import ADDRESS, CONFIG, IMPORTS, Answer, WrittenPlugin
+
+EVERYTHING = f"""{IMPORTS}
+def add(call):
+    return {{**call.ipam_add().document, "interfaces": [{{"name": call.ifname, "sandbox": call.netns, "mtu": 1400}}]}}
+run_plugin(add=add)
+"""
+WITH_IPAM = {**CONFIG, "ipam": {"type": "addresses"}}
+
+
+def test_ipam_assigns_addresses(execute: WrittenPlugin, fakes: FakePlugins) -> None:
+    """The IPAM plugin is found in CNI_PATH and receives the same input and environment."""
+    answer = execute(EVERYTHING, "ADD", WITH_IPAM, CNI_ARGS="IP=10.1.0.9")
+    assert answer.document == {
+        "cniVersion": "1.1.0",
+        **ADDRESS,
+        "interfaces": [{"name": "eth0", "sandbox": "/run/netns/c1", "mtu": 1400}],
+    }
+    (command,) = fakes.commands
+    assert command.stdin == WITH_IPAM
+    assert command.environment["CNI_CONTAINERID"] == "c1"
+    assert command.environment["CNI_ARGS"] == "IP=10.1.0.9"
+
+
+def test_a_failed_add_frees_the_addresses(execute: WrittenPlugin, fakes: FakePlugins) -> None:
+    """The IPAM plugin's DEL runs after any later failure, one of the result included."""
+    program = f"{IMPORTS}def add(call):\n  call.ipam_add()\n  raise ValueError('no link')\nrun_plugin(add=add)"
+    assert execute(program, "ADD", WITH_IPAM).error == (999, "ValueError: no link")
+    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
+
+
+def test_a_failed_ipam_add_is_deleted(execute: WrittenPlugin, fakes: FakePlugins) -> None:
+    """Its error is the plugin's; a DEL follows, whose failure does not hide it."""
+    fakes.install(
+        "addresses",
+        ADD={"error": {"code": 100, "msg": "none left", "details": "of 254"}},
+        DEL={"error": {"code": 101, "msg": "stuck"}},
+    )
+    answer = execute(EVERYTHING, "ADD", WITH_IPAM)
+    assert answer.error == (100, "none left")
+    assert answer.document["details"] == "of 254; the addresses are not free: stuck"
+    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
+
+
+def test_an_add_that_freed_its_addresses_itself(execute: WrittenPlugin, fakes: FakePlugins) -> None:
+    """They are not freed twice."""
+    program = (
+        f"{IMPORTS}def add(call):\n  call.ipam_add()\n  call.ipam_delete()\n  raise ValueError\nrun_plugin(add=add)"
+    )
+    assert execute(program, "ADD", WITH_IPAM).error == (999, "ValueError: ")
+    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
+
+
+@pytest.mark.parametrize("printed", ["", "7", '{"ips": [{}]}', "{"])
+def test_an_ipam_plugin_that_prints_no_result(execute: WrittenPlugin, fakes: FakePlugins, printed: str) -> None:
+    """The error names the plugin that printed it, and its DEL runs."""
+    fakes.install("addresses", ADD={"stdout": printed})
+    code, msg = execute(EVERYTHING, "ADD", WITH_IPAM).error
+    assert code == 6
+    assert msg.startswith('plugin type="addresses" failed (add): bad CNI result: ')
+    assert fakes.calls == (("addresses", "ADD"), ("addresses", "DEL"))
+
+
+@pytest.mark.parametrize("command", ["DEL", "CHECK", "GC", "STATUS"])
+def test_verbs_without_a_function_are_passed_on(execute: WrittenPlugin, fakes: FakePlugins, command: str) -> None:
+    """The IPAM plugin gets them, and its error is the plugin's; a configuration without IPAM makes them succeed."""
+    config = {"prevResult": {"cniVersion": "1.1.0"}}
+    failing: JsonObject = {"error": {"code": 50, "msg": "banana"}}
+    fakes.install("addresses", **{command: failing})
+    assert execute(EVERYTHING, command, {**WITH_IPAM, **config}).error == (50, "banana")
+    assert fakes.calls == (("addresses", command),)
+    assert execute(EVERYTHING, command, {**CONFIG, **config}) == Answer(0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("config", "path", "code", "msg"),
+    [
+        (CONFIG, "/nowhere", 7, "ipam.type is missing"),
+        (WITH_IPAM, "/nowhere", 999, 'failed to find plugin "addresses" in path [/nowhere]'),
+        (WITH_IPAM, None, 4, "required env variables [CNI_PATH] missing; plugin addresses is searched there"),
+    ],
+)
+def test_ipam_plugins_that_are_not_found(
+    execute: WrittenPlugin, config: Mapping[str, object], path: str | None, code: int, msg: str
+) -> None:
+    """The error says what is missing."""
+    answer = execute(EVERYTHING, "ADD", config, CNI_PATH=path)
+    assert answer.error[0] == code
+    assert answer.error[1].startswith(msg)
