@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cni_invoker.documents.jsontypes import JsonError, as_object, find_str, get_strings, parse_json
@@ -29,6 +30,7 @@ _IMPLIED: Final = "0.1.0"
 _VERSION: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?(?:\.([0-9]{1,9}))?")
 
 
+@lru_cache(maxsize=64)
 def parse_version(version: str) -> tuple[int, int, int]:
     """Return a version (`1.0.0`, `1.0` or `1`) as numbers that can be compared; an empty one is 0.1.0.
 

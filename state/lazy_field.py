@@ -10,7 +10,7 @@ of their text. A start needs none of them.
   texts give the same object, which must not be changed.
 """
 
-from functools import lru_cache
+from collections import OrderedDict
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar, overload
 
 from cni_bridge_spec import JsonObject, as_object, parse_json
@@ -38,13 +38,34 @@ class StoredDocument(NamedTuple):
 
     def parse(self) -> JsonObject | None:
         """Return the document, None for `null`."""
-        return _parse(line_of(self.value, self.number))
+        text = line_of(self.value, self.number)
+        found = _recent.get(text)
+        if found is None:
+            document = parse_json(text)
+            if document is None:
+                return None
+            found = _keep(text, as_object(document, "a stored document"))
+        else:
+            _recent.move_to_end(text)
+        return found
+
+    @classmethod
+    def made_of(cls, document: JsonObject | None, value: bytes, number: int) -> "StoredDocument":
+        """Return the line that has been rendered from a document, which `parse` will return without parsing it."""
+        stored = cls(value, number)
+        if document is not None:
+            _keep(line_of(value, number), document)
+        return stored
 
 
-@lru_cache(maxsize=_RECENT)
-def _parse(text: bytes) -> JsonObject | None:
-    document = parse_json(text)
-    return None if document is None else as_object(document, "a stored document")
+_recent: Final[OrderedDict[bytes, JsonObject]] = OrderedDict()
+
+
+def _keep(text: bytes, document: JsonObject) -> JsonObject:
+    _recent[text] = document
+    if len(_recent) > _RECENT:
+        _recent.popitem(last=False)
+    return document
 
 
 class Stored(Protocol[Value_co]):

@@ -202,11 +202,12 @@ def render_json(value: JsonValue, *, indent: int = 0) -> bytes:
         ValueError: The value contains NaN or an infinity.
         TypeError: The value contains something that is not JSON.
     """
-    separators = (",", ": ") if indent else (",", ":")
     if JsonNumber.exists and _has_number(value):
         text = _render(value, indent)
+    elif indent:
+        text = json.dumps(value, allow_nan=False, indent=indent, separators=(",", ": "), default=_refuse)
     else:
-        text = json.dumps(value, allow_nan=False, indent=indent or None, separators=separators, default=_refuse)
+        text = _COMPACT_ENCODER.encode(value)
     return text.encode("ascii")
 
 
@@ -226,6 +227,9 @@ def _has_number(value: JsonValue) -> bool:
 
 def _refuse(value: object) -> Never:
     raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+_COMPACT_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_refuse)
 
 
 def _render(value: JsonValue, indent: int, level: int = 0) -> str:

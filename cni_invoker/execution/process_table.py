@@ -42,7 +42,7 @@ def ticks_now() -> int:
 def find_process(pid: int) -> Process | None:
     """Return a process, None if it does not exist."""
     try:
-        text = (_PROC / str(pid) / "stat").read_bytes()
+        text = Path(f"{_PROC}/{pid}/stat").read_bytes()
     except OSError:
         return None
     state, parent, _, session, *others = text[text.rindex(b")") + 2 :].split()

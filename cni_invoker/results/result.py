@@ -6,6 +6,7 @@ The original document is authoritative: it is stored, and the next plugin, CHECK
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -42,6 +43,8 @@ IpInterface = IPv4Interface | IPv6Interface
 IpNetwork = IPv4Network | IPv6Network
 
 _check_result: Final = load_validator("result")  # now, because later there may be no descriptor to read it with
+_RECENT: Final = 1024
+"""How many addresses are remembered: those of gateways, routes and prefixes recur."""
 _CIDR: Final = re.compile(r"[0-9a-fA-F:.]+/[0-9]{1,3}")
 
 
@@ -261,6 +264,7 @@ def _dns(dns: JsonObject) -> Dns:
     )
 
 
+@lru_cache(maxsize=_RECENT)
 def _cidr(text: str) -> IpInterface:
     # Python also accepts an address without a prefix or with a netmask; CNI allows neither.
     if _CIDR.fullmatch(text) is None:
@@ -269,4 +273,7 @@ def _cidr(text: str) -> IpInterface:
 
 
 def _address(text: str | None) -> IpAddress | None:
-    return ip_address(text) if text else None
+    return _ip_address(text) if text else None
+
+
+_ip_address: Final = lru_cache(maxsize=_RECENT)(ip_address)

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Creates the objects that access records, plugins, kernel and engine."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -70,6 +71,7 @@ def make_resources(settings: Settings, store: Store, plugin_descriptors: int | N
             limits,
             lock_dir=DEFAULT_LOCK_DIR,
             running_dir=running_dir,
+            environment=dict(os.environ),  # reading it takes long, and it is read for every execution
             observer=journal,
             find_trace=find_trace,
         ),

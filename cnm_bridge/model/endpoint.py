@@ -4,16 +4,18 @@
 
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
+from cni_bridge_spec import JsonObject
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord
 from cni_invoker import Attachment, NetworkConfigurationList, Result
 from cni_invoker.advanced import with_plugins
 from cnm_bridge.kernel import Snapshot
 from cnm_bridge.model.naming import alternative_name, host_link_name
-from cnm_bridge.model.recent import Same, recently
+from cnm_bridge.model.recent import RecentDocuments, Same, recently
 from cnm_bridge.model.reserved_list import with_reservation, without_addresses
 
-__all__ = ["Endpoint"]
+__all__ = ["Endpoint", "result_document", "snapshot_document"]
 
 
 class Endpoint:
@@ -58,7 +60,7 @@ class Endpoint:
         """The path of its sandbox, None if it has never been joined."""
         return Path(self.record.sandbox_key) if self.record.sandbox_key else None
 
-    @property
+    @cached_property
     def attachment(self) -> Attachment:
         """Its CNI attachment."""
         return self.attachment_in(self.netns)
@@ -92,16 +94,16 @@ class Endpoint:
     def reserved(self) -> Result | None:
         """The result of the IPAM plugin at CreateEndpoint, None if it did not run there."""
         document = self.record.attachment.reservation
-        return None if document is None else _result(Same(document))
+        return None if document is None else _results.typed(document)
 
-    @property
+    @cached_property
     def reservation(self) -> NetworkConfigurationList | None:
         """The part of the list that runs at CreateEndpoint in mode *hybrid*: the IPAM plugin; None if there is none."""
         if not self.record.attachment.has_reservation:
             return None
         return with_plugins(self.network, self.network.plugins[:1])
 
-    @property
+    @cached_property
     def chain(self) -> NetworkConfigurationList:
         """The list without the reservation."""
         if not self.record.attachment.has_reservation:
@@ -112,13 +114,13 @@ class Endpoint:
     def result(self) -> Result | None:
         """The result of the last plugin whose ADD completed, None if none has."""
         document = self.record.result
-        return None if document is None else _result(Same(document))
+        return None if document is None else _results.typed(document)
 
     @cached_property
     def snapshot(self) -> Snapshot | None:
         """What the plugins left in the staging namespace, None before ADD has completed."""
         document = self.record.snapshot
-        return None if document is None else _snapshot(Same(document))
+        return None if document is None else _snapshots.typed(document)
 
 
 @recently
@@ -128,14 +130,23 @@ def _network(configuration: Same, cni_version: str) -> NetworkConfigurationList:
 
 @recently
 def _network_with_reservation(configuration: Same, cni_version: str, reserved: Same | None) -> NetworkConfigurationList:
-    return with_reservation(_network(configuration, cni_version), None if reserved is None else _result(reserved))
+    return with_reservation(
+        _network(configuration, cni_version), None if reserved is None else _results.typed(reserved.document)
+    )
 
 
-@recently
-def _result(document: Same) -> Result:
-    return Result.from_document(document.document)
+_results: Final = RecentDocuments(Result.from_document)
+_snapshots: Final = RecentDocuments(Snapshot.from_json)
 
 
-@recently
-def _snapshot(document: Same) -> Snapshot:
-    return Snapshot.from_json(document.document)
+def result_document(result: Result) -> JsonObject:
+    """Return what a record stores of a result; the endpoint's next calls need not parse it."""
+    _results.note(result.document, result)
+    return result.document
+
+
+def snapshot_document(snapshot: Snapshot) -> JsonObject:
+    """Return what a record stores of a snapshot; the endpoint's next calls need not parse it."""
+    document = snapshot.to_json()
+    _snapshots.note(document, snapshot)
+    return document

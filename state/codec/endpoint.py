@@ -149,8 +149,8 @@ def as_stored(record: EndpointRecord, value: bytes) -> EndpointRecord:
         network_id=NetworkId(intern(record.network_id)),
         boot_id=intern(record.boot_id),
         attachment=attachment,
-        result=StoredDocument(value, _RESULT),
-        snapshot=StoredDocument(value, _SNAPSHOT),
+        result=StoredDocument.made_of(record.result, value, _RESULT),
+        snapshot=StoredDocument.made_of(record.snapshot, value, _SNAPSHOT),
     )
 
 

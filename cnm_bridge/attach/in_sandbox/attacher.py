@@ -31,7 +31,7 @@ from cnm_bridge.attach.move.attacher import MoveAttacher, warn_of_dns
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Finish, Kernel, KernelError, LinkMissing, Snapshot, Sysctl
-from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.model.endpoint import Endpoint, result_document, snapshot_document
 from cnm_bridge.model.naming import pin_path, staging_path
 from cnm_bridge.planning.addressing import receives_mac
 from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join, with_addresses
@@ -106,7 +106,7 @@ class SandboxAttacher:
             await self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment_id))
             reserved = await self._runtime.add(reservation, endpoint.attachment)
             attachment = replace(record.attachment, reservation=reserved.document)
-            record = replace(record, added_plugins=1, result=reserved.document, attachment=attachment)
+            record = replace(record, added_plugins=1, result=result_document(reserved), attachment=attachment)
             addresses = tuple(ip.address for ip in reserved.ips)
         chosen = plan.requested.mac or plan.own_mac
         mac = chosen.lower() if chosen and delegate.has_own_mac else None  # as the kernel shows it
@@ -116,7 +116,7 @@ class SandboxAttacher:
         )
         if reservation is not None:
             refuse_ignored(plan, snapshot)
-        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
+        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot_document(snapshot)))
         await save(record)
         return record
 
@@ -212,7 +212,9 @@ class SandboxAttacher:
 
         async def save_result(result: Result) -> None:
             nonlocal record
-            record = with_addresses(replace(record, added_plugins=record.added_plugins + 1, result=result.document))
+            record = with_addresses(
+                replace(record, added_plugins=record.added_plugins + 1, result=result_document(result))
+            )
             if record.added_plugins < len(endpoint.network.plugins):  # the last one is stored with the phase
                 await save(record)
 
@@ -227,7 +229,7 @@ class SandboxAttacher:
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
         left_to_docker = for_join(snapshot, known_families(expected))
-        joined = replace(record, phase=Phase.JOINED, snapshot=left_to_docker.to_json(), lease_holder=holder)
+        joined = replace(record, phase=Phase.JOINED, snapshot=snapshot_document(left_to_docker), lease_holder=holder)
         record = with_addresses(joined)
         await save(record)
         self._sandbox_sync.join(Endpoint(record))
@@ -282,7 +284,7 @@ class SandboxAttacher:
         if endpoint.reserved is not None and endpoint.result is not None:
             refuse_changed(endpoint.network, endpoint.reserved, endpoint.result, snapshot)
         snapshot = replace(snapshot, sysctls=_overridden(snapshot.sysctls, expected.sysctls))
-        record = with_addresses(replace(record, snapshot=snapshot.to_json()))
+        record = with_addresses(replace(record, snapshot=snapshot_document(snapshot)))
         return await self._move.attach(record, save)
 
     async def _join_again(self, record: EndpointRecord, save: SaveRecord) -> EndpointRecord:

@@ -20,7 +20,7 @@ from cnm_bridge.attach.move.detacher import MoveDetacher
 from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, LinkMissing, NotCarriable, Snapshot
-from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.model.endpoint import Endpoint, result_document, snapshot_document
 from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join, with_addresses
 from cnm_bridge.planning.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.planning.plugin_suitability import choose_observation, describe_uncarriable
@@ -61,7 +61,7 @@ class MoveAttacher:
         record, snapshot = await self.run_plugins(record, save)
         refuse_ignored(plan, snapshot)
         snapshot = with_sysctls(plan, snapshot)
-        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot.to_json()))
+        record = with_addresses(replace(record, phase=Phase.READY, snapshot=snapshot_document(snapshot)))
         await save(record)
         return record
 
@@ -83,7 +83,7 @@ class MoveAttacher:
         async def save_result(result: Result) -> None:
             nonlocal record
             added = record.added_plugins + 1
-            record = with_addresses(replace(record, added_plugins=added, result=result.document))
+            record = with_addresses(replace(record, added_plugins=added, result=result_document(result)))
             await save(record)
 
         observation = choose_observation(configuration, ifname)

@@ -18,7 +18,7 @@ from cni_invoker import PluginFailed, Runtime
 from cni_invoker.advanced import DeleteHooks, with_plugins
 from cnm_bridge.attach.attacher import DeleteProgress
 from cnm_bridge.kernel import IpInterface, Kernel, LinkLocation
-from cnm_bridge.model.endpoint import Endpoint
+from cnm_bridge.model.endpoint import Endpoint, snapshot_document
 from cnm_bridge.planning.endpoint_replies import given_addresses, with_addresses
 
 __all__ = ["DeletePlace", "MoveDetacher"]
@@ -87,7 +87,7 @@ class MoveDetacher:
         found = await self._kernel.look_at_staged(netns, ifname)
         if not given_addresses(found):
             return endpoint
-        endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=found.to_json())))
+        endpoint = Endpoint(with_addresses(replace(endpoint.record, snapshot=snapshot_document(found))))
         await progress.save(endpoint.record)
         return endpoint
 

@@ -22,7 +22,7 @@ def find_start(pid: int, processes: Path) -> int | None:
         OSError: The process directory cannot be read.
     """
     try:
-        text = (processes / str(pid) / "stat").read_text("utf-8", errors="replace")
+        text = Path(f"{processes}/{pid}/stat").read_text("utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     state, *words = text.rpartition(")")[2].split()

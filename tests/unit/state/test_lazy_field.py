@@ -4,7 +4,7 @@
 
 import pytest
 
-from cni_bridge_spec import JsonError
+from cni_bridge_spec import JsonError, JsonObject, render_json
 from cni_bridge_state.lazy_field import StoredDocument
 from cni_bridge_state.stored_value import join_lines
 
@@ -32,3 +32,11 @@ def test_only_recent_documents_are_kept() -> None:
         stored(f'{{"number":{number}}}').parse()
     assert first.parse() == before
     assert first.parse() is not before
+
+
+def test_a_document_that_was_stored_is_not_parsed() -> None:
+    """The record that has been stored gives the very document."""
+    document: JsonObject = {"name": "stored", "routes": []}
+    value = join_lines([render_json(document)])
+    assert StoredDocument.made_of(document, value, 1).parse() is document
+    assert StoredDocument.made_of(None, join_lines([b"null"]), 1).parse() is None

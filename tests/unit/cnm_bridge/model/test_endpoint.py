@@ -15,7 +15,9 @@ from cni_bridge_state import (
     Phase,
     RequestedInterface,
 )
-from cnm_bridge.model.endpoint import Endpoint
+from cni_invoker import Result
+from cnm_bridge.model.endpoint import Endpoint, result_document, snapshot_document
+from tests.unit.cnm_bridge.planning.snapshots import snapshot
 
 CONFIGURATION: JsonObject = {"cniVersion": "0.4.0", "name": "lan", "plugins": [{"type": "bridge"}]}
 RECORD = EndpointRecord(
@@ -65,6 +67,15 @@ def test_documents_are_parsed_once_for_all_phases() -> None:
     assert first.result is not None
     assert second.result is first.result
     assert second.network is first.network
+
+
+def test_what_a_record_receives_is_not_parsed() -> None:
+    """A result and a snapshot that were put into a record are those that its endpoint has."""
+    result = Result.from_document({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.2/24"}]})
+    taken = snapshot()
+    endpoint = Endpoint(replace(RECORD, result=result_document(result), snapshot=snapshot_document(taken)))
+    assert endpoint.result is result
+    assert endpoint.snapshot is taken
 
 
 def test_documents_of_different_records_are_kept_apart() -> None:

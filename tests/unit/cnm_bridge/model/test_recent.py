@@ -3,7 +3,7 @@
 """What a pure function returned for its most recent documents is remembered, and no more of it."""
 
 from cni_bridge_spec import JsonObject
-from cnm_bridge.model.recent import Same, recently
+from cnm_bridge.model.recent import RecentDocuments, Same, recently
 
 
 def test_a_document_is_equal_to_itself_only() -> None:
@@ -34,3 +34,44 @@ def test_the_most_recent_are_remembered() -> None:
     assert len(read) == len(documents)
     assert name_of(Same(documents[0])) == "0"
     assert len(read) == len(documents) + 1
+
+
+def test_a_document_is_read_once() -> None:
+    """The same document gives the same typed form; an equal one is another document."""
+    recent = RecentDocuments[dict[str, int]](lambda document: {"keys": len(document)})
+    document: JsonObject = {"a": 1}
+    assert recent.typed(document) is recent.typed(document)
+    assert recent.typed({"a": 1}) is not recent.typed(document)
+
+
+def test_a_document_that_was_made_here_is_not_read() -> None:
+    """What it was made from is its typed form."""
+
+    def refuse(document: JsonObject) -> str:
+        raise AssertionError(document)
+
+    recent = RecentDocuments[str](refuse)
+    document: JsonObject = {"a": 1}
+    recent.note(document, "typed")
+    assert recent.typed(document) == "typed"
+
+
+def test_the_most_recent_documents_are_kept() -> None:
+    """The memory does not grow; one that is used again stays longer than those that are not."""
+    read: list[JsonObject] = []
+
+    def note(document: JsonObject) -> int:
+        read.append(document)
+        return len(read)
+
+    recent = RecentDocuments[int](note)
+    documents: list[JsonObject] = [{"number": number} for number in range(65)]
+    for document in documents[:64]:
+        recent.typed(document)
+    recent.typed(documents[0])
+    recent.typed(documents[64])
+    del read[:]
+    recent.typed(documents[0])
+    assert read == []
+    recent.typed(documents[1])
+    assert read == [documents[1]]
