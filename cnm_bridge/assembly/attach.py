@@ -26,6 +26,7 @@ class AttachRoom:
     """The room `attach`, and the locks of endpoints, which all rooms above it share."""
 
     attachers: Attachers
+    placing: Placing
     sandbox_sync: SandboxSync
     dhcp_daemons: DhcpDaemons
     leases: Leases
@@ -57,6 +58,7 @@ def make_attach(resources: Resources) -> AttachRoom:
     )
     return AttachRoom(
         attachers={AttachMode.MOVE: move, AttachMode.HYBRID: in_sandbox, AttachMode.DIRECT: in_sandbox},
+        placing=placing,
         sandbox_sync=sandbox_sync,
         dhcp_daemons=daemons,
         leases=leases,

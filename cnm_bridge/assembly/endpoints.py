@@ -59,6 +59,7 @@ def make_endpoints(
         dns=DnsFiles(resources.store, resources.kernel),
         contention=teardown.contention,
         locks=attach.locks,
+        has_ended=attach.placing.has_ended,
     )
     return EndpointRoom(
         service=EndpointService(

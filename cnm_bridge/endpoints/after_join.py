@@ -3,6 +3,7 @@
 """Executes EndpointOperInfo, ProgramExternalConnectivity and RevokeExternalConnectivity, for joined endpoints."""
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -33,6 +34,7 @@ class JoinedEndpoints:
         dns: Brings the name servers of results into containers.
         contention: Waits for endpoints that have the ports and are being torn down.
         locks: The locks of endpoints.
+        has_ended: Returns whether the container of an endpoint is known to have ended.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class JoinedEndpoints:
         dns: DnsFiles,
         contention: ContentionResolver,
         locks: KeyedLocks[EndpointId],
+        has_ended: Callable[[EndpointRecord], bool],
     ) -> None:
         self._store = store
         self._port_publisher = port_publisher
@@ -53,6 +56,7 @@ class JoinedEndpoints:
         self._dns = dns
         self._contention = contention
         self._locks = locks
+        self._has_ended = has_ended
 
     async def oper_info(self, request: EndpointReference) -> None:
         """Sync the sandbox of an endpoint whose link may have been placed.
@@ -99,6 +103,10 @@ class JoinedEndpoints:
 
         A running publication is interrupted: its plugins are killed and its effects undone.
 
+        The ports of a container that has ended are left to the teardown, for which Docker calls next (moby,
+        `Sandbox.Delete`): so the end of the container, which Docker's user waits for, does not wait for plugins. A
+        container that requests the same ports waits for that teardown.
+
         Raises:
             CniError: A plugin failed twice.
         """
@@ -107,7 +115,7 @@ class JoinedEndpoints:
         self._port_publisher.interrupt(request.endpoint_id)
         async with self._locks.hold(request.endpoint_id):
             record = self._store.find_endpoint(request.endpoint_id)
-            if record is not None and record.phase.is_attached:
+            if record is not None and record.phase.is_attached and not self._has_ended(record):
                 await self._port_publisher.revoke(record)
 
     def stop(self, endpoint_id: EndpointId) -> None:

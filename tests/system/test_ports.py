@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Published ports: from where they are reachable, and which are chosen."""
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -144,6 +145,32 @@ def test_ports_stay_while_the_gateway_changes(scene: Scene, beside_ours: Sequenc
         scene.lab.docker("network", "disconnect", builtin, container.name)
         assert published(scene) == before
         assert ask(scene.lab, there, HOST_IP, port) == container.name
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_a_container_does_not_wait_for_its_ports_at_its_end(scene: Scene) -> None:
+    """The teardown removes them. The next container with the same port waits for that."""
+    network, _ = port_network(scene)
+    assert scene.lab.daemon is not None
+    log_length = len(scene.lab.daemon.log())
+    for _ in range(3):
+        scene.lab.docker("run", "--rm", "--network", network, "-p", "8087:87", "busybox", "true")
+    events = [json.loads(line) for line in scene.lab.daemon.log()[log_length:].splitlines()]
+    assert [event["event"] for event in events].count("endpoint.published") == 3
+    assert "endpoint.ports_revoked" not in {event["event"] for event in events}
+    container = scene.run(network, "-p", "8087:87")
+    with serving(scene.lab, container, 87):
+        assert ask(scene.lab, None, "127.0.0.1", 8087) == container.name
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_a_running_container_loses_its_ports_at_once(scene: Scene) -> None:
+    """When it is disconnected, its ports are not reachable any more as soon as Docker says so."""
+    network, _ = port_network(scene)
+    container = scene.run(network, "-p", "8088:88")
+    assert published(scene) == ["8088->88/tcp"]
+    scene.lab.docker("network", "disconnect", network, container.name)
+    assert "--dport 8088" not in scene.lab.run("iptables", "-t", "nat", "-S").stdout
 
 
 @pytest.mark.parametrize("cni", ["aaa", "zzz"])

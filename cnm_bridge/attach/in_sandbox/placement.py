@@ -131,6 +131,14 @@ class Placing:
             return self._kernel.find_start(first.pid) == first.started
         return (await self._kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
 
+    def has_ended(self, record: EndpointRecord) -> bool:
+        """Return whether the first process in the sandbox of an endpoint is known, and has ended."""
+        first = record.first_process
+        try:
+            return first is not None and self._kernel.find_start(first.pid) != first.started
+        except KernelError:  # it cannot be read
+            return False
+
     def _others(self, record: EndpointRecord) -> list[EndpointRecord]:
         """Return the other endpoints whose link was or is being made in the same sandbox."""
         return [
