@@ -5,8 +5,9 @@
 `python -m tests.bench.containers`; each engine has a lab of its own. Each round runs a container on every network in
 turn, beginning with another network each time, so that all run on the same machine load. The cost of a network is the
 difference to `none` in the same round. For our networks, the daemon's log has the time of the plugins and of the calls;
-the rest is the engine's. A measurement starts only when the previous endpoint is torn down. The time of that teardown
-is a row of its own, and its effect on the next container shows in the tables with several containers.
+the rest is the engine's. A measurement of one container starts when the previous one's endpoint is torn down and the
+kernel has had time to remove its namespace. The time of the teardown is a row of its own, and its effect on the next
+container shows in the tables with several containers.
 """
 
 import argparse
@@ -27,20 +28,43 @@ __all__ = ["main"]
 SEVERAL: Final = 8
 MANY: Final = 20
 """In a row: every container but the first runs during the teardown of the previous one."""
+PAUSE_S: Final = 0.3
+"""After each measurement of one container: the kernel removes a namespace with its links after the container's end."""
 RUN: Final = ("docker", "run", "--rm", "--network")
 COMMAND: Final = ("busybox", "true")
 # Each `wait` returns the status of its process: a failure ends the script.
 AT_ONCE: Final = """
 pids=
-for i in $(seq "$1"); do docker run --rm --network "$2" busybox true & pids="$pids $!"; done
+count=$1; shift
+for i in $(seq "$count"); do docker run --rm --network "$@" busybox true & pids="$pids $!"; done
 for pid in $pids; do wait "$pid" || exit 1; done
 """
-IN_A_ROW: Final = 'for i in $(seq "$1"); do docker run --rm --network "$2" busybox true || exit 1; done'
+IN_A_ROW: Final = """
+count=$1; shift
+for i in $(seq "$count"); do docker run --rm --network "$@" busybox true || exit 1; done
+"""
 NONE: Final = "none"
 USER_BRIDGE: Final = "user bridge"
-OURS: Final = {"ours: bridge, masquerade": "ours", "ours: bridge, masquerade, firewall": "ours-firewall"}
-NETWORKS: Final = {NONE: "none", "default bridge": "bridge", USER_BRIDGE: "user", **OURS}
-"""The name of each measurement, and its Docker network."""
+USER_BRIDGE_WITH_PORT: Final = "user bridge, published port"
+BUILT_IN: Final = {
+    NONE: ("none",),
+    "default bridge": ("bridge",),
+    USER_BRIDGE: ("user",),
+    USER_BRIDGE_WITH_PORT: ("user", "--publish", "80"),
+}
+OURS: Final = {
+    "ours: bridge, masquerade": ("ours",),
+    "ours: bridge, masquerade, firewall": ("ours-firewall",),
+    "ours: bridge, masquerade, portmap, published port": ("ours-portmap", "--publish", "80"),
+}
+NETWORKS: Final = {**BUILT_IN, **OURS}
+"""The name of each measurement, and its Docker network with further options of `docker run`."""
+PLUGINS: Final[dict[str, list[JsonObject]]] = {
+    "ours": [],
+    "ours-firewall": [{"type": "firewall"}],
+    "ours-portmap": [{"type": "portmap", "capabilities": {"portMappings": True}}],
+}
+"""Our Docker networks, and the plugins that follow `bridge` in their lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +117,7 @@ def _make_networks(lab: Lab, attach: AttachOption) -> None:
     """Make the networks, and run a container on each, which makes the bridge and the shared chains."""
     lab.start_daemon("--log-level", "debug", "--log-format", "json", "--attach", attach)
     lab.docker("network", "create", "user")
-    for number, (name, chained) in enumerate({"ours": [], "ours-firewall": [{"type": "firewall"}]}.items()):
+    for number, (name, chained) in enumerate(PLUGINS.items()):
         bridge: JsonObject = {
             "type": "bridge",
             "bridge": f"bench{number}",
@@ -105,11 +129,11 @@ def _make_networks(lab: Lab, attach: AttachOption) -> None:
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
         }
-        plugins: list[JsonObject] = [bridge, *chained]
-        lab.write(f"/etc/cni/net.d/{name}.conflist", {"cniVersion": "1.0.0", "name": name, "plugins": [*plugins]})
+        document: JsonObject = {"cniVersion": "1.0.0", "name": name, "plugins": [bridge, *chained]}
+        lab.write(f"/etc/cni/net.d/{name}.conflist", document)
         lab.docker("network", "create", "-d", "cni-bridge", "--ipam-driver", "null", "-o", f"cni.network={name}", name)
     for network in NETWORKS.values():
-        lab.run(*RUN, network, *COMMAND)
+        lab.run(*RUN, *network, *COMMAND)
     _wait_torn_down(lab, 0, len(OURS))
 
 
@@ -120,13 +144,14 @@ def _measure_one(lab: Lab, engine: Engine, rounds: int) -> None:
     for number in range(rounds):
         for name in _rotated(number):
             log_length = _log_length(lab)
-            series[name].add(_time_ms(lab, *RUN, NETWORKS[name], *COMMAND))
+            series[name].add(_time_ms(lab, *RUN, *NETWORKS[name], *COMMAND))
             if name in OURS:
                 spending[name].afterwards.add(_wait_torn_down(lab, log_length, 1))
                 spent = _read_spent(lab, log_length)
                 spending[name].adds.add(spent.add)
                 spending[name].deletes.add(spent.delete)
                 spending[name].calls.add(spent.calls)
+            time.sleep(PAUSE_S)
     over = _over_none(series)
     rows = dict(series)
     for name, value in over.items():
@@ -134,11 +159,11 @@ def _measure_one(lab: Lab, engine: Engine, rounds: int) -> None:
         if name in OURS:
             spent_there = spending[name]
             rows |= {
-                f"  of it the plugins' ADDs ({OURS[name]})": spent_there.adds,
-                f"  of it the rest of our calls ({OURS[name]})": spent_there.calls.minus(spent_there.adds),
-                f"  of it the engine's own work ({OURS[name]})": value.minus(spent_there.calls),
-                f"  afterwards, until all is torn down ({OURS[name]})": spent_there.afterwards,
-                f"    of it the plugins' DELs ({OURS[name]})": spent_there.deletes,
+                f"  of it the plugins' ADDs ({OURS[name][0]})": spent_there.adds,
+                f"  of it the rest of our calls ({OURS[name][0]})": spent_there.calls.minus(spent_there.adds),
+                f"  of it the engine's own work ({OURS[name][0]})": value.minus(spent_there.calls),
+                f"  afterwards, until all is torn down ({OURS[name][0]})": spent_there.afterwards,
+                f"    of it the plugins' DELs ({OURS[name][0]})": spent_there.deletes,
             }
     print(render_table(f"docker run --rm, engine {engine.name} ({rounds} rounds)", rows))
     _print_ratios(over)
@@ -151,7 +176,7 @@ def _measure_several(lab: Lab, title: str, script: str, count: int, rounds: int)
     for number in range(rounds):
         for name in _rotated(number):
             log_length = _log_length(lab)
-            series[name].add(_time_ms(lab, "sh", "-c", script, "several", str(count), NETWORKS[name]))
+            series[name].add(_time_ms(lab, "sh", "-c", script, "several", str(count), *NETWORKS[name]))
             if name in OURS:
                 afterwards[name].add(_wait_torn_down(lab, log_length, count))
     over = _over_none(series)
@@ -170,12 +195,13 @@ def _over_none(series: Mapping[str, Series]) -> dict[str, Series]:
 
 def _print_ratios(over: Mapping[str, Series]) -> None:
     for name in OURS:
-        builtin = over[USER_BRIDGE].median_ms
-        if builtin <= 0:  # with few rounds on a busy machine
-            print(f"a user bridge took no longer than none: too few rounds to compare {name} with it", flush=True)
+        builtin = USER_BRIDGE_WITH_PORT if "--publish" in OURS[name] else USER_BRIDGE
+        cost = over[builtin].median_ms
+        if cost <= 0:  # with few rounds on a busy machine
+            print(f"a {builtin} took no longer than none: too few rounds to compare {name} with it", flush=True)
         else:
-            ratio = over[name].median_ms / builtin
-            print(f"over none, {name} costs {ratio:.2f} times what a user bridge does", flush=True)
+            ratio = over[name].median_ms / cost
+            print(f"over none, {name} costs {ratio:.2f} times what a {builtin} does", flush=True)
     print()
 
 
