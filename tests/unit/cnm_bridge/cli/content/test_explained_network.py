@@ -37,7 +37,14 @@ async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
         name = request.match_info["name"]
         if name not in DOCKER:
             return web.json_response({"message": f"network {name} not found"}, status=404)
-        document = {"Id": f"id-{name}", "Name": name, "Driver": "cni-bridge", "IPAM": {"Config": []}}
+        document = {
+            "Id": f"id-{name}",
+            "Name": name,
+            "Driver": "cni-bridge",
+            "Scope": "local",
+            "Containers": {},
+            "IPAM": {"Config": []},
+        }
         return web.json_response({**document, **DOCKER[name]})
 
     app = web.Application()
