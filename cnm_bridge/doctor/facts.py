@@ -119,7 +119,7 @@ class ConfiguredNetwork:
         problems: What is sure to make ADD fail.
         warnings: What could not be verified.
         reserved: The addresses that host-local has assigned.
-        dhcp: What is wrong with the CNI DHCP daemon that it needs, and how to mend it; None if nothing is.
+        dhcp: What is wrong with the CNI DHCP daemon that it needs, and how to fix it; None if nothing is.
     """
 
     network: NetworkConfigurationList

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""What is wrong with a host, and the command that mends it. Pure."""
+"""What is wrong with a host, and the command that fixes it. Pure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,11 +28,11 @@ class Finding:
         code: What kind of finding it is, the same in all versions, e.g. `forward-dropped`.
         subject: What it is about, e.g. `network blue`.
         text: What is wrong, and what follows from it.
-        mend: The command or the change that mends it.
+        fix: The command or the change that fixes it.
     """
 
     severity: Severity
     code: str
     subject: str
     text: str
-    mend: str
+    fix: str

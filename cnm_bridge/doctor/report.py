@@ -74,7 +74,7 @@ class Report:
                 "",
                 f"{one.severity.upper()}  {one.subject} ({one.code})",
                 f"    {one.text}",
-                f"    mend: {one.mend}",
+                f"    fix: {one.fix}",
             ]
         return "\n".join((*lines, "", self.summary))
 
@@ -88,7 +88,7 @@ class Report:
                     "code": finding.code,
                     "subject": finding.subject,
                     "text": finding.text,
-                    "mend": finding.mend,
+                    "fix": finding.fix,
                 }
                 for finding in self.findings
             ],

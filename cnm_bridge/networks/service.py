@@ -132,12 +132,12 @@ class NetworkService:
                 cannot provide what is requested.
             CniError: The list named with `cni.network` no longer exists, or its plugins do not support its version.
         """
-        wishes, unknown = split_unknown(request.options)
-        if INLINE in wishes:
+        given, unknown = split_unknown(request.options)
+        if INLINE in given:
             raise BadOption(INLINE, "is an option of networks, not of containers")
         for option in unknown:
             log.warning("endpoint.option_unknown", option=option)
-        network, plan = await self._plan(request.network_id, wishes, request.requested)
+        network, plan = await self._plan(request.network_id, given, request.requested)
         if plan.attach.mode is AttachMode.HYBRID and not plan.requested.mac and can_choose_mac(plan.configuration):
             plan = with_mac(plan, local_mac(secrets.token_bytes(MAC_BYTES)))
         return network, plan
@@ -152,7 +152,7 @@ class NetworkService:
         return network, plan.configuration
 
     async def _plan(
-        self, network_id: NetworkId, wishes: Mapping[str, str], requested: RequestedInterface
+        self, network_id: NetworkId, given: Mapping[str, str], requested: RequestedInterface
     ) -> tuple[NetworkRecord, Plan]:
         network = self._store.find_network(network_id) or await self._engine_import.find(network_id)
         if network is None:
@@ -160,7 +160,7 @@ class NetworkService:
                 f"cni-bridge has no record of network {network_id}, and the Docker Engine did not describe it; "
                 "check --docker-host, or remove the Docker network and create it again"
             )
-        options = parse_options(merge_options(network.options, wishes))
+        options = parse_options(merge_options(network.options, given))
         configuration = await self._find_configuration(network, options)
         plan = plan_attachment(configuration, options, requested, network.pools, internal=network.internal)
         negotiated = await self._runtime.negotiate(plan.configuration)
@@ -270,7 +270,7 @@ class NetworkService:
         if not preflight.is_good:
             problems = "; ".join(preflight.all_problems)
             raise Refused(
-                f"CNI configuration {found.name} ({origin_of(found)}) cannot be used: {problems}. Mend that, and "
+                f"CNI configuration {found.name} ({origin_of(found)}) cannot be used: {problems}. Fix that, and "
                 "create the network again"
             )
         await self._choose_mode(await self._runtime.negotiate(planned), options)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""`cni-bridge doctor` finds faults that were planted on a real host, and its own commands mend them."""
+"""`cni-bridge doctor` finds faults that were planted on a real host, and its own commands fix them."""
 
 import sys
 
@@ -20,7 +20,7 @@ def examine(lab: Lab, *options: str) -> tuple[int, dict[str, JsonObject]]:
 
 
 def test_a_wrong_policy_of_forward(scene: Scene) -> None:
-    """Docker's policy drops packets of a list without `firewall`; the command that is shown mends it."""
+    """Docker's policy drops packets of a list without `firewall`; the command that is shown fixes it."""
     lab, subnet = scene.lab, scene.subnet()
     scene.configure(bridge(subnet)[:1], name="watched")
     lab.run("iptables", "-P", "FORWARD", "DROP")
@@ -29,7 +29,7 @@ def test_a_wrong_policy_of_forward(scene: Scene) -> None:
     assert get_str(found["forward-dropped"], "subject") == "network watched"
     rows = lab.run(*DOCTOR, "--format", "{{.Severity}} {{.Code}}", check=False).stdout.splitlines()
     assert "error forward-dropped" in rows
-    _, _, command = get_str(found["forward-dropped"], "mend").partition("; or ")
+    _, _, command = get_str(found["forward-dropped"], "fix").partition("; or ")
     try:
         lab.run("sh", "-c", command)
         assert "forward-dropped" not in examine(lab)[1]
@@ -79,5 +79,5 @@ def test_the_directories_of_the_running_daemon(private_scene: Scene) -> None:
     lab.start_daemon("--cni-conf-dir", "/srv/cni", env={"CNI_BRIDGE_CNI_BIN_DIR": "/srv/bin"})
     _, found = examine(lab)
     assert get_str(found["plugin-unusable"], "subject") == "network other"
-    assert "/srv/bin" in get_str(found["plugin-unusable"], "mend")
+    assert "/srv/bin" in get_str(found["plugin-unusable"], "fix")
     assert "plugin-unusable" not in examine(lab, "--cni-conf-dir", "/etc/cni/net.d")[1]

@@ -22,12 +22,12 @@ __all__ = ["doctor"]
 @click.option("--quick", is_flag=True, help="For monitoring: executes no plugin, prints errors and warnings only.")
 @click.pass_context
 @exits
-@templates_have("Severity", "Code", "Subject", "Text", "Mend")
+@templates_have("Severity", "Code", "Subject", "Text", "Fix")
 @shows_once
 def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[object, ExitStatus]:
     """Examine the host: kernel, firewall, engine, plugins, addresses, installation. Changes nothing.
 
-    Each finding comes with the command that mends it. No daemon is needed; if one runs with the same --state-dir, its
+    Each finding comes with the command that fixes it. No daemon is needed; if one runs with the same --state-dir, its
     own settings are used, changed by the options given here. The exit status is 0 if there are only notes, else 1.
     """
     # These imports are slow and would delay `serve`.

@@ -69,6 +69,6 @@ def _mend(rows: list[JsonObject]) -> str:
     """Return how to have everything made anew."""
     names = " ".join(dict.fromkeys(get_str(row, "container") for row in rows))
     return (
-        f"mend: docker restart {names}; the plugins then run again. Without a fixed address (--ip) a container may get "
+        f"fix: docker restart {names}; the plugins then run again. Without a fixed address (--ip) a container may get "
         "another one."
     )

@@ -13,7 +13,7 @@ __all__ = ["check_engine"]
 
 _OLDEST: Final = (20, 10)
 _CRASHING: Final = ((29, 0, 0), (29, 0, 2))
-"""The first and the last engine that crash with a remote network driver (moby #51554, mended by #51558)."""
+"""The first and the last engine that crash with a remote network driver (moby #51554, fixed by #51558)."""
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
@@ -28,7 +28,7 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             subject=subject,
             text=f"it does not answer ({engine.silence}): what concerns it was not examined, and the daemon compares "
             "nothing with it",
-            mend="systemctl start docker; or correct docker-host in /etc/cni-bridge/config.toml",
+            fix="systemctl start docker; or correct docker-host in /etc/cni-bridge/config.toml",
         )
         return
     found = _VERSION.match(engine.version)
@@ -39,7 +39,7 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             code="engine-old",
             subject=subject,
             text=f"it is {engine.version}; cni-bridge is tested with 20.10 and newer",
-            mend="install a newer Docker Engine",
+            fix="install a newer Docker Engine",
         )
     if version is not None and _CRASHING[0] <= version <= _CRASHING[1]:
         yield Finding(
@@ -48,7 +48,7 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             subject=subject,
             text=f"it is {engine.version}; 29.0.0 to 29.0.2 crash when a container joins a network of a remote driver "
             "(moby #51558)",
-            mend="install Docker Engine 29.0.3 or newer",
+            fix="install Docker Engine 29.0.3 or newer",
         )
     if engine.is_rootless:
         yield Finding(
@@ -56,5 +56,5 @@ def check_engine(facts: Facts) -> Iterator[Finding]:
             code="engine-rootless",
             subject=subject,
             text="it runs without root, in namespaces of its own, which the daemon does not see",
-            mend="use an engine that runs as root",
+            fix="use an engine that runs as root",
         )

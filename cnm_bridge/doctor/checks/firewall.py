@@ -41,7 +41,7 @@ def _check_commands(facts: Facts) -> Iterator[Finding]:
                 code="command-missing",
                 subject=f"command {command}",
                 text=f"it is not installed, and plugins of {', '.join(users)} run it: their ADD fails",
-                mend=f"apt-get install {package}",
+                fix=f"apt-get install {package}",
             )
 
 
@@ -54,7 +54,7 @@ def _check_backends(facts: Facts) -> Iterator[Finding]:
             subject="firewall",
             text=f"iptables uses nf_tables, and the older backend has tables ({', '.join(firewall.legacy_tables)}): "
             "a packet must pass both, and `iptables-save` shows one of them",
-            mend="iptables-legacy-save shows them; remove their rules and restart the host, or let everything use "
+            fix="iptables-legacy-save shows them; remove their rules and restart the host, or let everything use "
             "the older backend: update-alternatives --set iptables /usr/sbin/iptables-legacy",
         )
 
@@ -79,7 +79,7 @@ def _check_forwarding(facts: Facts, configured: ConfiguredNetwork, link: str) ->
                 subject=f"network {network.name}",
                 text=f"{verdict.where} ({command}) drops packets from {subnet}: the containers do not reach what "
                 "is behind other links of the host, such as the outside, and with br_netfilter not even each other",
-                mend=_mend_forwarding(table, command, link, subnet, lacking=None if has_firewall else network),
+                fix=_mend_forwarding(table, command, link, subnet, lacking=None if has_firewall else network),
             )
     yield from _check_native_chains(facts, configured, tuple(subnets), has_firewall=has_firewall)
 
@@ -118,7 +118,7 @@ def _check_native_chains(
             subject=f"network {name}",
             text=f"the nftables chain {chain} has the policy drop; what iptables or another table accepts is dropped "
             "there unless one of its rules accepts it too",
-            mend=" && ".join(
+            fix=" && ".join(
                 f"nft insert rule {chain} {source} accept && "
                 f"nft insert rule {chain} {source.replace('saddr', 'daddr')} accept"
                 for source in sources
@@ -132,7 +132,7 @@ def _check_native_chains(
             subject=f"network {name}",
             text="firewalld runs, and the list has no plugin `firewall`, which would put each container's address into "
             "the zone trusted: firewalld rejects their packets unless a zone accepts them",
-            mend='add the plugin {"type": "firewall"} to the end of the list; or '
+            fix='add the plugin {"type": "firewall"} to the end of the list; or '
             + " && ".join(f"firewall-cmd --permanent --zone=trusted --add-source={subnet}" for subnet in subnets)
             + " && firewall-cmd --reload",
         )

@@ -28,7 +28,7 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
             code="not-root",
             subject="doctor",
             text="it does not run as root: rules, reservations and permissions may be missing from what it sees",
-            mend="run it as root",
+            fix="run it as root",
         )
     yield from _check_daemon(facts)
     yield from _check_units(facts)
@@ -41,7 +41,7 @@ def check_installation(facts: Facts) -> Iterator[Finding]:
             code="selinux-enforcing",
             subject="SELinux",
             text="it is enforcing; cni-bridge has no policy of its own and was not tested with one",
-            mend="if plugins fail with 'Permission denied': ausearch -m avc -ts recent",
+            fix="if plugins fail with 'Permission denied': ausearch -m avc -ts recent",
         )
 
 
@@ -56,7 +56,7 @@ def _check_daemon(facts: Facts) -> Iterator[Finding]:
         text=f"it does not run, and Docker has {networks} networks of it: their containers do not start"
         if networks
         else "it does not run",
-        mend=f"systemctl start {SOCKET} {SERVICE}; without systemd: cni-bridge serve",
+        fix=f"systemctl start {SOCKET} {SERVICE}; without systemd: cni-bridge serve",
     )
 
 
@@ -74,7 +74,7 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
             code="boot-disabled",
             subject="boot",
             text="Docker starts at boot and cni-bridge does not: containers with a restart policy find no network",
-            mend=f"systemctl enable --now {SOCKET} {SERVICE}",
+            fix=f"systemctl enable --now {SOCKET} {SERVICE}",
         )
     elif starts and not any(_DOCKER in unit.before for unit in starts):
         yield Finding(
@@ -82,7 +82,7 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
             code="boot-order",
             subject="boot",
             text=f"no unit of cni-bridge starts before {_DOCKER}: Docker starts containers before their driver exists",
-            mend=f"systemctl edit {SOCKET}, and write: [Unit] Before={_DOCKER}",
+            fix=f"systemctl edit {SOCKET}, and write: [Unit] Before={_DOCKER}",
         )
     elif socket is not None and not socket.state.startswith("enabled"):
         yield Finding(
@@ -90,7 +90,7 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
             code="socket-disabled",
             subject="boot",
             text=f"{SOCKET} is not enabled: Docker's calls fail, instead of waiting, while the daemon restarts",
-            mend=f"systemctl enable --now {SOCKET}",
+            fix=f"systemctl enable --now {SOCKET}",
         )
     admin = units.get(ADMIN_SOCKET)
     if starts and admin is not None and admin.state == "disabled":
@@ -100,7 +100,7 @@ def _check_units(facts: Facts) -> Iterator[Finding]:
             subject="boot",
             text=f"{ADMIN_SOCKET} is not enabled: commands such as `cni-bridge ls` fail, instead of waiting, while the "
             "daemon restarts",
-            mend=f"systemctl enable {ADMIN_SOCKET}; it is used from the next boot on",
+            fix=f"systemctl enable {ADMIN_SOCKET}; it is used from the next boot on",
         )
 
 
@@ -114,7 +114,7 @@ def _check_permissions(facts: Facts) -> Iterator[Finding]:
                 subject=str(one.path),
                 text=f"its owner is user {one.owner} and its mode {one.mode & 0o7777:o}: others than root may change "
                 "what the daemon runs or reads as root",
-                mend=f"chown root:root {one.path} && chmod go-w {one.path}",
+                fix=f"chown root:root {one.path} && chmod go-w {one.path}",
             )
         elif one.is_private and one.mode & (stat.S_IRWXG | stat.S_IRWXO):
             yield Finding(
@@ -122,7 +122,7 @@ def _check_permissions(facts: Facts) -> Iterator[Finding]:
                 code="readable-by-others",
                 subject=str(one.path),
                 text=f"its mode is {one.mode & 0o7777:o}: configurations may hold credentials",
-                mend=f"chmod go= {one.path}",
+                fix=f"chmod go= {one.path}",
             )
 
 
@@ -134,7 +134,7 @@ def _check_space(facts: Facts) -> Iterator[Finding]:
                 code="disk-full",
                 subject=str(path),
                 text=f"it has {free >> 20} MiB left: without space nothing can be stored, so no container starts",
-                mend=f"free space on the file system of {path}: df -h {path}",
+                fix=f"free space on the file system of {path}: df -h {path}",
             )
 
 
@@ -147,7 +147,7 @@ def _check_clock(facts: Facts) -> Iterator[Finding]:
             subject="clock",
             text=f"the state was written {clock.newest_state - clock.now:.0f} s after now: the clock was set back. "
             "Times in the log cannot be compared, and certificates may seem not to be valid yet",
-            mend="timedatectl set-ntp true",
+            fix="timedatectl set-ntp true",
         )
     elif clock.is_synchronized is False:
         yield Finding(
@@ -155,5 +155,5 @@ def _check_clock(facts: Facts) -> Iterator[Finding]:
             code="clock-not-synchronized",
             subject="clock",
             text="it is not synchronized with other hosts: times in logs cannot be compared with theirs",
-            mend="timedatectl set-ntp true",
+            fix="timedatectl set-ntp true",
         )

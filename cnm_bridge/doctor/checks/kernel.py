@@ -30,7 +30,7 @@ def check_kernel(facts: Facts) -> Iterator[Finding]:
             code="kernel-old",
             subject="kernel",
             text=f"it is {kernel.release}; links have alternative names, which cni-bridge needs, since 5.5",
-            mend="install a newer kernel and restart the host",
+            fix="install a newer kernel and restart the host",
         )
     yield from _check_modules(facts)
     yield from _check_sysctls(facts)
@@ -53,7 +53,7 @@ def _check_modules(facts: Facts) -> Iterator[Finding]:
                 else f"it is not loaded and cannot be: /lib/modules/{facts.kernel.release} does not exist, as after an "
                 "upgrade of the kernel without a restart"
             ),
-            mend="install the kernel's package of further modules, or another kernel"
+            fix="install the kernel's package of further modules, or another kernel"
             if is_missing
             else "systemctl reboot",
         )
@@ -92,5 +92,5 @@ def _setting(name: str, value: str, wanted: str, severity: Severity, text: str) 
         code="sysctl",
         subject=f"setting {name}",
         text=f"it is {value}: {text}",
-        mend=f"sysctl -w {name}={wanted}; to keep it: echo '{name} = {wanted}' >/etc/sysctl.d/90-cni-bridge.conf",
+        fix=f"sysctl -w {name}={wanted}; to keep it: echo '{name} = {wanted}' >/etc/sysctl.d/90-cni-bridge.conf",
     )

@@ -27,7 +27,7 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             code="no-configuration",
             subject="configurations",
             text=f"there are none in {directories}",
-            mend="put a network configuration list there, e.g. the one in README.md",
+            fix="put a network configuration list there, e.g. the one in README.md",
         )
     for file in facts.installation.broken_files:
         yield Finding(
@@ -35,7 +35,7 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             code="configuration-broken",
             subject="configurations",
             text=file,
-            mend="correct or remove the file; `cni-invoker list` shows all of them",
+            fix="correct or remove the file; `cni-invoker list` shows all of them",
         )
     for file in facts.installation.shadowed_files:
         yield Finding(
@@ -43,7 +43,7 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
             code="configuration-shadowed",
             subject="configurations",
             text=file,
-            mend="remove one of them, or give it another name",
+            fix="remove one of them, or give it another name",
         )
     yield from _check_docker_networks(facts)
     for configured in facts.networks:
@@ -64,7 +64,7 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
                 text=f"there is no network configuration list {configuration!r} in "
                 f"{', '.join(map(str, facts.conf_dirs))}: no container starts on it"
                 + (f"; did you mean {near[0]}?" if near else ""),
-                mend=f"put the list there; or docker network rm {name}",
+                fix=f"put the list there; or docker network rm {name}",
             )
 
 
@@ -77,19 +77,19 @@ def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Find
             code="plugin-unusable",
             subject=subject,
             text=problem,
-            mend="apt-get install containernetworking-plugins, or put the plugin into one of "
+            fix="apt-get install containernetworking-plugins, or put the plugin into one of "
             f"{', '.join(map(str, facts.bin_dirs))}; then cni-invoker validate {name}",
         )
     if configured.dhcp is not None:
-        text, mend = configured.dhcp
-        yield Finding(severity=Severity.ERROR, code="dhcp-daemon", subject=subject, text=text, mend=mend)
+        text, fix = configured.dhcp
+        yield Finding(severity=Severity.ERROR, code="dhcp-daemon", subject=subject, text=text, fix=fix)
     for warning in configured.warnings:
         yield Finding(
             severity=Severity.WARNING,
             code="plugin-doubtful",
             subject=subject,
             text=warning,
-            mend=f"cni-invoker validate {name}",
+            fix=f"cni-invoker validate {name}",
         )
 
 
@@ -106,7 +106,7 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 subject=f"network {network.name}",
                 text=f"{used} of the {one.size} addresses from {one.first} to {one.last} are reserved"
                 + (": further containers do not start" if is_full else ""),
-                mend="cni-bridge status shows orphans, whose reservations can be removed; or use a larger subnet",
+                fix="cni-bridge status shows orphans, whose reservations can be removed; or use a larger subnet",
             )
         for route in facts.routes if links else ():
             if route.destination.prefixlen == 0 or route.link in links or not _overlap(one.subnet, route.destination):
@@ -120,7 +120,7 @@ def _check_ranges(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Findi
                 text=f"its subnet {one.subnet} overlaps the host's route {route.destination}"
                 + (f" through {route.link}" if route.link else "")
                 + ": packets for one of them go to the other",
-                mend=f"choose another subnet in {network.source or 'its list'}; `ip route` shows what is taken",
+                fix=f"choose another subnet in {network.source or 'its list'}; `ip route` shows what is taken",
             )
 
 
@@ -134,7 +134,7 @@ def _check_overlaps(facts: Facts) -> Iterator[Finding]:
                 subject=f"network {name}",
                 text=f"its addresses {one.first} to {one.last} and those of network {other_name}, {other.first} to "
                 f"{other.last}, overlap: both may assign the same address, and no container can be on both",
-                mend="give one of them another subnet, or ranges (rangeStart, rangeEnd) that do not overlap",
+                fix="give one of them another subnet, or ranges (rangeStart, rangeEnd) that do not overlap",
             )
 
 

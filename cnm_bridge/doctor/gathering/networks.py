@@ -56,7 +56,7 @@ async def _gather(network: NetworkConfigurationList, settings: Settings, *, quic
 
 
 async def _examine_dhcp(network: NetworkConfigurationList) -> tuple[str, str] | None:
-    """Return what is wrong with the CNI DHCP daemon of a list and how to mend it; None if it needs none."""
+    """Return what is wrong with the CNI DHCP daemon of a list and how to fix it; None if it needs none."""
     plugin = find_dhcp(network)
     if plugin is None:
         return None

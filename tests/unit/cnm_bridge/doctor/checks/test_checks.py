@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Each fault of a host is found, with the command that mends it, and nothing else is."""
+"""Each fault of a host is found, with the command that fixes it, and nothing else is."""
 
 from dataclasses import replace
 from ipaddress import ip_network
@@ -57,7 +57,7 @@ def test_a_wrong_policy_of_forward() -> None:
     finding = only(with_network(BRIDGE))
     assert (finding.severity, finding.code) == (Severity.ERROR, "forward-dropped")
     assert "the policy DROP of chain FORWARD" in finding.text
-    assert "iptables -I FORWARD -i cni-blue -j ACCEPT && iptables -I FORWARD -o cni-blue -j ACCEPT" in finding.mend
+    assert "iptables -I FORWARD -i cni-blue -j ACCEPT && iptables -I FORWARD -o cni-blue -j ACCEPT" in finding.fix
     firewall = replace(HEALTHY.firewall, rules=(":FORWARD DROP [0:0]", "-A FORWARD -i cni-blue -j ACCEPT"))
     assert codes(replace(with_network(BRIDGE), firewall=firewall)) == []
 
@@ -77,13 +77,13 @@ def test_both_families_are_examined() -> None:
     firewall = replace(HEALTHY.firewall, rules=(), rules_ipv6=(":FORWARD DROP [0:0]",))
     finding = only(replace(with_network(BRIDGE), firewall=firewall))
     assert "(ip6tables)" in finding.text
-    assert "ip6tables -I FORWARD" in finding.mend
+    assert "ip6tables -I FORWARD" in finding.fix
 
 
 def test_the_firewall_of_ufw_is_changed_by_ufw() -> None:
     """Its own rules would replace others at its next start."""
     firewall = replace(HEALTHY.firewall, rules=(":FORWARD DROP [0:0]", ":ufw-before-forward - [0:0]"))
-    assert only(replace(with_network(BRIDGE), firewall=firewall)).mend.startswith("ufw route allow from 10.22.0.0/28")
+    assert only(replace(with_network(BRIDGE), firewall=firewall)).fix.startswith("ufw route allow from 10.22.0.0/28")
 
 
 def test_a_native_chain_drops_whatever_iptables_accepts() -> None:
@@ -91,8 +91,8 @@ def test_a_native_chain_drops_whatever_iptables_accepts() -> None:
     firewall = replace(HEALTHY.firewall, dropping_chains=("inet filter forward",))
     finding = only(replace(HEALTHY, firewall=firewall))
     assert finding.code == "forward-dropped-by-nftables"
-    assert "nft insert rule inet filter forward ip saddr 10.22.0.0/28 accept" in finding.mend
-    assert "nft insert rule inet filter forward ip6 daddr fd22::/64 accept" in finding.mend
+    assert "nft insert rule inet filter forward ip saddr 10.22.0.0/28 accept" in finding.fix
+    assert "nft insert rule inet filter forward ip6 daddr fd22::/64 accept" in finding.fix
 
 
 def test_firewalld_needs_a_zone_or_the_plugin() -> None:
@@ -100,7 +100,7 @@ def test_firewalld_needs_a_zone_or_the_plugin() -> None:
     firewall = replace(HEALTHY.firewall, rules=(), has_firewalld=True)
     assert codes(replace(HEALTHY, firewall=firewall)) == []
     finding = only(replace(with_network(BRIDGE), firewall=firewall))
-    assert "firewall-cmd --permanent --zone=trusted --add-source=10.22.0.0/28" in finding.mend
+    assert "firewall-cmd --permanent --zone=trusted --add-source=10.22.0.0/28" in finding.fix
 
 
 def test_two_backends() -> None:
@@ -151,8 +151,8 @@ def test_a_setting(name: str, value: str) -> None:
     used = with_network(BRIDGE, FIREWALL, reserved=("10.22.0.2", "fd22::2"))
     finding = only(replace(used, kernel=kernel))
     assert finding.subject == f"setting {name}"
-    assert finding.mend.startswith(f"sysctl -w {name}=")
-    assert f"{name}={value};" not in finding.mend
+    assert finding.fix.startswith(f"sysctl -w {name}=")
+    assert f"{name}={value};" not in finding.fix
 
 
 def test_forwarding_before_the_first_container() -> None:
@@ -208,7 +208,7 @@ def test_plugins_and_files() -> None:
         "configuration-broken",
         "configuration-shadowed",
     }
-    assert "/opt/cni/bin" in next(finding.mend for finding in found if finding.code == "plugin-unusable")
+    assert "/opt/cni/bin" in next(finding.fix for finding in found if finding.code == "plugin-unusable")
 
 
 @pytest.mark.parametrize("key", ["bridge", "ipMasqBackend", "backend"])
