@@ -113,8 +113,8 @@ class IdentityRequest:
     """The request that plugins receive the identity of the container, which is known from Join on.
 
     Attributes:
-        kind: In whose words.
-        labels: Patterns of the labels that they receive, as of a shell.
+        kind: Whose names and arguments they receive: Docker's or those of Kubernetes.
+        labels: Shell patterns of the labels that they receive.
         is_required: Whether a container whose identity is not known is refused.
     """
 

@@ -36,7 +36,7 @@ _NAME_BYTES: Final = 255
 _PAUSE_S: Final = 0.05
 """Between two attempts to get a lock; plugins take some tens of milliseconds."""
 
-_STRAY_LIMIT_S: Final = 10.0
+_KILL_LIMIT_S: Final = 10.0
 """A killed process ends immediately, unless it hangs in the kernel."""
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
@@ -162,13 +162,13 @@ def _end_plugins(running_dir: Path, container_id: str) -> None:
     Raises:
         PluginStillRuns: A plugin cannot be killed.
     """
-    ended = kill_orphaned_plugins(running_dir, [container_id], limit_s=_STRAY_LIMIT_S)
+    ended = kill_orphaned_plugins(running_dir, [container_id], limit_s=_KILL_LIMIT_S)
     if ended:
         pids = ", ".join(map(str, ended))
         log.warning("plugins.ended", extra={"container_id": container_id, "pids": pids})
     running = find_orphaned_plugins(running_dir, [container_id])
     if running:
-        raise PluginStillRuns(container_id, [str(stray) for stray in running])
+        raise PluginStillRuns(container_id, [str(plugin) for plugin in running])
 
 
 def _unlink(file: Path) -> None:

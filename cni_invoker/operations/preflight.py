@@ -4,8 +4,8 @@
 Nothing changes on the host: the plugins are searched and asked for their versions. libcni's `ValidateNetworkList` does
 that for the plugins of the list alone; this check includes those that they delegate to.
 
-A problem is what is sure to make ADD fail. What may be right all the same, and could not be found out, is a warning: a
-list that libcni runs must run here.
+A problem makes ADD fail for certain. What may be correct but could not be determined is a warning: a list that libcni
+runs must run here.
 """
 
 import asyncio

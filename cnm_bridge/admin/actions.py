@@ -73,7 +73,7 @@ class Actions:
 
         Raises:
             AdminError: There is no such orphan.
-            Refused, KernelError: It is in use, or that cannot be found out.
+            Refused, KernelError: It is in use, or that cannot be determined.
         """
         found = [orphan for orphan in self._audit.orphans if orphan.id == parameters["id"]]
         if not found:

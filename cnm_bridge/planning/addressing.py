@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _READ_ARGS: Final = frozenset({"host-local", "static"})
-_GIVE_WAY: Final = frozenset({None, "dhcp"})
+_REPLACED_BY_STATIC: Final = frozenset({None, "dhcp"})
 _READ_MAC_ARGUMENT: Final = frozenset({"bridge", "macvlan", "tap", "tuning"})
 _MAC: Final = "mac"
 _DEFAULT_ROUTES: Final = {4: "0.0.0.0/0", 6: "::/0"}
@@ -88,11 +88,11 @@ def plan_addresses(
     texts: list[JsonValue] = [str(address) for address in wanted]
     index = next((i for i, plugin in enumerate(network.plugins) if plugin.ipam_type), 0)
     ipam_type = network.plugins[index].ipam_type
-    if ipam_type in _GIVE_WAY or ipam_type == "static":
+    if ipam_type in _REPLACED_BY_STATIC or ipam_type == "static":
         _require_prefixes(network, wanted)
-    if ipam_type not in _GIVE_WAY and any("ips" in plugin.capabilities for plugin in network.plugins):
+    if ipam_type not in _REPLACED_BY_STATIC and any("ips" in plugin.capabilities for plugin in network.plugins):
         return Addressing(configuration=network, capability_args={"ips": texts})
-    if ipam_type in _GIVE_WAY:
+    if ipam_type in _REPLACED_BY_STATIC:
         return Addressing(configuration=_with_static(network, index, wanted, pools, internal=internal))
     extended = _with_args(network, {"ips": texts}, only=index)
     if ipam_type in _READ_ARGS:

@@ -6,7 +6,7 @@ Docker does not say it in CreateEndpoint. At Join the container is found by its 
 sandbox can know it, and the IPAM plugin that runs at CreateEndpoint cannot.
 
 A plugin that gives names to containers, such as `dnsname`, reads `K8S_POD_NAME` and the capability `aliases`; it
-receives both for any container. What an option of the network or the endpoint says goes before the identity.
+receives both for any container. Options of the network or the endpoint take precedence over the identity.
 """
 
 import re
@@ -77,7 +77,7 @@ def with_identity(
 
 
 def _find_pod(container: StartingContainer) -> tuple[str, str, str] | None:
-    """Return name, namespace and UID of the pod whose sandbox a container is; None if it is none."""
+    """Return name, namespace and UID of the pod whose sandbox a container is; None if it is no pod's sandbox."""
     name, namespace, uid = (container.labels.get(label) for label in _POD_LABELS)
     if name and namespace and uid:
         return name, namespace, uid

@@ -46,7 +46,7 @@ class ReleaseOrphan:
 
         Raises:
             Refused: It is in use, or cannot be removed; nothing has been changed.
-            KernelError: It cannot be found out whether it is in use; nothing has been changed.
+            KernelError: Whether it is in use cannot be determined; nothing has been changed.
         """
         owner = await asyncio.to_thread(self._audit.find_owner, orphan)
         if owner is not None:
