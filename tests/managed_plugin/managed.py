@@ -9,19 +9,31 @@ from cni_bridge_spec import JsonObject
 from tests.lab import Lab
 from tests.system.calls import ask_status
 
-__all__ = ["ADMIN", "BUILT", "DRIVER", "PLUGIN", "daemon_pids", "enable", "install", "list_on", "status"]
+__all__ = [
+    "ADMIN",
+    "BUILT",
+    "DRIVER",
+    "LIMIT_S",
+    "PLUGIN",
+    "create_network",
+    "daemon_pids",
+    "enable",
+    "install",
+    "list_on",
+    "status",
+]
 
 BUILT: Final = Path(__file__).parents[2] / "build/plugin"
 PLUGIN: Final = "cni-bridge"
 DRIVER: Final = f"{PLUGIN}:latest"
 ADMIN: Final = "/run/cni-bridge-plugin/admin.sock"
-_LIMIT_S: Final = 120.0
+LIMIT_S: Final = 120.0
 """Docker packs and unpacks some seventy megabytes."""
 
 
 def install(lab: Lab, *options: str) -> None:
     """Create the plugin, and enable it, with further options of the daemon."""
-    lab.docker("plugin", "create", PLUGIN, str(BUILT), timeout_s=_LIMIT_S)
+    lab.docker("plugin", "create", PLUGIN, str(BUILT), timeout_s=LIMIT_S)
     if options:
         lab.docker("plugin", "set", PLUGIN, f"options={' '.join(options)}")
     enable(lab)
@@ -29,7 +41,12 @@ def install(lab: Lab, *options: str) -> None:
 
 def enable(lab: Lab) -> None:
     """Enable the plugin."""
-    lab.docker("plugin", "enable", PLUGIN, timeout_s=_LIMIT_S)
+    lab.docker("plugin", "enable", PLUGIN, timeout_s=LIMIT_S)
+
+
+def create_network(lab: Lab, name: str) -> None:
+    """Create a network of the configuration `lan`."""
+    lab.docker("network", "create", "-d", DRIVER, "--ipam-driver", "null", "-o", "cni.network=lan", name)
 
 
 def daemon_pids(lab: Lab) -> list[str]:

@@ -3,18 +3,42 @@
 """The managed plugin: it runs the host's CNI plugins, and its state on the host outlives it."""
 
 import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from cni_bridge_spec import get_object, get_objects
+from cni_bridge_spec import JsonObject, as_object, get_object, get_objects, parse_json, render_json
 from tests.lab import Container, Lab, wait_until
-from tests.managed_plugin.managed import ADMIN, DRIVER, PLUGIN, daemon_pids, enable, install, list_on, status
+from tests.managed_plugin.managed import (
+    ADMIN,
+    BUILT,
+    DRIVER,
+    LIMIT_S,
+    PLUGIN,
+    create_network,
+    daemon_pids,
+    enable,
+    install,
+    list_on,
+    status,
+)
+from tests.managed_plugin.registry import REGISTRY, start_registry
 from tests.system.calls import wait_reconciled
 from tests.system.scene import reaches
 
 pytestmark = pytest.mark.timeout(600)  # Docker packs and unpacks the plugin, several times
 
 GATEWAY = "10.91.0.1"
+SOURCE = f"{REGISTRY}/cni-bridge"
+VERSIONS = "one", "two"
+_HANGING = """\
+#!/bin/sh
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' ;;
+ADD) touch /run/lab/hanging && exec sleep 600 ;;
+esac
+"""
 
 
 def start(lab: Lab, name: str) -> Container:
@@ -34,21 +58,23 @@ def test_the_life_of_a_managed_plugin(lab: Lab) -> None:
     """Install, run, disable, replace, kill dockerd, remove: containers keep their network, and nothing is left."""
     lab.write("/etc/cni/net.d/10-lan.conflist", list_on("10.91.0.0/24"))
     install(lab)
-    lab.docker("network", "create", "-d", DRIVER, "--ipam-driver", "null", "-o", "cni.network=lan", "blue")
+    create_network(lab, "blue")
     before = lab.state()
     web = start(lab, "web")
     assert reaches(web, GATEWAY)
     assert lab.run("ls", "/var/lib/cni/networks/lan").stdout.split()[0] == "10.91.0.2"
     assert "10.91.0.2/32" in lab.run("iptables-save").stdout
 
+    start(lab, "removed")
     assert "is in use" in refusal(lab, "plugin", "disable", PLUGIN)
     lab.docker("plugin", "disable", "--force", PLUGIN)
     assert reaches(web, GATEWAY)  # the daemon is not needed for what runs
     assert refusal(lab, "run", "--rm", "--net", "blue", "busybox", "true")
+    lab.docker("rm", "--force", "removed", timeout_s=LIMIT_S)  # Docker waits for the plugin
     enable(lab)
+    wait_until(lambda: len(get_objects(status(lab), "endpoints")) == 1, "the teardown of the removed container", 60)
     assert [one["phase"] for one in get_objects(status(lab), "endpoints")] == ["joined"]
 
-    lab.docker("plugin", "disable", "--force", PLUGIN)
     lab.docker("plugin", "rm", "--force", PLUGIN)
     install(lab, "--reconcile-interval", "1")
     assert reaches(start(lab, "second"), GATEWAY)
@@ -66,6 +92,61 @@ def test_the_life_of_a_managed_plugin(lab: Lab) -> None:
     lab.docker("network", "rm", "blue")
     lab.docker("plugin", "disable", PLUGIN)
     lab.docker("plugin", "rm", PLUGIN)
+
+
+def test_disable_while_a_container_is_attached(lab: Lab) -> None:
+    """The daemon ends by itself before Docker kills it, with the CNI plugin that hangs, and undoes the rest later."""
+    hanging: JsonObject = {"type": "hanging"}
+    network = list_on("10.91.0.0/24")
+    lab.write("/etc/cni/net.d/10-lan.conflist", {**network, "plugins": [*get_objects(network, "plugins"), hanging]})
+    lab.write("/opt/cni/bin/hanging", _HANGING, mode=0o755)
+    install(lab)
+    create_network(lab, "blue")
+    before = lab.state()
+    lab.spawn("docker", "run", "--name", "web", "--net", "blue", "busybox", "true")
+    wait_until(lambda: lab.path("/run/lab/hanging").exists(), "the plugin that hangs", 60)
+    lab.docker("plugin", "disable", "--force", PLUGIN)
+    assert lab.dockerd is not None
+    assert "daemon.stopped" in lab.dockerd.log()
+    assert lab.state().plugins == ()
+    enable(lab)
+    wait_until(lambda: status(lab)["endpoints"] == [], "the teardown", 60)
+    lab.docker("rm", "--force", "web")
+    assert lab.wait_clean(before) == ""
+
+
+def test_upgrade_from_a_registry(lab: Lab, tmp_path: Path) -> None:
+    """A version of a registry is installed, upgraded and rolled back: containers and settings stay."""
+    lab.write("/etc/cni/net.d/10-lan.conflist", list_on("10.91.0.0/24"))
+    start_registry(lab)
+    for version in VERSIONS:
+        described = tmp_path / version
+        subprocess.run(("cp", "-a", "--link", str(BUILT), str(described)), check=True)
+        config = as_object(parse_json((BUILT / "config.json").read_bytes()), "config.json")
+        (described / "config.json").unlink()
+        (described / "config.json").write_bytes(render_json({**config, "description": version}))
+        lab.docker("plugin", "create", f"{SOURCE}:{version}", str(described), timeout_s=LIMIT_S)
+        lab.docker("plugin", "push", f"{SOURCE}:{version}", timeout_s=LIMIT_S)
+        lab.docker("plugin", "rm", f"{SOURCE}:{version}")
+    granted = ("--grant-all-permissions", f"{SOURCE}:{VERSIONS[0]}", "CNI_BRIDGE_LOG_LEVEL=debug")
+    lab.docker("plugin", "install", "--alias", PLUGIN, *granted, timeout_s=LIMIT_S)
+    create_network(lab, "blue")
+    before = lab.state()
+    web = start(lab, "web")
+    upgrade = ("plugin", "upgrade", "--grant-all-permissions", "--skip-remote-check", PLUGIN)
+    assert "must be disabled" in refusal(lab, *upgrade, f"{SOURCE}:{VERSIONS[1]}")
+    for version in reversed(VERSIONS):
+        lab.docker("plugin", "disable", "--force", PLUGIN)
+        lab.docker(*upgrade, f"{SOURCE}:{version}", timeout_s=LIMIT_S)
+        enable(lab)
+        assert version in lab.docker("plugin", "inspect", "--format", "{{.Config.Description}}", PLUGIN)
+        assert "CNI_BRIDGE_LOG_LEVEL=debug" in lab.docker("plugin", "inspect", "--format", "{{.Settings.Env}}", PLUGIN)
+        assert [one["phase"] for one in get_objects(status(lab), "endpoints")] == ["joined"]
+        assert reaches(web, GATEWAY)
+        assert reaches(start(lab, version), GATEWAY)
+        lab.docker("rm", "--force", version)
+    lab.docker("rm", "--force", "web")
+    assert lab.wait_clean(before) == ""
 
 
 def test_what_the_plugin_may_do(lab: Lab) -> None:
