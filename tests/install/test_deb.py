@@ -112,7 +112,7 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     assert unit_state(machine, DHCP) == ("enabled", "active")
     wait_until(lambda: machine.path("/run/cni/dhcp.sock").is_socket(), "the socket of the DHCP daemon", 30.0)
 
-    process, leases = pid(machine), main_pids(machine, DHCP)
+    process, known, leases = pid(machine), address(machine), main_pids(machine, DHCP)
     newer = with_version(package, "9.0", tmp_path)
     started = daemon_pids(machine)
     add_instance(machine)
@@ -123,11 +123,13 @@ def test_the_life_of_a_package(machine: Machine, package: Path, tmp_path: Path) 
     assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
     machine.run(*run, "--rm", "box", "busybox", "ping", "-c", "1", "-W", "5", address(machine))
 
-    refused = install(machine, package, check=False)
-    assert "9.0" in refused
-    assert "nothing was changed" in refused
-    assert "9.0" in machine.run("dpkg-query", "-W", "cni-bridge").stdout
-    assert is_running(machine)
+    exported = machine.run("cni-bridge", "state", "export").stdout
+    refuse_downgrade(machine, package)
+    assert pid(machine) == process
+    go_back(machine, package, exported)
+    assert (pid(machine), address(machine)) == (process, known)
+    assert machine.run("cni-bridge", "status").stdout.count("joined") == 1
+    machine.run("cni-bridge", "check")
 
     for action in ("--remove", "--purge"):
         kept = machine.run("dpkg", action, "cni-bridge", check=False)
@@ -166,6 +168,34 @@ def install(machine: Machine, package: Path, *, check: bool = True) -> str:
     """Install a package as an administrator does, and return what was printed."""
     shutil.copy(package, machine.path("/root/"))
     return machine.run("dpkg", "--install", f"/root/{package.name}", check=check).stdout
+
+
+def refuse_downgrade(machine: Machine, older: Path) -> None:
+    """Install an older package in place of version 9.0, which must fail and change nothing."""
+    before = byte_code(machine)
+    refused = install(machine, older, check=False)
+    assert "version 9.0 is installed" in refused
+    assert "nothing was changed" in refused
+    assert "9.0" in machine.run("dpkg-query", "-W", "cni-bridge").stdout
+    assert before
+    assert byte_code(machine) >= before
+
+
+def go_back(machine: Machine, older: Path, exported: str) -> None:
+    """Install an older package in place of a newer one, as docs/installing.md says; containers stay."""
+    machine.path("/root/state.json").write_text(exported, "utf-8")
+    units = ("cni-bridge.socket", "cni-bridge.service")
+    machine.run("systemctl", "stop", *units)
+    machine.run("mv", "/var/lib/cni-bridge/leveldb", "/root/newer")
+    install(machine, older)
+    machine.run("systemctl", "stop", *units)
+    machine.run("cni-bridge", "state", "import", "--replace", "/root/state.json")
+    machine.run("systemctl", "start", *units)
+
+
+def byte_code(machine: Machine) -> set[str]:
+    """Return the files with byte code that the package has."""
+    return set(machine.run("find", "/usr/lib/cni-bridge", "-name", "*.pyc").stdout.split())
 
 
 def with_version(package: Path, version: str, where: Path) -> Path:
