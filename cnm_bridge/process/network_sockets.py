@@ -12,7 +12,6 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -134,9 +133,10 @@ def _context(settings: Settings) -> "ssl.SSLContext":
     try:
         context.load_verify_locations(settings.tls_ca)
     except OSError as exc:
-        raise _unusable(settings.tls_ca, exc, "--tls-ca") from exc
+        authority = f"{settings.tls_ca} as the authority that signs the certificates of clients"
+        raise _unusable(authority, exc, "--tls-ca") from exc
     return context
 
 
-def _unusable(what: Path | str, error: OSError, options: str) -> Refused:
+def _unusable(what: str, error: OSError, options: str) -> Refused:
     return Refused(f"cannot use {what} for TLS: {error.strerror or error}; set {options}")

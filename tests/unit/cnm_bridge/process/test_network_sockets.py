@@ -3,6 +3,7 @@
 """The addresses that the daemon listens at besides its socket: other hosts need a certificate."""
 
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from cnm_bridge.errors import Refused
 from cnm_bridge.process.network_sockets import TcpAddress, network_listeners
 from cnm_bridge.settings import Settings
+from tests.certificates import certificates_script
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,22 @@ def test_missing_certificates_are_named(tmp_path: Path) -> None:
     settings = Settings(listen=("https://127.0.0.1:0",), tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem")
     with pytest.raises(Refused, match=r"cert\.pem .*No such file or directory; set --tls-cert and --tls-key"):
         network_listeners(settings).__enter__()
+
+
+@pytest.mark.parametrize("authority", ["missing.pem", "daemon-key.pem"])
+def test_tls_without_client_certificates_is_refused(tmp_path: Path, authority: str) -> None:
+    """Without the authority that signs them every client could run plugins; the error says so, and nothing listens."""
+    subprocess.run(("sh", "-euc", certificates_script("daemon", "docker")), cwd=tmp_path, check=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = Settings(
+        listen=(f"https://127.0.0.1:{port}",),
+        tls_cert=tmp_path / "daemon.pem",
+        tls_key=tmp_path / "daemon-key.pem",
+        tls_ca=tmp_path / authority,
+    )
+    text = rf"{authority} .*that signs the certificates of clients.*; set --tls-ca"
+    with pytest.raises(Refused, match=text), network_listeners(settings):
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
