@@ -98,6 +98,7 @@ def test_it_is_explained(name: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["explain", *directories, "--json", document["name"]])
     if "refused" in NETWORKS[name]:
         assert NETWORKS[name]["refused"] in done.output
+        assert done.exit_code == 1
         return
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
