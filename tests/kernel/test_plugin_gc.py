@@ -9,26 +9,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import (
-    AttachmentId,
-    AttachmentRecord,
-    EndpointId,
-    EndpointRecord,
-    NetworkId,
-    Phase,
-    RequestedInterface,
-    Store,
-)
+from cni_bridge_state import EndpointRecord, Phase, Store
 from cni_invoker import Attachment, FileCache, Limits, NetworkConfigurationList, Runtime
 from cnm_bridge.recovery.plugin_gc import PluginGc
 from cnm_bridge.recovery.store_attachments import EndpointCache
 from tests.kernel.namespace import Namespace
 from tests.kernel.real_plugins import find_plugins
+from tests.records import endpoint
 
 HOST = Namespace(Path("/proc/self/ns/net"))
 
@@ -72,25 +65,15 @@ def make_plugin_dirs(private_namespaces: int, tmp_path: Path) -> Iterator[list[P
 
 def record(attachment: Attachment, network: NetworkConfigurationList, result: JsonObject) -> EndpointRecord:
     """Make the record of an endpoint."""
-    return EndpointRecord(
-        id=EndpointId(attachment.container_id),
-        network_id=NetworkId("a" * 64),
-        phase=Phase.PENDING,
-        boot_id="b",
-        internal=False,
-        requested=RequestedInterface(),
-        attachment=AttachmentRecord(
-            id=AttachmentId(attachment.container_id),
-            ifname=attachment.ifname,
-            netns=attachment.netns,
-            configuration=network.document,
-            cni_version=network.cni_version,
-            args=(),
-            capability_args={},
-        ),
-        added_plugins=len(network.plugins),
-        result=result,
+    made = endpoint(attachment.container_id, Phase.PENDING)
+    stored = replace(
+        made.attachment,
+        ifname=attachment.ifname,
+        netns=attachment.netns,
+        configuration=network.document,
+        cni_version=network.cni_version,
     )
+    return replace(made, attachment=stored, added_plugins=len(network.plugins), result=result)
 
 
 async def test_gc_removes_what_has_no_record(plugin_dirs: list[Path], tmp_path: Path) -> None:
