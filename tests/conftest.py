@@ -17,6 +17,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.skipped import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]
+
 # Hypothesis measures time; a busy machine must not fail a test.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
@@ -41,21 +45,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("LAB_ATTACH", "auto"),
         help="how the daemon attaches containers; default: $LAB_ATTACH or auto",
     )
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Add the reason of each skipped test to the file that `tests/jobs` counts."""
-    reports: list[pytest.TestReport | pytest.CollectReport] = terminalreporter.stats.get("skipped", [])
-    path = os.environ.get("JOBS_SKIPPED")
-    if path is None or hasattr(terminalreporter.config, "workerinput"):  # what a worker skips, its controller reports
-        return
-    with Path(path).open("a", encoding="utf-8") as file:
-        file.writelines(f"{_reason(report)}\n" for report in reports)
-
-
-def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return " ".join(reason.removeprefix("Skipped: ").split())
 
 
 def _children() -> set[str]:

@@ -77,8 +77,8 @@ def test_a_skipped_test_gives_its_reason(tmp_path: Path) -> None:
     """It is one line in the file, also if workers run the tests."""
     test, report = tmp_path / "test_skipped.py", tmp_path / "skipped"
     test.write_text("import pytest\n\ndef test_it() -> None:\n    pytest.skip('there is no engine\\nhere')\n", "utf-8")
-    hook = ("-p", "tests.conftest", "-c", "/dev/null")
-    command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *hook, "--numprocesses", "1", test)
-    env = os.environ | {"JOBS_SKIPPED": str(report)}
+    plugins = ("-p", "tests.skipped", "-p", "xdist", "-p", "no:cacheprovider", "-c", "/dev/null")
+    command = (sys.executable, "-m", "pytest", *plugins, "--numprocesses", "1", test)
+    env = os.environ | {"JOBS_SKIPPED": str(report), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     subprocess.run(command, env=env, cwd=JOBS.parents[1], capture_output=True, check=True)
     assert report.read_text("utf-8") == "there is no engine here\n"
