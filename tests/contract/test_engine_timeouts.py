@@ -33,7 +33,8 @@ async def slow_engine(path: Path) -> AsyncIterator[str]:
 
     async def network(request: web.Request) -> web.Response:
         await asyncio.sleep(ENGINE_TAKES_S)
-        return web.json_response({"Id": request.match_info["id"], "Name": "blue", "Driver": "cni-bridge"})
+        found = {"Id": request.match_info["id"], "Name": "blue", "Driver": "cni-bridge", "Scope": "local"}
+        return web.json_response({**found, "Containers": {}})
 
     app = web.Application()
     app.router.add_get("/version", version)
