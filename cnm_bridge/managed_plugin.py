@@ -78,4 +78,7 @@ def _command(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except OSError as exc:
+        sys.exit(f"cni-bridge: the plugin cannot start: {exc}; does it have all privileges of its config.json?")

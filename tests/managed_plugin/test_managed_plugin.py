@@ -4,6 +4,7 @@
 
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,16 @@ def test_what_the_plugin_may_do(lab: Lab) -> None:
     lab.docker("plugin", "disable", PLUGIN)
     assert daemon_pids(lab) == []
     lab.docker("plugin", "rm", PLUGIN)
+
+
+def test_a_missing_privilege(lab: Lab) -> None:
+    """The daemon does not start, and says what it could not do."""
+    lab.run("mkdir", "-p", "/run/docker/plugins")
+    launcher = (sys.executable, "-m", "cnm_bridge.managed_plugin")
+    done = lab.run("setpriv", "--inh-caps=-sys_ptrace", "--bounding-set=-sys_ptrace", *launcher, check=False)
+    assert done.returncode == 1
+    assert "Permission denied: '/proc/1/ns/mnt'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_wrong_name(lab: Lab) -> None:
