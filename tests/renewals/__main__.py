@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _play(scene: Scene) -> int:
-    lab, lan = scene.lab, Lan(scene, scene.subnet())
+    lab, lan = scene.lab, Lan(scene.lab, scene.subnet())
     restarts: dict[str, Callable[[], object]] = {
         "dockerd": lab.restart_dockerd,
         "cni-bridge": lambda: lab.restart_daemon(signal.SIGKILL),

@@ -2,38 +2,67 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """A LAN with a real DHCP server (dnsmasq), and the CNI project's DHCP daemon, in a lab."""
 
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
-from tests.lab import Process, wait_until
+from tests.lab import Lab, Process, wait_until
 from tests.system.calls import wait_torn_down
 from tests.system.scene import Scene, Subnet
 
 __all__ = ["DHCP_SOCKET", "Lan"]
 
 DHCP_SOCKET: Final = "/run/cni/dhcp.sock"
-_DAEMON: Final = ("/usr/lib/cni/dhcp", "daemon", "-timeout", "2s", "-resendmax", "1s")
-"""With these limits an ADD fails within half a minute if the server is silent."""
+_UNIT: Final = Path(__file__).parents[2] / "docker/systemd/cni-bridge-dhcp.service"
+_LISTENS: Final = "listens"
+_CAPTURE: Final = f"""
+import socket, sys
+packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
+packets.bind((sys.argv[1], 0x0800))
+print("{_LISTENS}", flush=True)
+while True:
+    packet = packets.recv(2048)
+    udp = 4 * (packet[0] & 15)
+    message = packet[udp + 8:]
+    if packet[9] == 17 and packet[udp + 2:udp + 4] == b"\\0C" and bytes([53, 1, 7]) in message[240:]:
+        print("RELEASE of", socket.inet_ntoa(message[12:16]), "from", socket.inet_ntoa(packet[12:16]), flush=True)
+"""
+"""Writes each RELEASE (RFC 2131) that arrives at a link, before the kernel decides whether it is delivered."""
+
+
+def _daemon_command() -> Sequence[str]:
+    """Return the command of the unit, as systemd reads it, with the unit's environment."""
+    lines = _UNIT.read_text("utf-8").splitlines()
+    (command,) = (line.removeprefix("ExecStart=") for line in lines if line.startswith("ExecStart="))
+    variables = (line.removeprefix("Environment=") for line in lines if line.startswith("Environment="))
+    return "env", *variables, *shlex.split(command.replace("$$", "$"))
 
 
 class Lan:
-    """A LAN behind `Scene.uplink` with a DHCP server, and the CNI DHCP daemon of the host.
+    """A LAN with a DHCP server, and the CNI DHCP daemon of the host.
 
     Args:
-        scene: Has the uplink.
+        lab: Where both run.
         subnet: The addresses; the server has the gateway's.
-        receives_release: Whether the server receives RELEASE. The plugin 1.9.1 sends it from the address 0.0.0.0,
-            and Linux drops such a packet.
+        link: The server's link.
+        loses_release: Whether the plugin `dhcp` sends RELEASE from the address 0.0.0.0, as 1.6.0 to 1.9.1 do. Linux
+            drops such a packet, so the server does not receive it.
     """
 
-    def __init__(self, scene: Scene, subnet: Subnet, *, receives_release: bool = True) -> None:
-        self._receives_release = receives_release
-        self.lab = scene.lab
+    def __init__(
+        self, lab: Lab, subnet: Subnet, *, link: str = f"{Scene.UPLINK}-end", loses_release: bool = False
+    ) -> None:
+        self._loses_release = loses_release
+        self.lab = lab
         self.subnet = subnet
         self.server: Process | None = None
         self.daemon: Process | None = None
-        self._end = f"{Scene.UPLINK}-end"
+        self._end = link
         self._leases = f"/run/dnsmasq-{subnet.number}.leases"
         self.lab.run("ip", "address", "add", f"{subnet.gateway}/24", "dev", self._end)
+        self._capture = self.lab.spawn("python3", "-c", _CAPTURE, self._end)
+        self._capture.wait_ready(lambda: _LISTENS in self._capture.log(), 10)
 
     def start_server(self, *, first: int = 10, last: int = 99, lease: str = "2m") -> None:
         """Start the server, with a range of the LAN's addresses; it keeps its leases from before."""
@@ -55,7 +84,7 @@ class Lan:
     def start_daemon(self) -> None:
         """Start the CNI DHCP daemon, and wait until its socket is there."""
         self.lab.run("rm", "-f", DHCP_SOCKET)
-        self.daemon = self.lab.spawn(*_DAEMON)
+        self.daemon = self.lab.spawn(*_daemon_command())
         wait_until(lambda: self.lab.path(DHCP_SOCKET).is_socket(), "the socket of the CNI DHCP daemon")
 
     def stop_daemon(self) -> None:
@@ -94,19 +123,26 @@ class Lan:
         assert server is not None
         wait_until(lambda: server.log().count(text) >= count, f"{text} in the log of dnsmasq", timeout_s, poll_s=0.05)
 
-    def wait_released(self) -> None:
-        """Wait until the server has received RELEASE and has no lease, if it can receive it."""
-        if self._receives_release:
+    def wait_released(self, address: str) -> None:
+        """Wait until RELEASE of an address arrives at the server's link; if the server receives it, it has no lease."""
+        sender = "0.0.0.0" if self._loses_release else address
+        release = f"RELEASE of {address} from "
+        wait_until(lambda: release in self._capture.log(), release, 60)
+        assert f"{release}{sender}\n" in self._capture.log(), self._capture.log()
+        if self._loses_release:
+            assert self.leases() == [address]
+        else:
             self.wait_logged("DHCPRELEASE")
             assert self.leases() == []
 
     def close(self) -> None:
         """Remove all containers, whose leases are then released, end server and daemon, and remove their files."""
-        names = self.lab.docker("ps", "--all", "--quiet").split()
+        names = self.lab.docker("ps", "--all", "--quiet").split() if self.lab.dockerd is not None else []
         if names:
             self.lab.docker("rm", "--force", *names)
-        wait_torn_down(self.lab)
+            wait_torn_down(self.lab)
         self.stop_daemon()
         self.stop_server()
+        self._capture.close()
         for file in (DHCP_SOCKET, self._leases):
             self.lab.remove(file)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("sandbox_before_join")
 def make_lan(private_scene: Scene, cni_plugins: Plugins | None) -> Iterator[Lan]:
     """A LAN without a server yet; the CNI DHCP daemon does not run."""
     version = (cni_plugins or known_plugins()[0]).version
-    lan = Lan(private_scene, private_scene.subnet(), receives_release=version < (1, 2))
+    lan = Lan(private_scene.lab, private_scene.subnet(), loses_release=(1, 6) <= version <= (1, 9, 1))
     yield lan
     lan.close()
 
@@ -58,11 +58,12 @@ def test_a_lease_of_the_lan(private_scene: Scene, lan: Lan, kind: str) -> None:
         main = MACVLAN
     lan.start_server()
     container = scene.run(scene.network(scene.configure([main]), *DIRECT))
-    assert lan.leases() == [address(container)]
+    leased = address(container)
+    assert lan.leases() == [leased]
     assert f"default via {lan.subnet.gateway}" in container.in_network("ip", "route").stdout
     assert reaches(container, lan.subnet.gateway)
     scene.lab.docker("rm", "-f", container.name)
-    lan.wait_released()
+    lan.wait_released(leased)
     if kind == "bridge":
         scene.lab.run("ip", "link", "del", lan.subnet.bridge)
         scene.lab.run(*f"iptables -D DOCKER-USER -i {lan.subnet.bridge} -o {lan.subnet.bridge} -j ACCEPT".split())
@@ -91,8 +92,9 @@ def test_a_container_that_leaves_while_it_runs(private_scene: Scene, lan: Lan) -
     lan.start_server()
     network = scene.network(scene.configure([MACVLAN]), *DIRECT)
     container = scene.run(network)
+    leased = address(container)
     scene.lab.docker("network", "disconnect", network, container.name)
-    lan.wait_released()
+    lan.wait_released(leased)
 
 
 def test_the_host_name(private_scene: Scene, lan: Lan) -> None:
@@ -148,7 +150,7 @@ def test_the_daemon_is_restarted(private_scene: Scene, lan: Lan, ours_first: boo
     assert lan.count("DHCPACK") == acks + 1
     assert (address(container), lan.leases()) == (before, [before])
     lab.docker("rm", "-f", container.name)
-    lan.wait_released()
+    lan.wait_released(before)
 
 
 def test_a_restart_of_our_daemon_alone(private_scene: Scene, lan: Lan) -> None:
@@ -158,11 +160,11 @@ def test_a_restart_of_our_daemon_alone(private_scene: Scene, lan: Lan) -> None:
     lan.start_daemon()
     lan.start_server()
     container = scene.run(scene.network(scene.configure([MACVLAN]), *DIRECT))
-    acks = lan.count("DHCPACK")
+    leased, acks = address(container), lan.count("DHCPACK")
     lab.restart_daemon()
     wait_until(lambda: get_objects(ask_status(lab), "dhcp") != (), "the daemon is connected")
     lab.docker("rm", "-f", container.name)
-    lan.wait_released()
+    lan.wait_released(leased)
     assert lan.count("DHCPACK") == acks
 
 
@@ -206,3 +208,19 @@ def test_a_silent_server(private_scene: Scene, lan: Lan) -> None:
     assert (address(container), lost(lab)) == (before, [])
     lab.docker("rm", "-f", container.name)
     wait_torn_down(lab)
+
+
+def test_an_address_of_another_host(private_scene: Scene, lan: Lan) -> None:
+    """The server gives another address than the requested one: the container does not start, and nothing is left."""
+    scene = private_scene
+    lan.start_daemon()
+    lan.start_server()
+    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    container = scene.run(network)
+    taken = address(container)
+    before = scene.lab.state()
+    error = scene.run_refusal(f"name={network},ip={taken}")
+    assert taken in error
+    assert scene.lab.wait_clean(before) == ""
+    assert taken in lan.leases()
+    assert reaches(container, lan.subnet.gateway)
