@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface, ip_interface
 from typing import Final
 
-from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects
+from cni_bridge_spec import JsonObject, JsonValue, find_object, get_objects, get_strings
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
@@ -35,6 +35,7 @@ __all__ = [
     "plan_addresses",
     "plan_mac",
     "receives_mac",
+    "requested_addresses",
     "static_addresses",
     "with_labels",
 ]
@@ -108,6 +109,14 @@ def static_addresses(network: NetworkConfigurationList) -> frozenset[IPv4Address
         if plugin.ipam_type == "static"
         for given in get_objects(find_object(plugin.document, "ipam") or {}, "addresses")
     )
+
+
+def requested_addresses(
+    network: NetworkConfigurationList, capability_args: JsonObject
+) -> frozenset[IPv4Address | IPv6Address]:
+    """Return the addresses that a list and its capability args request, see the table above; not those of `IP=`."""
+    arguments = (find_object(find_object(plugin.document, "args") or {}, "cni") or {} for plugin in network.plugins)
+    return parse_addresses(text for given in (capability_args, *arguments) for text in get_strings(given, "ips"))
 
 
 def parse_addresses(texts: Iterable[str]) -> frozenset[IPv4Address | IPv6Address]:

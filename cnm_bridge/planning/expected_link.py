@@ -21,6 +21,7 @@ from cnm_bridge.kernel import (
     SCOPE_LINK,
     UNICAST,
     Address,
+    IpAddress,
     IpInterface,
     LinkState,
     Route,
@@ -158,23 +159,31 @@ def for_join(snapshot: Snapshot, families: Collection[int]) -> Snapshot:
     )
 
 
-def refuse_unexpected(configuration: NetworkConfigurationList, expected: Snapshot, snapshot: Snapshot) -> None:
-    """Refuse an attachment without an address that Docker knows already.
+def refuse_unexpected(
+    configuration: NetworkConfigurationList,
+    expected: Snapshot,
+    snapshot: Snapshot,
+    requested: Collection[IpAddress] = (),
+) -> None:
+    """Refuse an attachment without an address that was requested, or that Docker knows already.
 
     Args:
         configuration: The list.
         expected: What Docker learnt at CreateEndpoint.
         snapshot: What the plugins made.
+        requested: Requested addresses; Docker does not know those without a prefix.
 
     Raises:
         Refused: An address is missing.
     """
-    given = {address.ip for address in given_addresses(snapshot)}
-    missing = sorted(str(address.ip) for address in given_addresses(expected) if address.ip not in given)
+    given = given_addresses(snapshot)
+    wanted = {*requested, *(address.ip for address in given_addresses(expected))}
+    missing = sorted(map(str, wanted.difference(address.ip for address in given)))
     if missing:
         raise Refused(
             f"the plugins of CNI configuration {configuration.name} did not assign {', '.join(missing)} but "
-            f"{', '.join(sorted(map(str, given))) or 'none'}"
+            f"{', '.join(map(str, given)) or 'none'}; its IPAM plugin must accept requested addresses, as "
+            "host-local and static do, and its subnet must contain them"
         )
 
 

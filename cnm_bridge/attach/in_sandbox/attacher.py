@@ -33,7 +33,7 @@ from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Finish, Kernel, KernelError, LinkMissing, Snapshot, Sysctl
 from cnm_bridge.model.endpoint import Endpoint, result_document, snapshot_document
 from cnm_bridge.model.naming import pin_path, staging_path
-from cnm_bridge.planning.addressing import receives_mac
+from cnm_bridge.planning.addressing import receives_mac, requested_addresses
 from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join, with_addresses
 from cnm_bridge.planning.expected_link import (
     ANY_PLUGIN,
@@ -225,7 +225,8 @@ class SandboxAttacher:
         warn_of_dns(record)
         snapshot = await self._finish(endpoint, pin, expected)
         if endpoint.reserved is None:
-            refuse_unexpected(endpoint.network, expected, snapshot)
+            requested = requested_addresses(endpoint.network, endpoint.attachment.capability_args)
+            refuse_unexpected(endpoint.network, expected, snapshot, requested)
         else:
             refuse_changed(endpoint.network, endpoint.reserved, result, snapshot)
         left_to_docker = for_join(snapshot, known_families(expected))

@@ -3,7 +3,7 @@
 """What Docker learns of a link before it is made, and whether the plugins kept to it."""
 
 from dataclasses import replace
-from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_interface
 
 import pytest
 
@@ -126,5 +126,8 @@ def test_requested_addresses_must_be_there() -> None:
     """In mode *direct*, where nothing else is known before Join; further addresses are accepted."""
     wanted = replace(expected(), addresses=expected().addresses[:1])
     refuse_unexpected(NETWORK, wanted, expected())
-    with pytest.raises(Refused, match=r"did not assign fd00::9 but 10.1.0.9"):
+    with pytest.raises(Refused, match=r"did not assign fd00::9 but 10.1.0.9/24;"):
         refuse_unexpected(NETWORK, expected(), wanted)
+    refuse_unexpected(NETWORK, wanted, expected(), [ip_address("fd00::9")])
+    with pytest.raises(Refused, match=r"did not assign 10.1.0.8 but"):
+        refuse_unexpected(NETWORK, wanted, expected(), [ip_address("10.1.0.8")])
