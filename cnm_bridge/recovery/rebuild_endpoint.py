@@ -29,7 +29,7 @@ class RebuildEndpoint:
     """Creates the record of an endpoint from the engine's data and the current configuration.
 
     The record is sufficient for DEL: plugins find reservations, masquerading and firewall rules by the endpoint's ID
-    and by its addresses, which Docker still has.
+    and by its addresses, which its link in the pinned sandbox has, or Docker.
 
     Args:
         store: The records.
@@ -88,7 +88,8 @@ class RebuildEndpoint:
         record, configuration = await self._networks.resolve(NetworkId(network.id))
         async with self._locks.hold(endpoint_id):
             if self._store.find_endpoint(endpoint_id) is None:
-                addresses = (str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)
+                pinned = await find_pinned_link(self._kernel, self._run_dir, AttachmentId(endpoint_id), endpoint.mac)
+                known = tuple(str(address) for address in (endpoint.address, endpoint.address_ipv6) if address)
                 await self._store.put_found_endpoint(
                     self._new_records.rebuilt(
                         endpoint_id,
@@ -96,11 +97,9 @@ class RebuildEndpoint:
                         phase=Phase.JOINED,
                         internal=record.internal,
                         configuration=configuration,
-                        addresses=tuple(addresses),
+                        addresses=(pinned.addresses if pinned else ()) or known,
                         mac=endpoint.mac,
-                        pinned_link=await find_pinned_link(
-                            self._kernel, self._run_dir, AttachmentId(endpoint_id), endpoint.mac
-                        ),
+                        pinned_link=pinned.name if pinned else None,
                     )
                 )
                 log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)

@@ -81,17 +81,17 @@ class RemoveLeftovers:
                 if configuration is None:
                     await self._remove(leftovers)
                     return
+                pinned = await find_pinned_link(self._kernel, self._run_dir, attachment_id, mac=None)
+                known = tuple(artifact.address for artifact in leftovers.artifacts if artifact.address is not None)
                 record = self._new_records.rebuilt(
                     endpoint_id,
                     network_id=_UNKNOWN,
                     phase=Phase.DELETING,
                     internal=False,
                     configuration=configuration,
-                    addresses=tuple(
-                        artifact.address for artifact in leftovers.artifacts if artifact.address is not None
-                    ),
+                    addresses=(pinned.addresses if pinned else ()) or known,
                     mac=None,
-                    pinned_link=await find_pinned_link(self._kernel, self._run_dir, attachment_id, mac=None),
+                    pinned_link=pinned.name if pinned else None,
                 )
                 await self._store.put_found_endpoint(record)
             self._teardowns.add(endpoint_id)
