@@ -116,7 +116,7 @@ class Endpoint:
         assert gateways or not self._joined, f"Join has answered no gateway: {self._joined}"
         enter = ("nsenter", f"--net=/run/netns/{self.sandbox}")
         try:
-            for gateway in gateways or GATEWAYS:
+            for gateway in gateways or self._host.gateways:
                 self._host.lab.run(*enter, "busybox", "ping", "-c", "1", "-w", "5", gateway)
         except CommandFailed:
             return False
@@ -133,10 +133,19 @@ class Host:
         lab: A lab without dockerd.
         plugins: The network's configuration list.
         way: How endpoints are attached.
+        gateways: What a joined container reaches.
     """
 
-    def __init__(self, lab: Lab, plugins: Sequence[JsonObject], way: Way = Way.MOVE) -> None:
+    def __init__(
+        self,
+        lab: Lab,
+        plugins: Sequence[JsonObject],
+        way: Way = Way.MOVE,
+        *,
+        gateways: Sequence[str] = GATEWAYS,
+    ) -> None:
         self.lab = lab
+        self.gateways = gateways
         self.way = way
         self._numbers = itertools.count(1)
         self._orders = itertools.count(1)

@@ -8,8 +8,10 @@ from typing import Final
 from cni_bridge_spec import get_str
 from tests.crash.host import Answer, Host
 from tests.crash.sandbox import Sandbox
+from tests.lab import LabError, wait_until
+from tests.system.dhcp_lan import Lan
 
-__all__ = ["FAILING", "SandboxCall", "SandboxStory"]
+__all__ = ["FAILING", "LeaseStory", "SandboxCall", "SandboxStory"]
 
 FAILING: Final = "failing"
 """The plugin at the end of the list whose ADD fails."""
@@ -130,3 +132,27 @@ class SandboxStory:
     def _delete(self, where: str) -> None:
         assert self.endpoint.delete() == {}, where
         self._host.wait_gone(self.endpoint)
+
+
+class LeaseStory(SandboxStory):
+    """The same with a lease of a DHCP server, which at the end has only the leases that it had before.
+
+    Args:
+        host: Where it happens.
+        call: The call.
+        lan: The server.
+    """
+
+    def __init__(self, host: Host, call: SandboxCall, lan: Lan) -> None:
+        super().__init__(host, call)
+        self._lan = lan
+        self._leases = lan.leases()
+
+    def end(self, where: str) -> None:
+        """See `SandboxStory`."""
+        super().end(where)
+        try:
+            wait_until(lambda: self._lan.leases() == self._leases, "RELEASE")
+        except LabError as exc:
+            daemon = self._lan.daemon
+            raise AssertionError(f"{where}: {exc}; {daemon.log() if daemon else None}") from exc

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cni_bridge_spec import JsonObject
+from tests.system.scene import Subnet
 
-__all__ = ["GATEWAYS", "LISTS", "SINGLE_STACK"]
+__all__ = ["DHCP", "GATEWAYS", "LAN", "LISTS", "SINGLE_STACK"]
 
 GATEWAYS: Final = ("10.81.0.1", "fd81::1")
 
@@ -34,3 +35,12 @@ LISTS: Final[Mapping[str, Sequence[JsonObject]]] = {
 SINGLE_STACK: Final[Sequence[JsonObject]] = (
     {**_BRIDGE, "ipam": {**_IPAM, "ranges": [[{"subnet": "10.81.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
 )
+
+LAN: Final = Subnet(number=82)
+"""The addresses of the list with DHCP."""
+
+DHCP: Final[Sequence[JsonObject]] = (
+    {"type": "bridge", "bridge": LAN.bridge, "ipMasq": True, "ipam": {"type": "dhcp"}},
+    {"type": "firewall"},
+)
+"""A bridge that exists, with the server's address."""

@@ -17,12 +17,13 @@ import pytest
 
 from tests.crash.extent import FULL, WIDE
 from tests.crash.host import Host
-from tests.crash.in_sandbox import FAILING, SandboxCall, SandboxStory
-from tests.crash.lists import LISTS
+from tests.crash.in_sandbox import FAILING, LeaseStory, SandboxCall, SandboxStory
+from tests.crash.lists import DHCP, LAN, LISTS
 from tests.crash.matrix import Story, try_cell
 from tests.crash.moved import Call, MovedStory
 from tests.crash.way import Way
 from tests.lab import Lab
+from tests.system.dhcp_lan import Lan
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -30,6 +31,8 @@ SEED: Final = int(os.environ.get("CNI_BRIDGE_SEED") or random.SystemRandom().ran
 PAIRS: Final = 8
 """How many pairs of boundaries are tried for each call and list."""
 IN_SANDBOX: Final = [(Way.HYBRID, "bridge"), *([(Way.HYBRID, "ptp"), (Way.DIRECT, "bridge")] if WIDE else [])]
+LAN_MAC: Final = "02:00:00:00:00:01"
+"""Without one, a bridge has the lowest of its links' MACs, and its neighbours lose it when links come and go."""
 SANDBOX_PAIRS: Final = PAIRS if WIDE else 0
 SANDBOX_CALLS: Final = tuple(call for call in SandboxCall if WIDE or call is not SandboxCall.DELETE_JOINED)
 """Its steps are those after a failed Join, too."""
@@ -66,6 +69,23 @@ def test_death_after_a_late_change_to_move(lab: Lab, call: Call) -> None:
     """An endpoint of mode *hybrid* that cannot be attached in its sandbox is like any other one of mode *move*."""
     with Host(lab, LISTS["bridge"], Way.LATE_MOVE) as host:
         _try_all(host, partial(MovedStory, host, call), pairs=SANDBOX_PAIRS)
+
+
+@pytest.mark.parametrize("call", SandboxCall if WIDE else [SandboxCall.JOIN])
+def test_death_while_plugins_get_and_release_a_lease(lab: Lab, call: SandboxCall) -> None:
+    """The same, and the DHCP server has no lease of an endpoint that is gone."""
+    lab.write(f"/opt/cni/bin/{FAILING}", FAILS, mode=0o755)
+    lab.run("sh", "-ec", f"ip link add {LAN.bridge} address {LAN_MAC} type bridge; ip link set {LAN.bridge} up")
+    lan = Lan(lab, LAN, link=LAN.bridge)
+    lan.start_daemon()
+    lan.start_server(lease="1h")
+    try:
+        with Host(lab, DHCP, Way.DIRECT, gateways=[LAN.gateway]) as host:
+            if call is SandboxCall.FAILED_JOIN:
+                host.write_list([*DHCP, {"type": FAILING}])
+            _try_all(host, lambda: LeaseStory(host, call, lan), pairs=SANDBOX_PAIRS)
+    finally:
+        lan.close()
 
 
 def _try_all(host: Host, tell: Callable[[], Story], *, pairs: int, first: str | None = None) -> None:
