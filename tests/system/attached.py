@@ -18,7 +18,7 @@ _BY_DESIGN: Final = frozenset(
     {
         "the container has further networks",
         "the sandbox has a link that this driver made in it already",
-        "the Docker Engine is booting, so the container's networks are not known",
+        "the container's networks are not known: the Docker Engine is booting",
     }
 )
 """Reasons to move a link that are no fault of a test; the last one follows a restart of dockerd."""

@@ -18,6 +18,7 @@ import pytest
 from cnm_bridge.settings import AttachOption
 from tests.lab import DAEMON_COMMAND, Engine, Lab, LabError, Plugins, find_engine, find_plugins, machine_engine
 from tests.system.attached import Attached, describe, has_moved_too_many, read_attached
+from tests.system.impossible import judge
 from tests.system.scene import Scene
 
 __all__ = [
@@ -171,9 +172,12 @@ def private_scene(fresh_lab: Lab) -> Iterator[Scene]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the end of each log of the test's labs to the report of a failure."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Judge refusals; add the end of each log of the test's labs to the report of a failure."""
     report = yield
+    judge(item, call, report)
     if report.failed and isinstance(item, pytest.Function):
         labs = {id(value): value for value in item.funcargs.values() if isinstance(value, Lab)}
         for found in labs.values():

@@ -155,7 +155,9 @@ def _route(route: JsonObject, ifname: str) -> str | None:
 
 def _plain(text: str, ifname: str) -> str:
     text = re.sub(r"\b8[0-9a-f]{3}:", "ANY:", text)  # the kernel numbers handles that were not given
-    return re.sub(r"\b(refcnt \d+ ?|qdisc noqueue 0: root ?)", "", text.replace(ifname, "LINK")).strip()
+    return re.sub(
+        r"\b(refcnt \d+ ?|direct_packets_stat \d+ ?|qdisc noqueue 0: root ?)", "", text.replace(ifname, "LINK")
+    ).strip()
 
 
 def _settings(text: str, ifname: str) -> Mapping[str, str]:

@@ -45,6 +45,7 @@ def assert_addresses(container: Container, network: str, *addresses: str) -> Non
     assert sorted(map(str, container.endpoint(network).addresses)) == wanted
 
 
+@pytest.mark.impossible("plugin bridge has no IPAM plugin", "hybrid", only="no IPAM plugin")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_static_address(scene: Scene, way: str, attach: AttachOption) -> None:
     """`driver-opt=cni.ips=…` gives the container that address, by whichever input the list's plugins take it."""
@@ -63,6 +64,7 @@ def test_a_static_address(scene: Scene, way: str, attach: AttachOption) -> None:
         assert reaches(container, subnet.gateway)
 
 
+@pytest.mark.addresses_in_docker
 def test_a_static_address_without_prefix(scene: Scene) -> None:
     """host-local adds the prefix of its subnet; the option of a network is the default of its containers."""
     subnet = scene.subnet()
@@ -77,6 +79,7 @@ def test_a_static_address_without_prefix(scene: Scene) -> None:
     assert "10.80" in scene.run_refusal(network)  # the first container has the address
 
 
+@pytest.mark.addresses_in_docker
 def test_dual_stack(scene: Scene) -> None:
     """An address of each family can be requested, or of one only: then the plugins choose the other."""
     subnet = scene.subnet()
@@ -90,6 +93,7 @@ def test_dual_stack(scene: Scene) -> None:
     assert len(other.link().addresses) == 2
 
 
+@pytest.mark.addresses_in_docker
 def test_ipv6_only(scene: Scene) -> None:
     """An address can be requested on an IPv6-only network."""
     subnet = scene.subnet()
@@ -98,6 +102,7 @@ def test_ipv6_only(scene: Scene) -> None:
     assert_addresses(container, network, f"fd80:{subnet.number}::46/64")
 
 
+@pytest.mark.impossible("plugin bridge has no IPAM plugin", "hybrid", only="no IPAM plugin")
 @pytest.mark.parametrize("way", ["host-local", "static", "no IPAM plugin"])
 def test_dockers_own_ipam(scene: Scene, way: str) -> None:
     """With `--subnet` Docker chooses addresses, `--ip` works, and the plugins receive its choice."""
@@ -130,6 +135,7 @@ def test_dockers_own_ipam_with_both_families(scene: Scene) -> None:
     assert len(container.endpoint(network).addresses) == 2
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 def test_addresses_for_network_connect(scene: Scene) -> None:
     """`docker network connect` takes the same options: `--ip`, `--ip6`, and `--driver-opt`."""
     container = scene.run(scene.bridge_network()[0])
@@ -148,6 +154,7 @@ def test_addresses_for_network_connect(scene: Scene) -> None:
     assert found >= {f"{ipv4}/24", f"{ipv6}/64", *map(str, container.endpoint(dockers).addresses)}
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 def test_several_networks_at_once(scene: Scene, engine: Engine) -> None:
     """`--network name=N,ip=…` gives the container the requested address on each network."""
     if engine.version < (25,):
@@ -174,6 +181,7 @@ def test_dockers_ipam_must_agree_with_the_list(scene: Scene) -> None:
     assert f"--gateway {subnet.gateway}" in error
 
 
+@pytest.mark.impossible("did not fail", "direct")
 def test_dockers_ipam_and_ptp(scene: Scene) -> None:
     """Docker would configure the link differently from `ptp`: this is refused, and nothing is left behind."""
     subnet = scene.subnet()
@@ -192,6 +200,7 @@ def test_dockers_ipam_and_the_option_for_addresses(scene: Scene) -> None:
     assert "--ip" in scene.run_refusal(f"name={network},driver-opt=cni.ips=10.80.{subnet.number}.50")
 
 
+@pytest.mark.impossible("IPAM plugin stubborn-ipam is not known to work without a link", "hybrid")
 def test_a_plugin_that_ignores_the_address(scene: Scene) -> None:
     """The error names both addresses, and the attachment is undone."""
     subnet = scene.subnet()

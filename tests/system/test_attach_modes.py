@@ -8,8 +8,9 @@ import signal
 import pytest
 
 from cni_bridge_spec import get_objects, get_str
-from tests.lab import Container, Engine
-from tests.system.calls import wait_torn_down
+from tests.lab import Container, Engine, wait_until
+from tests.lab.programs import CNI_BIN_DIRS
+from tests.system.calls import ask_status, wait_torn_down
 from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.netlink_trace import tracing
 from tests.system.plugin_lists import LISTS
@@ -171,7 +172,7 @@ def test_a_failing_del_in_a_running_container(scene: Scene) -> None:
     assert names(container) == set()
     scene.lab.docker("network", "connect", builtin, container.name)
     scene.lab.remove(STUCK)
-    wait_torn_down(scene.lab)
+    wait_until(lambda: not get_objects(ask_status(scene.lab), "pendingTeardowns"), "the end of the teardown")
     assert names(container) == {"eth0"}
 
 
@@ -188,10 +189,16 @@ def test_policy_rules_leave_a_running_container_with_its_link(scene: Scene) -> N
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
-def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene) -> None:
-    """The name is found in the sandbox: `host-local` releases an address only with the name that it was given for."""
+@pytest.mark.parametrize("mode", ["hybrid", "direct"])
+def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene, mode: str) -> None:
+    """Name and addresses are found in the sandbox.
+
+    `host-local` releases an address only with the name that it was given for, `firewall` finds its rules by address.
+    """
     scene, lab = private_scene, private_scene.lab
-    network = scene.network(scene.configure(bridge(scene.subnet())), "-o", "cni.ifname-prefix=lan", *HYBRID)
+    network = scene.network(
+        scene.configure(bridge(scene.subnet())), "-o", "cni.ifname-prefix=lan", "-o", f"cni.attach={mode}"
+    )
     before = lab.state()
     container = scene.run(network)
     assert names(container) == {"lan0"}
@@ -234,3 +241,21 @@ def test_modes_that_are_not_possible(scene: Scene, engine: Engine) -> None:
     reason = "plugin bridge has no IPAM plugin" if engine.version >= (28,) else "makes the sandbox after Join"
     assert reason in error
     assert "move is possible" in error
+    network = scene.network(scene.configure(bridge(scene.subnet())))
+    assert "auto, hybrid, direct, move" in scene.run_refusal(f"name={network},driver-opt=cni.attach=fast")
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_the_plugin_static_is_missing(private_scene: Scene) -> None:
+    """Mode *hybrid* is refused, and *auto* moves; both name the plugin."""
+    scene, lab = private_scene, private_scene.lab
+    for directory in CNI_BIN_DIRS:
+        if lab.path(f"{directory}/static").exists():
+            lab.run("mount", "--bind", "/dev/null", f"{directory}/static")
+    name = scene.configure(bridge(scene.subnet()))
+    error = scene.creation_refusal("--ipam-driver=null", "-o", f"cni.network={name}", *HYBRID)
+    assert "plugin static is not installed; move is possible" in error
+    network = scene.network(name, "-o", "cni.attach=auto")
+    scene.run(network)
+    assert modes(scene) == ["move"]
+    assert "plugin static is not installed" in lab.run("cni-bridge", "explain", network).stdout

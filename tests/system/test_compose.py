@@ -42,6 +42,7 @@ def up(scene: Scene, program: str, text: str, *services: str) -> Iterator[tuple[
         scene.lab.run(*compose, "down", "--timeout", "0", "--volumes")
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 def test_the_recipe(scene: Scene, program: str) -> None:
     """The recipe's container is on both networks, with the address that it requests."""
     for block in re.findall(r"^```json\n(.*?)^```", RECIPES, re.MULTILINE | re.DOTALL):
@@ -56,6 +57,7 @@ def test_the_recipe(scene: Scene, program: str) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 def test_every_option_of_a_services_networks(scene: Scene, program: str, engine: Engine) -> None:
     """Names, aliases, fixed addresses, ports, a MAC, an internal network and priorities take effect."""
     front, back, home = scene.subnet(), scene.subnet(), scene.subnet()

@@ -6,6 +6,8 @@ import json
 import signal
 import sys
 
+import pytest
+
 from cni_invoker.documents.jsontypes import JsonObject
 from tests.lab import Lab, wait_until
 from tests.system.scene import Scene, bridge
@@ -24,6 +26,7 @@ def containers(lab: Lab) -> list[str]:
     return lab.docker("ps", "--all", "--filter", "name=cni-bridge-test", "--format", "{{.Names}}").split()
 
 
+@pytest.mark.addresses_in_docker
 def test_a_network_that_works(scene: Scene) -> None:
     """Every step passes, with both families; nothing is left, not even the image."""
     lab = scene.lab

@@ -18,6 +18,7 @@ def assert_inspect_is_right(container: Container, network: str, link: str = "eth
     assert docker.mac == inside.mac
 
 
+@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", LISTS)
 def test_inspect_shows_what_ip_addr_shows(scene: Scene, kind: str, attach: AttachOption) -> None:
@@ -57,6 +58,7 @@ def has_ipv6(container: Container) -> bool:
     return any(address.version == 6 for address in container.link().addresses)
 
 
+@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 def test_gateway_is_the_default_route(scene: Scene) -> None:
     """The gateway that Docker shows is the one that the container uses, in both families."""
@@ -76,6 +78,7 @@ def test_ptp_has_the_routes_that_ptp_made(scene: Scene) -> None:
     assert routes == {("default", subnet.gateway), (subnet.ipv4, subnet.gateway), (subnet.gateway, None)}
 
 
+@pytest.mark.addresses_in_docker
 def test_containers_know_each_other_by_name(scene: Scene) -> None:
     """Docker's embedded DNS knows the addresses that the plugins gave."""
     network, _ = scene.bridge_network()
@@ -84,6 +87,7 @@ def test_containers_know_each_other_by_name(scene: Scene) -> None:
     assert str(bob.link().addresses[0].ip) in alice.exec("nslookup", bob.name)
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.smoke
 def test_connect_and_disconnect_while_running(scene: Scene) -> None:
     """A running container joins a second CNI network and leaves it again, twice."""
@@ -110,6 +114,7 @@ def test_disconnect_from_the_only_network(scene: Scene) -> None:
     assert reaches(container, subnet.gateway)
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 def test_two_cni_networks_at_start(scene: Scene) -> None:
     """A container made with two CNI networks starts on both."""
     first, one = scene.bridge_network()
@@ -123,6 +128,7 @@ def test_two_cni_networks_at_start(scene: Scene) -> None:
     assert reaches(container, two.gateway)
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.smoke
 def test_beside_a_builtin_network(scene: Scene, attach: AttachOption) -> None:
     """A CNI network and one of Docker's own share a container, whichever comes first.
@@ -148,6 +154,7 @@ def test_no_gateway_bridge_of_dockers_appears(scene: Scene) -> None:
     assert "docker_gwbridge" not in scene.lab.docker("network", "ls", "--format", "{{.Name}}").split()
 
 
+@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 def test_stop_start_restart(scene: Scene) -> None:
     """A container that starts again is on its network again, and each stop removes its attachment completely."""
@@ -190,6 +197,7 @@ def test_a_bad_command_leaves_nothing(scene: Scene) -> None:
     assert scene.lab.wait_clean(before) == ""
 
 
+@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 def test_mac_address(scene: Scene) -> None:
     """The link has the MAC of `--mac-address`, and Docker shows it."""

@@ -208,19 +208,3 @@ def test_a_silent_server(private_scene: Scene, lan: Lan) -> None:
     assert (address(container), lost(lab)) == (before, [])
     lab.docker("rm", "-f", container.name)
     wait_torn_down(lab)
-
-
-def test_an_address_of_another_host(private_scene: Scene, lan: Lan) -> None:
-    """The server gives another address than the requested one: the container does not start, and nothing is left."""
-    scene = private_scene
-    lan.start_daemon()
-    lan.start_server()
-    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
-    container = scene.run(network)
-    taken = address(container)
-    before = scene.lab.state()
-    error = scene.run_refusal(f"name={network},ip={taken}")
-    assert taken in error
-    assert scene.lab.wait_clean(before) == ""
-    assert taken in lan.leases()
-    assert reaches(container, lan.subnet.gateway)

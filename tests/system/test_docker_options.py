@@ -30,6 +30,7 @@ def check_network(scene: Scene, network: str, gateway: str) -> None:
     assert reaches(first, second.name)  # Docker's DNS knows the name
 
 
+@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 def test_ipv4_false_replaces_the_null_ipam_driver(scene: Scene, engine: Engine) -> None:
     """From Engine 28 on `--ipv4=false` does what `--ipam-driver null` does; compose has `enable_ipv4: false`."""
@@ -42,6 +43,7 @@ def test_ipv4_false_replaces_the_null_ipam_driver(scene: Scene, engine: Engine) 
     check_network(scene, scene.docker_network(name, "-o", f"{IPV4}=false"), subnet.gateway)
 
 
+@pytest.mark.addresses_in_docker
 @pytest.mark.smoke
 def test_default_network_options_of_the_engine(private_scene: Scene, engine: Engine) -> None:
     """`default-network-opts` of daemon.json replaces `--ipam-driver null`; on an older engine the error names that."""

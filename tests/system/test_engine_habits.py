@@ -136,6 +136,7 @@ def test_calls_while_the_engine_does_not_answer(private_scene: Scene) -> None:
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 @pytest.mark.smoke
 def test_a_restarted_dockerd_with_live_restore(private_scene: Scene, engine: Engine) -> None:
     """From Engine 29 on it does not revoke the ports that it published before; they are removed all the same.

@@ -24,6 +24,7 @@ from tests.system.scene import Scene, Subnet
 SMOKE = {"bridge all chained", "ptp IPv6-only", "wrapper"}
 
 
+@pytest.mark.impossible("plugin wrapper is not known to leave its addresses", "hybrid", only="wrapper")
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind in SMOKE)) for kind in LISTS])
 def test_a_container_equals_a_namespace_with_the_same_list(
     scene: Scene, cni_plugins: Plugins | None, kind: str

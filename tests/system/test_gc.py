@@ -67,6 +67,7 @@ def wait_called(lab: Lab, count: int, timeout_s: float = 60) -> list[set[tuple[s
     pytest.fail(f"GC was called {len(calls(lab))} times, not {count}")
 
 
+@pytest.mark.impossible("plugin new-bridge is not known to leave its addresses", "hybrid")
 def test_the_valid_attachments_of_gc(private_scene: Scene) -> None:
     """Running containers are valid; after the store was lost, no GC runs until their endpoints are rebuilt."""
     lab = private_scene.lab

@@ -3,15 +3,17 @@
 """Plugins that run in the sandbox learn who the container is (Engine 28 and newer)."""
 
 import json
+import signal
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cni_bridge_spec import JsonObject, as_object, get_objects
+from cni_bridge_spec import JsonObject, as_object, get_object, get_objects
 from tests.system.scene import Scene, bridge
 
 STARTS = 20
+BOOTING = "the Docker Engine is booting"
 RECORD = """
 mkdir -p /run/who
 python3 -c 'import json, os, sys
@@ -38,6 +40,13 @@ def received(scene: Scene) -> list[JsonObject]:
     """Return what the plugin received, for each container."""
     files = scene.lab.run("sh", "-c", "cat /run/who/* 2>/dev/null", check=False).stdout
     return [as_object(json.loads(line), "record") for line in files.replace("}{", "}\n{").splitlines()]
+
+
+def entries(log: str, event: str) -> list[JsonObject]:
+    """Return the entries of the daemon's log with an event."""
+    lines, _, _ = log.rpartition("\n")
+    found = (as_object(json.loads(line), "entry") for line in lines.splitlines())
+    return [entry for entry in found if entry.get("event") == event]
 
 
 def arguments(record: JsonObject) -> Mapping[str, str]:
@@ -105,3 +114,29 @@ def test_a_required_identity_that_is_not_known(private_scene: Scene, network: st
     assert scene.lab.wait_clean(before) == ""
     scene.run(scene.network(network, "-o", "cni.attach=hybrid", "-o", "cni.identity=docker"), "--pid=host")
     assert [str(one["args"]) for one in received(scene)] == [""]
+
+
+@pytest.mark.moves("dockerd boots, so the networks of a container are not known")
+def test_restart_policies(private_scene: Scene, network: str) -> None:
+    """After a restart of dockerd and the daemon all containers are back: nothing is asked of an engine that boots.
+
+    One that requires its identity is refused, and starts as soon as the engine has booted.
+    """
+    scene, lab = private_scene, private_scene.lab
+    known = ("-o", "cni.attach=hybrid", "-o", "cni.identity=docker")
+    optional = scene.network(network, *known)
+    started = [scene.run(optional, "--restart=always") for _ in range(STARTS)]
+    needs = scene.run(scene.network(network, *known, "-o", "cni.identity-required=true"), "--restart=always")
+    for _ in range(2):  # the daemon's restart ends before or during the boot
+        lab.stop_dockerd()
+        with ThreadPoolExecutor(1) as pool:
+            restarted = pool.submit(lab.restart_daemon, signal.SIGKILL)
+            lab.start_dockerd()
+            restarted.result()
+        assert len({container.link().addresses for container in started}) == STARTS
+        assert lab.daemon is not None
+        reasons = {entry["reason"] for entry in entries(lab.daemon.log(), "endpoint.unidentified")}
+        assert reasons == {BOOTING}
+        state = get_object(needs.inspect(), "State")
+        assert (state["Running"], BOOTING in str(state["Error"])) == (False, True)
+        lab.docker("start", needs.name)

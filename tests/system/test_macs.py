@@ -80,6 +80,7 @@ def macs(container: Container, *networks: str) -> list[str]:
     return shown
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 def test_a_mac_for_each_network(scene: Scene, engine: Engine) -> None:
     """`--network name=N,mac-address=…` gives each endpoint a MAC of its own, also after a restart."""
     if engine.version < (25,):
@@ -91,6 +92,7 @@ def test_a_mac_for_each_network(scene: Scene, engine: Engine) -> None:
     assert macs(container, first, second) == [MAC, OTHER]
 
 
+@pytest.mark.impossible("as mode direct demands", "direct")
 def test_a_containers_mac_and_two_networks(scene: Scene) -> None:
     """`--mac-address` applies to the network of `docker run` only, not to one that is connected later."""
     first, second = (scene.bridge_network()[0] for _ in range(2))

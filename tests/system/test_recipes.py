@@ -94,7 +94,7 @@ def test_macvlan(recipes: Scene) -> None:
 @pytest.mark.usefixtures("sandbox_before_join")
 def test_dhcp_on_a_lan(recipes: Scene) -> None:
     """The container has a lease, and the same address after a restart."""
-    lan = Lan(recipes, recipes.subnet())
+    lan = Lan(recipes.lab, recipes.subnet())
     try:
         lan.start_daemon()
         lan.start_server()
@@ -118,6 +118,7 @@ def test_identity_as_in_kubernetes(recipes: Scene) -> None:
     assert "is no pod's sandbox" in recipes.run_refusal("pods")
 
 
+@pytest.mark.addresses_in_docker
 def test_ipv6(recipes: Scene) -> None:
     """The container has addresses of both families, and Docker shows both."""
     for command in commands("IPv6"):
