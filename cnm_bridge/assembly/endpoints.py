@@ -69,6 +69,7 @@ def make_endpoints(
             teardowns=teardown.queue,
             rebuild_endpoint=recovery.rebuild_endpoint,
             joined=joined,
+            contention=teardown.contention,
             locks=attach.locks,
         ),
         joined=joined,

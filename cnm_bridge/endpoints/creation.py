@@ -14,7 +14,6 @@ from cni_bridge_state import AttachmentId, EndpointRecord, ProcessRecord, StateE
 from cni_invoker import CniError, PluginFailed
 from cnm_bridge.attach.attacher import Attachers
 from cnm_bridge.attach.new_records import NewRecords
-from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.planning.plan import Plan
@@ -95,13 +94,7 @@ class EndpointCreation:
                 with self._owners.claim(record.id, plan.fixed_addresses, plan.configuration):
                     return await self._prepare_or_undo(record, plan)
             except PluginFailed as exc:
-                is_refusal = exc.exit_status is not None and self._store.find_endpoint(record.id) is None
-                if is_refusal and await contention.wait_before_retry():
-                    continue
-                leaving = contention.describe_leaving() if is_refusal else ""
-                if not leaving:
-                    raise
-                raise Refused(f"{exc}; {leaving}") from exc
+                await contention.wait_or_raise(exc, record.id)
 
     async def _prepare_or_undo(self, record: EndpointRecord, plan: Plan) -> EndpointRecord:
         await self._store.put_endpoint(record)

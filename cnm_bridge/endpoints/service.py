@@ -10,8 +10,8 @@ from typing import Final
 
 import structlog
 
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, ProcessRecord, StateError, Store, WrongPhase
-from cni_invoker import CniError
+from cni_bridge_state import AttachMode, EndpointId, EndpointRecord, Phase, ProcessRecord, StateError, Store, WrongPhase
+from cni_invoker import CniError, PluginFailed
 from cnm_bridge.attach.attacher import Attacher, Attachers
 from cnm_bridge.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.endpoints.creation import EndpointCreation
@@ -20,6 +20,7 @@ from cnm_bridge.kernel import KernelError
 from cnm_bridge.planning.plugin_suitability import has_device
 from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
+from cnm_bridge.teardown.contention import ContentionResolver
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.wire import ChosenInterface, CreateEndpoint, EndpointReference, Join, Joined
 
@@ -42,6 +43,7 @@ class EndpointService:
         teardowns: Tears endpoints down in the background.
         rebuild_endpoint: Rebuilds the records of endpoints whose records were lost.
         joined: Syncs sandboxes and publishes ports; stopped for an endpoint that leaves.
+        contention: Waits for endpoints that are being deleted, and evicts dead ones.
         locks: The locks of endpoints.
     """
 
@@ -54,6 +56,7 @@ class EndpointService:
         teardowns: TeardownQueue,
         rebuild_endpoint: RebuildEndpoint,
         joined: JoinedEndpoints,
+        contention: ContentionResolver,
         locks: KeyedLocks[EndpointId],
     ) -> None:
         self._store = store
@@ -62,6 +65,7 @@ class EndpointService:
         self._teardowns = teardowns
         self._rebuild_endpoint = rebuild_endpoint
         self._joined = joined
+        self._contention = contention
         self._locks = locks
 
     async def create(self, request: CreateEndpoint, caller: ProcessRecord | None) -> ChosenInterface:
@@ -101,7 +105,7 @@ class EndpointService:
             # A proxy may fork for each connection. Its process ends before the engine and says nothing about it.
             same_caller = caller if caller == record.caller else None
             record = replace(record, sandbox_key=request.sandbox_key, caller=same_caller)
-            record = await self._attach_or_undo(record)
+            record = await self._attach(record)
             answer = self._attacher(record).join_reply(record)
             if request.has_ports and answer.gateway is None:
                 log.info("endpoint.no_gateway", consequence=_NO_GATEWAY)
@@ -136,6 +140,20 @@ class EndpointService:
             record = self._store.find_endpoint(request.endpoint_id)
             if record is not None and has_device(record):
                 await self._teardowns.wait_tried([record.id])
+
+    async def _attach(self, record: EndpointRecord) -> EndpointRecord:
+        """Execute Join. Mode *direct* runs the IPAM plugin now; if it refuses, see `EndpointCreation`."""
+        contention = self._contention.begin(record.cni_network)
+        contention.note_leaving()
+        while True:
+            try:
+                return await self._attach_or_undo(record)
+            except PluginFailed as exc:
+                if record.attach_mode is not AttachMode.DIRECT:
+                    raise
+                await contention.wait_or_raise(exc, record.id)
+            await self._store.put_endpoint(replace(record, phase=Phase.PENDING))
+            await self._store.put_endpoint(record)
 
     async def _attach_or_undo(self, record: EndpointRecord) -> EndpointRecord:
         """Execute Join. If plugins have run and one has failed, tear the endpoint down: Docker deletes it next."""

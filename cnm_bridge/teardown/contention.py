@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Store
+from cni_invoker import PluginFailed
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import IpAddress, KernelError
 from cnm_bridge.teardown.in_use_check import InUseCheck
@@ -156,7 +157,23 @@ class Contention:
         if not self._has_been_refused:
             self._remember_leaving()
 
-    async def wait_before_retry(self) -> bool:
+    async def wait_or_raise(self, exc: PluginFailed, endpoint_id: EndpointId) -> None:
+        """Return when another attempt may succeed after an ADD failed and everything was undone.
+
+        Raises:
+            PluginFailed: `exc`: it was no refusal, there is nothing to wait for, or its undo is pending.
+            Refused: The same, with an endpoint that may hold what was refused.
+        """
+        if exc.exit_status is None or self._store.find_endpoint(endpoint_id) is not None:
+            raise exc
+        if await self._wait_before_retry():
+            return
+        leaving = self._describe_leaving()
+        if not leaving:
+            raise exc
+        raise Refused(f"{exc}; {leaving}") from exc
+
+    async def _wait_before_retry(self) -> bool:
         """Wait, after a plugin refused the ADD, until another attempt may succeed.
 
         Another attempt may succeed when, in this order:
@@ -182,7 +199,7 @@ class Contention:
                 return True
         return await self._wait_elsewhere()
 
-    def describe_leaving(self) -> str:
+    def _describe_leaving(self) -> str:
         """Return a message that names an endpoint still being deleted on the CNI network, "" if there is none."""
         for record in self._records(self._of_network(self._teardowns.leaving)):
             return f"perhaps what it needs is not free yet: {_describe(record)}; {_WHAT_TO_DO}"

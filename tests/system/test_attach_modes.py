@@ -109,10 +109,12 @@ def test_a_builtin_network_that_is_connected_later(scene: Scene) -> None:
 def test_without_an_address_known_to_docker(scene: Scene) -> None:
     """In mode *direct* all plugins run at Join; Docker shows no address, and the network works."""
     subnet = scene.subnet()
-    network = scene.network(scene.configure(bridge(subnet)), *DIRECT)
+    network = scene.network(scene.configure(bridge(subnet, ipv6=True)), *DIRECT)
     container = scene.run(network)
     assert modes(scene) == ["direct"]
     assert container.endpoint(network).addresses == ()
+    (default,) = container.ip("-6", "route", "show", "default")
+    assert default["gateway"] == subnet.gateway_ipv6
     assert reaches(container, subnet.gateway)
     assert reaches(scene.run(network), str(container.link().addresses[0].ip))
 
