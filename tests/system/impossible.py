@@ -5,7 +5,7 @@
 `@pytest.mark.impossible(TEXT, *MODES, only=PART)`
     the error must have the text; `only` is a part of the test's name with its parameters.
 `@pytest.mark.addresses_in_docker`
-    Docker must know the addresses, which mode *direct* does not tell it: any error is right there.
+    Docker must know the addresses. In mode *direct* it does not, so any error is right there.
 
 In the other modes such a test must pass. pytest reports an expected failure as `xfailed`.
 """
