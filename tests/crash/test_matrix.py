@@ -71,7 +71,8 @@ def test_death_after_a_late_change_to_move(lab: Lab, call: Call) -> None:
         _try_all(host, partial(MovedStory, host, call), pairs=SANDBOX_PAIRS)
 
 
-@pytest.mark.parametrize("call", SandboxCall if WIDE else [SandboxCall.JOIN])
+@pytest.mark.skipif(not WIDE, reason="it takes eight minutes; CNI_BRIDGE_CRASH=wide tries it")
+@pytest.mark.parametrize("call", SandboxCall)
 def test_death_while_plugins_get_and_release_a_lease(lab: Lab, call: SandboxCall) -> None:
     """The same, and the DHCP server has no lease of an endpoint that is gone."""
     lab.write(f"/opt/cni/bin/{FAILING}", FAILS, mode=0o755)
