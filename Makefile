@@ -155,7 +155,7 @@ plugin: deb ## the managed plugin, for `docker plugin create NAME build/plugin` 
 	@PACKAGES=mmdebstrap tests/lab/install-packages
 	packaging/build-plugin
 
-test-plugin: setup plugin ## the managed plugin on a lab, and a swarm of two nodes; ENGINE=28.5 for another engine (needs root)
+test-plugin: setup plugin ## the managed plugin on a lab, and a swarm of two nodes; ENGINE=28.5 for another engine (needs root and a Debian mirror)
 	$(BIN)/pytest tests/managed_plugin $(if $(ENGINE),--engine $(ENGINE))
 
 test-swarm: setup plugin ## of these only the swarm
