@@ -120,6 +120,11 @@ class AdminClient:
                     "and is it as new as this command? Another path: --admin-socket. Without a daemon, "
                     "`cni-bridge state show` reads the state"
                 )
+            case TimeoutError():
+                text = (
+                    f"no answer on {self._path} within {_LIMIT_S:g} s: the daemon is blocked, or does not start while "
+                    "systemd holds its socket; journalctl -u cni-bridge shows the reason"
+                )
             case _:
                 text = f"no answer on {self._path}: {str(error) or type(error).__name__}"
         return DaemonError(text, ExitStatus.NO_DAEMON)

@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """The client of the admin socket, at real servers: each failure says what to do, and has its exit status."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,6 +76,18 @@ def test_no_daemon(tmp_path: Path) -> None:
     assert error.exit_status is ExitStatus.NO_DAEMON
     for part in (str(tmp_path / "none.sock"), "--admin-socket", "cni-bridge state show"):
         assert part in str(error)
+
+
+def test_a_daemon_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While systemd holds its socket open, no process answers; the error says where the reason is."""
+    monkeypatch.setattr("cnm_bridge.cli.admin_client._LIMIT_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as held:
+        held.bind(str(tmp_path / "s"))
+        held.listen()
+        error = failure(tmp_path / "s")
+    assert "no answer on" in str(error)
+    assert "journalctl -u cni-bridge" in str(error)
+    assert error.exit_status is ExitStatus.NO_DAEMON
 
 
 def test_an_older_daemon(tmp_path: Path) -> None:
