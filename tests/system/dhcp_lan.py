@@ -26,7 +26,8 @@ while True:
     udp = 4 * (packet[0] & 15)
     message = packet[udp + 8:]
     if packet[9] == 17 and packet[udp + 2:udp + 4] == b"\\0C" and bytes([53, 1, 7]) in message[240:]:
-        print("RELEASE of", socket.inet_ntoa(message[12:16]), "from", socket.inet_ntoa(packet[12:16]), flush=True)
+        released, sender, receiver = (socket.inet_ntoa(part[:4]) for part in (message[12:], packet[12:], packet[16:]))
+        print("RELEASE of", released, "from", sender, "to", receiver, flush=True)
 """
 """Writes each RELEASE (RFC 2131) that arrives at a link, before the kernel decides whether it is delivered."""
 
@@ -46,8 +47,8 @@ class Lan:
         lab: Where both run.
         subnet: The addresses; the server has the gateway's.
         link: The server's link.
-        loses_release: Whether the plugin `dhcp` sends RELEASE from the address 0.0.0.0, as 1.6.0 to 1.9.1 do. Linux
-            drops such a packet, so the server does not receive it.
+        loses_release: Whether the plugin `dhcp` sends RELEASE from the address 0.0.0.0 to the server's address, as
+            1.6.0 to 1.9.1 do. Linux drops such a packet. 1.1.1 sends it from 0.0.0.0 to all, which Linux accepts.
     """
 
     def __init__(
@@ -125,10 +126,10 @@ class Lan:
 
     def wait_released(self, address: str) -> None:
         """Wait until RELEASE of an address arrives at the server's link; if the server receives it, it has no lease."""
-        sender = "0.0.0.0" if self._loses_release else address
         release = f"RELEASE of {address} from "
         wait_until(lambda: release in self._capture.log(), release, 60)
-        assert f"{release}{sender}\n" in self._capture.log(), self._capture.log()
+        is_lost = f"{release}0.0.0.0 to {self.subnet.gateway}\n" in self._capture.log()
+        assert is_lost == self._loses_release, self._capture.log()
         if self._loses_release:
             assert self.leases() == [address]
         else:
