@@ -143,14 +143,14 @@ class EndpointService:
 
     async def _attach(self, record: EndpointRecord) -> EndpointRecord:
         """Execute Join. Mode *direct* runs the IPAM plugin now; if it refuses, see `EndpointCreation`."""
+        if record.attach_mode is not AttachMode.DIRECT:
+            return await self._attach_or_undo(record)
         contention = self._contention.begin(record.cni_network)
         contention.note_leaving()
         while True:
             try:
                 return await self._attach_or_undo(record)
             except PluginFailed as exc:
-                if record.attach_mode is not AttachMode.DIRECT:
-                    raise
                 await contention.wait_or_raise(exc, record.id)
             await self._store.put_endpoint(replace(record, phase=Phase.PENDING))
             await self._store.put_endpoint(record)
