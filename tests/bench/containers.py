@@ -5,9 +5,9 @@
 `python -m tests.bench.containers`; each engine has a lab of its own. Each round runs a container on every network in
 turn, beginning with another network each time, so that all run on the same machine load. The cost of a network is the
 difference to `none` in the same round. For our networks, the daemon's log has the time of the plugins and of the calls;
-the rest is the engine's. A measurement of one container starts when the previous one's endpoint is torn down and the
-kernel has had time to remove its namespace. The time of the teardown is a row of its own, and its effect on the next
-container shows in the tables with several containers.
+the rest is the engine's. A measurement starts when the previous endpoints are torn down and the kernel has had time
+to remove their namespaces. The time of the teardown is a row of its own, and its effect on the next container shows in
+the tables with several containers.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SEVERAL: Final = 8
 MANY: Final = 20
 """In a row: every container but the first runs during the teardown of the previous one."""
 PAUSE_S: Final = 0.3
-"""After each measurement of one container: the kernel removes a namespace with its links after the container's end."""
+"""After each measurement: the kernel removes a namespace with its links after the container's end."""
 RUN: Final = ("docker", "run", "--rm", "--network")
 COMMAND: Final = ("busybox", "true")
 # Each `wait` returns the status of its process: a failure ends the script.
@@ -179,6 +179,7 @@ def _measure_several(lab: Lab, title: str, script: str, count: int, rounds: int)
             series[name].add(_time_ms(lab, "sh", "-c", script, "several", str(count), *NETWORKS[name]))
             if name in OURS:
                 afterwards[name].add(_wait_torn_down(lab, log_length, count))
+            time.sleep(PAUSE_S)
     over = _over_none(series)
     rows = {
         **series,
