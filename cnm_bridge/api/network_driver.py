@@ -14,6 +14,7 @@ from cnm_bridge.api.caller import CallerLookup
 from cnm_bridge.api.rpc import Answer, Method
 from cnm_bridge.endpoints.after_join import JoinedEndpoints
 from cnm_bridge.endpoints.service import EndpointService
+from cnm_bridge.engine import KnownRelease
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.wire import (
     parse_create_endpoint,
@@ -38,16 +39,35 @@ _CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "loca
 # Where Docker's own IPAM chooses addresses, it must not give a container the one of the plugins' gateway.
 _GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": False, "SkipIPv6": False}
 
+_FORGOTTEN: Final = (
+    "may forget the networks of a container whose start fails so, and then starts it without a network (moby #51758): "
+    "docker network connect NETWORK CONTAINER before its next start"
+)
+
 _NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
 
 
 def network_driver(
-    networks: NetworkService, endpoints: EndpointService, joined: JoinedEndpoints, callers: CallerLookup
+    networks: NetworkService,
+    endpoints: EndpointService,
+    joined: JoinedEndpoints,
+    callers: CallerLookup,
+    release: KnownRelease,
 ) -> tuple[Method, ...]:
-    """Return all NetworkDriver calls, implemented by the given objects; `callers` finds who makes a call."""
+    """Return all NetworkDriver calls, implemented by the given objects.
 
-    def method(name: str, schema: str | None, answer: Answer | JsonObject) -> Method:
-        return Method(name=name, schema=schema, answer=answer)
+    Args:
+        networks: Executes the calls for networks.
+        endpoints: Executes the calls for endpoints.
+        joined: Executes the calls for joined endpoints.
+        callers: Finds who makes a call.
+        release: The engine's release.
+    """
+
+    def method(
+        name: str, schema: str | None, answer: Answer | JsonObject, consequence: Callable[[], str] = str
+    ) -> Method:
+        return Method(name=name, schema=schema, answer=answer, consequence=consequence)
 
     def answered(
         parse: Callable[[JsonObject], Request],
@@ -62,6 +82,10 @@ def network_driver(
     async def oper_info(body: JsonObject, _: int) -> JsonObject:
         await joined.oper_info(parse_endpoint_reference(body))
         return _NOTHING_TO_SHOW
+
+    def of_failed_join() -> str:
+        forgets = release.current is not None and release.current.forgets_networks
+        return f"Docker Engine {release.current} {_FORGOTTEN}" if forgets else ""
 
     # fmt: off
     return (
@@ -79,10 +103,10 @@ def network_driver(
                _done(parse_endpoint_reference, endpoints.delete)),
         # Called several times per container start. Before 28.1 an error is fatal; the result is never shown.
         method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
-        method("NetworkDriver.Join", "cnm/Join", answered(parse_join, endpoints.join, render_joined)),
+        method("NetworkDriver.Join", "cnm/Join", answered(parse_join, endpoints.join, render_joined), of_failed_join),
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
         method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
-               _done(parse_external_connectivity, joined.program_external_connectivity)),
+               _done(parse_external_connectivity, joined.program_external_connectivity), of_failed_join),
         method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
                _done(parse_endpoint_reference, joined.revoke_external_connectivity)),
         # Sent when swarm nodes join and leave; this driver's networks are local.

@@ -67,11 +67,13 @@ class Method:
         answer: The function that executes it; its synchronous part may run in another thread. For a call that does
             nothing, the body of the reply: such a call never fails, because an error would keep a container from
             starting. So its body is neither read nor validated; its schema only states what dockerd sends.
+        consequence: Returns what else an error of the call means for the user, or nothing; it follows the error's text.
     """
 
     name: str
     schema: str | None
     answer: Answer | JsonObject
+    consequence: Callable[[], str] = str
 
 
 def make_app(
@@ -137,7 +139,7 @@ async def _answer(
         with calls.counted(" ".join((method.name, *known.values())), ids["endpoint_id"]):
             return await (await _aside(data, partial(method.answer, body, caller_pid)))
     except _EXPECTED as exc:
-        return {"Err": _shortened(str(exc))}
+        return {"Err": "; ".join(filter(None, (_shortened(str(exc)), method.consequence())))}
     except Exception:  # a bug must neither reach Docker as a traceback nor go unseen
         log.exception("rpc.bug")
         return {"Err": f"{method.name}: internal error in cni-bridge; its log has the details (event rpc.bug)"}

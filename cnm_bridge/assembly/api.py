@@ -36,7 +36,9 @@ def make_api(
 ) -> ApiRoom:
     """Return the objects of the room."""
     return ApiRoom(
-        methods=network_driver(networks.service, endpoints.service, endpoints.joined, CallerLookup(resources.kernel)),
+        methods=network_driver(
+            networks.service, endpoints.service, endpoints.joined, CallerLookup(resources.kernel), resources.release
+        ),
         calls=calls,
         connections=PendingConnections(on_hidden=resources.kernel.distrust_processes),
     )

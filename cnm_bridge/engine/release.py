@@ -37,9 +37,17 @@ class EngineRelease:
         """Whether the sandbox of a starting container exists when Join is called."""
         return self.major >= SANDBOX_AT_JOIN
 
+    @property
+    def forgets_networks(self) -> bool:
+        """Whether it forgets a container's networks if its start fails at Join (moby #51758; seen with 29.7.2)."""
+        return self >= _FORGETS_NETWORKS
+
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}"
 
 
 DNS_BEFORE_START: Final = EngineRelease(28, 1)
 """The first release that calls EndpointOperInfo after it has written resolv.conf and before the process starts."""
+
+_FORGETS_NETWORKS: Final = EngineRelease(29, 1)
+"""The oldest release for which it was reported."""

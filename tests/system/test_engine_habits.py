@@ -25,7 +25,7 @@ from tests.system.calls import (
     wait_torn_down,
 )
 from tests.system.plugin_lists import PORTMAP, simple
-from tests.system.scene import Scene, bridge, reaches
+from tests.system.scene import PREV_RESULT, Scene, bridge, reaches
 
 _BEYOND_S = 120
 """Longer than dockerd waits for an absent driver: 15 seconds for each call of a removal."""
@@ -134,6 +134,28 @@ def test_calls_while_the_engine_does_not_answer(private_scene: Scene) -> None:
         lab.dockerd.kill(signal.SIGCONT)
     assert lab.wait_clean(before) == ""
     call(lab, "DeleteNetwork", {"NetworkID": NETWORK})
+
+
+@pytest.mark.smoke
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_a_start_that_fails_at_join(scene: Scene, engine: Engine) -> None:
+    """From Engine 29.1 on Docker forgets the container's networks. The error says so, and how to restore them."""
+    lab = scene.lab
+    pass_on = f'exec python3 -c "{PREV_RESULT}"'
+    scene.plugin("moody", f'[ "$CNI_COMMAND" = ADD ] || exit 0; [ -e /run/moody ] && exit 1; {pass_on}')
+    network = scene.network(scene.configure([*bridge(scene.subnet()), {"type": "moody"}]), "-o", "cni.attach=hybrid")
+    name = scene.create(network)
+    lab.run("touch", "/run/moody")
+    error = scene.refusal("start", name)
+    lab.run("rm", "/run/moody")
+    assert "moody" in error
+    container = lab.container(name)
+    assert ("moby #51758" in error) is (engine.version >= (29, 1))
+    if engine.version >= (29, 1):
+        assert lab.docker("inspect", "--format", "{{len .NetworkSettings.Networks}}", name) == "0"
+        lab.docker("network", "connect", network, name)
+    lab.docker("start", name)
+    assert container.link().addresses
 
 
 @pytest.mark.impossible("as mode direct demands", "direct")

@@ -145,6 +145,18 @@ async def test_the_text_of_a_known_error_is_the_answer(aiohttp_client: AiohttpCl
     assert await call(await serve(aiohttp_client, Recorder(error)), json=BODY) == {"Err": str(error)}
 
 
+async def test_the_consequence_of_an_error_follows_its_text(aiohttp_client: AiohttpClient) -> None:
+    """What Docker does next may be worse than the error, and is known to the user before."""
+    method = Method(
+        name="NetworkDriver.Test",
+        schema=None,
+        answer=Recorder(Refused("it is full")),
+        consequence=lambda: "Docker forgets it",
+    )
+    client = await aiohttp_client(make_app([method], CallsUnderWay(), PendingConnections()))
+    assert await call(client) == {"Err": "it is full; Docker forgets it"}
+
+
 async def test_an_unexpected_error_is_logged(aiohttp_client: AiohttpClient, capsys: pytest.CaptureFixture[str]) -> None:
     """The answer has no details; the traceback is in the log."""
     answer = await call(await serve(aiohttp_client, Recorder(ZeroDivisionError("secret"))), json=BODY)

@@ -27,6 +27,12 @@ def test_a_release(text: str, release: EngineRelease, *, first: bool) -> None:
     assert release.makes_sandbox_first is first
 
 
+@pytest.mark.parametrize(("release", "forgets"), [((28, 5), False), ((29, 0), False), ((29, 1), True), ((29, 7), True)])
+def test_a_release_that_forgets_networks(release: tuple[int, int], *, forgets: bool) -> None:
+    """It was reported for 29.1, and seen with 29.7."""
+    assert EngineRelease(*release).forgets_networks is forgets
+
+
 @pytest.mark.parametrize("text", ["", "dev", "library-import", "28"])
 def test_a_version_without_a_release(text: str) -> None:
     """A build without a version number is unknown."""
