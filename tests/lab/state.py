@@ -132,9 +132,9 @@ def _find_files(namespaces: Namespaces, top: str) -> Iterator[str]:
 
 def _running_plugins(namespaces: Namespaces) -> Iterator[str]:
     """Yield the command lines whose program, or the script that it runs, is in a directory of CNI plugins."""
-    for path in namespaces.path("/proc").glob("[0-9]*/cmdline"):
+    for process in namespaces.path("/proc").glob("[0-9]*"):
         try:
-            words = path.read_text(encoding="utf-8", errors="replace").split("\0")
+            words = (process / "cmdline").read_text(encoding="utf-8", errors="replace").split("\0")
         except OSError:  # it has just ended
             continue
         if any(word.startswith(f"{directory}/") for word in words[:2] for directory in CNI_BIN_DIRS):

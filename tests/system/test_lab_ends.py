@@ -77,7 +77,7 @@ def processes_in(namespaces: set[str]) -> list[int]:
 
 def traces_of(name: str, namespaces: set[str]) -> list[str]:
     """Return everything on the machine that belongs to a lab."""
-    keepers = [path for path in Path("/proc").glob("[0-9]*/cmdline") if name in read_quietly(path)]
+    keepers = [path for path in Path("/proc").glob("[0-9]*") if name in read_quietly(path / "cmdline")]
     mounted = [line for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines() if name in line]
     files = [path for top in (tempfile.gettempdir(), "/run", "/var/tmp") for path in Path(top).glob(f"*{name}*")]
     return [str(trace) for trace in (*processes_in(namespaces), *keepers, *mounted, *files, *control_groups(name))]
