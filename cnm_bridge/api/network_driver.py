@@ -40,8 +40,8 @@ _CAPABILITIES: Final[JsonObject] = {"Scope": "local", "ConnectivityScope": "loca
 _GATEWAY_NEEDED: Final[JsonObject] = {"SkipIPv4": False, "SkipIPv6": False}
 
 _FORGOTTEN: Final = (
-    "may forget the networks of a container whose start fails so, and then starts it without a network (moby #51758): "
-    "docker network connect NETWORK CONTAINER before its next start"
+    "may forget the container's networks after this error, and start it without any the next time (moby #51758); "
+    "run docker network connect NETWORK CONTAINER before that"
 )
 
 _NOTHING_TO_SHOW: Final[JsonObject] = {"Value": {}}
@@ -83,7 +83,7 @@ def network_driver(
         await joined.oper_info(parse_endpoint_reference(body))
         return _NOTHING_TO_SHOW
 
-    def of_failed_join() -> str:
+    def describe_failed_start() -> str:
         forgets = release.current is not None and release.current.forgets_networks
         return f"Docker Engine {release.current} {_FORGOTTEN}" if forgets else ""
 
@@ -103,10 +103,11 @@ def network_driver(
                _done(parse_endpoint_reference, endpoints.delete)),
         # Called several times per container start. Before 28.1 an error is fatal; the result is never shown.
         method("NetworkDriver.EndpointOperInfo", "cnm/EndpointReference", oper_info),
-        method("NetworkDriver.Join", "cnm/Join", answered(parse_join, endpoints.join, render_joined), of_failed_join),
+        method("NetworkDriver.Join", "cnm/Join",
+               answered(parse_join, endpoints.join, render_joined), describe_failed_start),
         method("NetworkDriver.Leave", "cnm/EndpointReference", _done(parse_endpoint_reference, endpoints.leave)),
         method("NetworkDriver.ProgramExternalConnectivity", "cnm/ProgramExternalConnectivity",
-               _done(parse_external_connectivity, joined.program_external_connectivity), of_failed_join),
+               _done(parse_external_connectivity, joined.program_external_connectivity), describe_failed_start),
         method("NetworkDriver.RevokeExternalConnectivity", "cnm/EndpointReference",
                _done(parse_endpoint_reference, joined.revoke_external_connectivity)),
         # Sent when swarm nodes join and leave; this driver's networks are local.

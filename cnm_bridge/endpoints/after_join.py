@@ -103,9 +103,9 @@ class JoinedEndpoints:
 
         A running publication is interrupted: its plugins are killed and its effects undone.
 
-        The ports of a container that has ended are left to the teardown, for which Docker calls next (moby,
-        `Sandbox.Delete`): so the end of the container, which Docker's user waits for, does not wait for plugins. A
-        container that requests the same ports waits for that teardown.
+        The ports of a container that has ended are left to the teardown, which Docker requests next (moby,
+        `Sandbox.Delete`). So `docker stop` does not wait for plugins. A container that requests the same ports waits
+        for that teardown.
 
         Raises:
             CniError: A plugin failed twice.

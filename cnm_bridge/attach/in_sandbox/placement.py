@@ -126,18 +126,19 @@ class Placing:
         Raises:
             KernelError: Processes cannot be read.
         """
-        first = record.first_process
-        if first is not None:
-            return self._kernel.find_start(first.pid) == first.started
+        if record.first_process is not None:
+            return self._is_running(record.first_process)
         return (await self._kernel.find_process_namespaces()).includes(Path(record.attachment.netns))
 
     def has_ended(self, record: EndpointRecord) -> bool:
         """Return whether the first process in the sandbox of an endpoint is known, and has ended."""
-        first = record.first_process
         try:
-            return first is not None and self._kernel.find_start(first.pid) != first.started
+            return record.first_process is not None and not self._is_running(record.first_process)
         except KernelError:  # it cannot be read
             return False
+
+    def _is_running(self, process: ProcessRecord) -> bool:
+        return self._kernel.find_start(process.pid) == process.started
 
     def _others(self, record: EndpointRecord) -> list[EndpointRecord]:
         """Return the other endpoints whose link was or is being made in the same sandbox."""
