@@ -2,8 +2,9 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """Tests of what an attach mode cannot do: in that mode they must fail for the given reason, and are counted as such.
 
-`@pytest.mark.impossible(TEXT, *MODES, only=PART)`
-    the error must have the text; `only` is a part of the test's name with its parameters.
+`@pytest.mark.impossible(TEXT, *MODES, only=PART, besides=PARTS)`
+    the error must have the text; `only` is a part of the test's name with its parameters, and tests whose names have
+    one of the parts `besides` must pass.
 `@pytest.mark.addresses_in_docker`
     Docker must know the addresses. In mode *direct* it does not, so any error is right there.
 
@@ -40,7 +41,9 @@ def _reasons(item: pytest.Item) -> Sequence[str]:
     reasons = [
         str(mark.args[0])
         for mark in item.iter_markers("impossible")
-        if mode in mark.args[1:] and mark.kwargs.get("only", "") in item.name
+        if mode in mark.args[1:]
+        and mark.kwargs.get("only", "") in item.name
+        and not any(part in item.name for part in mark.kwargs.get("besides", ()))
     ]
     if mode == AttachOption.DIRECT and item.get_closest_marker("addresses_in_docker") is not None:
         reasons.append("")

@@ -155,7 +155,9 @@ def test_the_gateway_at_the_start(scene: Scene, kind: str) -> None:
     assert "docker_gwbridge" not in scene.lab.docker("network", "ls", "--format", "{{.Name}}").split()
 
 
-@pytest.mark.impossible("as mode direct demands", "direct")
+@pytest.mark.impossible(
+    "as mode direct demands", "direct", besides=("Docker's before ours", "[Docker's default bridge")
+)
 @pytest.mark.impossible("assert 1 == 2", "direct", only="IPv6 of Docker's neighbour")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.smoke] * (kind == "one for each family")) for kind in TOPOLOGIES]
