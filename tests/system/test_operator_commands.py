@@ -176,10 +176,10 @@ def test_leftovers_are_removed_by_name(private_scene: Scene) -> None:
     lab.write("/run/bad-mood", "")
     lab.docker("rm", "-f", container.name)
     wait_until(lambda: bool(get_objects(ask_status(lab), "pendingTeardowns")), "a failed teardown", 30)
-    assert command(lab, "retry").returncode == 1
-    lab.remove("/run/bad-mood")
     (pending,) = get_objects(ask_status(lab), "pendingTeardowns")
-    done = command(lab, "retry", get_str(pending, "endpointId")[:8])
+    assert command(lab, "retry", get_str(pending, "endpointId")[:8]).returncode == 1
+    lab.remove("/run/bad-mood")
+    done = command(lab, "retry")
     assert (done.returncode, done.stdout.strip()) == (0, "nothing is left")
 
 
