@@ -2,15 +2,9 @@
 """The runtime for programs without asyncio: the same names, and methods that return when they are done.
 
 ```python
-from cni_invoker import Attachment, ConfigurationDirectories, FileCache
-from cni_invoker.sync import CachedRuntime, Runtime
+from cni_invoker.sync import CachedRuntime, Runtime  # the rest is as in the example of `cni_invoker`
 
-cache = FileCache()
-runtime = CachedRuntime(Runtime("/opt/cni/bin", running_dir=cache.running_dir), cache)
-network = ConfigurationDirectories("/etc/cni/net.d").index().find("blue")
-attachment = Attachment(container_id="c1", ifname="eth0", netns="/run/netns/c1")
 result = runtime.add(network, attachment)
-runtime.delete(network, attachment)
 ```
 
 All threads may use one object: it is the asynchronous runtime inside, with an event loop of its own for each call. So

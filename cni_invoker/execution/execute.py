@@ -4,7 +4,6 @@
 import asyncio
 import errno
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,9 +76,9 @@ async def execute(
     Args:
         request: The request.
         path: The plugin's executable.
-        deadline: When it must have ended, on the event loop's clock.
+        deadline: When it must have ended, on the clock of `time.monotonic`.
         limits: Grace period and sizes.
-        on_started: Called with its process ID as soon as it runs.
+        on_started: Called with its process ID as soon as it runs, in another thread.
         plugin_exec: Runs it.
 
     Raises:
@@ -164,7 +163,7 @@ async def _run(
 
 def _why_not_started(exc: OSError, path: Path) -> str:
     obstacle = find_obstacle(path) if exc.errno in {errno.ENOEXEC, errno.ENOENT} else None
-    return "; ".join(filter(None, (os.strerror(exc.errno or 0), obstacle)))
+    return "; ".join(filter(None, (exc.strerror or str(exc), obstacle)))
 
 
 def _last_lines(stderr: bytes, lines: int) -> tuple[str, ...]:

@@ -1,36 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one program: writes its input, reads its output, waits for its end, and cleans up its process group.
+"""Runs one program: in a thread that starts it, waits for it, and cleans up its process group.
 
-It knows nothing of CNI. Instead of `asyncio.create_subprocess_exec` it combines `subprocess.Popen`, a pidfd and the
-event loop's readers, for four reasons:
-
-* The end of the program is seen before it is reaped. Until then its process group ID cannot be reused, so a signal to
-  the group never hits another process.
-* Under Python 3.11 asyncio starts a thread per child or needs a process-wide child watcher; a pidfd needs neither.
-  Measured with `/bin/true`: 0.1 ms less than asyncio's thread.
-* The event loop goes on while the kernel starts the program, which takes long if no processor is free or the disk is
-  slow: `Popen` runs in another thread. Before Python 3.11.4, it keeps the interpreter meanwhile (gh-104372).
-* A program may end while a process that it started keeps its pipes open. This module distinguishes the two.
-
-It needs `pidfd_open`, Linux 5.3.
+It knows nothing of CNI. The end of the program is seen before it is reaped: until then its process group ID cannot be
+reused, so a signal to the group never hits another process. docs/decisions, 7 and 36, have the reasons for this and for
+the thread. It needs `pidfd_open`, Linux 5.3.
 """
 
-import asyncio
 import io
 import os
 import resource
+import select
 import signal
 import subprocess
+import time
+from _thread import start_new_thread
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
+
+from cni_invoker.worker_threads import run_in_thread
 
 __all__ = ["Ended", "run_program"]
 
-_CHUNK: Final = 1 << 16
-"""The usual capacity of a pipe."""
+_CHUNK: Final = 1 << 16  # the usual capacity of a pipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,165 +74,108 @@ async def run_program(
         path: The program.
         environment: Its whole environment.
         stdin: Its whole standard input; the program need not read it.
-        deadline: When it must have ended, on the event loop's clock.
+        deadline: When it must have ended, on the clock of `time.monotonic`.
         grace_s: The time between SIGTERM and SIGKILL, in seconds.
         stdout_bytes: How much standard output is kept, from its beginning; the rest is read and dropped.
         stderr_bytes: How much standard error is kept, from its end.
         descriptors: Its soft limit of open descriptors, set as soon as it runs; None: inherited.
-        on_started: Called with its process ID, which is also its session ID, as soon as it runs.
+        on_started: Called with its process ID, which is also its session ID, as soon as it runs; in another thread.
         prefix: The words of a command that runs it, before its path.
 
     Raises:
         OSError: It cannot be started.
     """
-    loop = asyncio.get_running_loop()
-    started = loop.time()
-    stdout, stderr = bytearray(), bytearray()
-    complete = True
+    started = time.monotonic()
+    stop = os.eventfd(0, os.EFD_CLOEXEC)
 
-    def keep_head(data: bytes) -> None:
-        nonlocal complete
-        room = stdout_bytes - len(stdout)
-        stdout.extend(data[:room])
-        complete = complete and len(data) <= room
+    def run() -> _Program:
+        argv, kept = [*prefix, str(path)], (stdout_bytes, stderr_bytes)
+        with (
+            io.FileIO(os.dup(stop)) as stopped,  # if the event loop is closed, the thread outlives this function
+            _Program(argv, environment, stdin, stop=stopped.fileno(), grace_s=grace_s, kept=kept) as running,
+        ):
+            on_started(running.pid)
+            if descriptors is not None:
+                running.limit_descriptors(descriptors)
+            running.run(deadline)
+        return running
 
-    def keep_tail(data: bytes) -> None:
-        stderr.extend(data)
-        del stderr[: max(0, len(stderr) - stderr_bytes)]
-
-    child, cancelled = await _Child.start(
-        [*prefix, str(path)], environment, stdin, on_stdout=keep_head, on_stderr=keep_tail
-    )
-    on_started(child.pid)
-    if descriptors is not None:
-        child.limit_descriptors(descriptors)
     try:
-        if cancelled is not None:
-            raise cancelled
-        timed_out = not await _happens(child.ended, deadline - started)
-        if timed_out:
-            child.send(signal.SIGTERM)
-            if not await _happens(child.ended, grace_s):
-                child.send(signal.SIGKILL)
-                await _happens(child.ended, grace_s)
-        if child.was_killed:  # by another process; an iptables that it started must not run on while the ADD is undone
-            child.send(signal.SIGKILL)
-        if not await _happens(child.drained, grace_s) or timed_out:
-            child.send(signal.SIGKILL)
-    except asyncio.CancelledError:
-        child.send(signal.SIGKILL)
-        await _happens(child.ended, grace_s)
-        raise
+        program = await run_in_thread(run, stop=lambda: os.eventfd_write(stop, 1))
     finally:
-        child.close()
+        os.close(stop)
     return Ended(
-        status=child.status,
-        timed_out=timed_out,
-        stdout=bytes(stdout),
-        stdout_complete=complete,
-        stderr=bytes(stderr),
-        duration_s=loop.time() - started,
+        status=program.status,
+        timed_out=program.timed_out,
+        stdout=bytes(program.stdout),
+        stdout_complete=program.stdout_complete,
+        stderr=bytes(program.stderr),
+        duration_s=time.monotonic() - started,
     )
 
 
-class _Child:
-    """A running program, watched by callbacks of the event loop.
+class _Stopped(Exception):
+    """The caller does not wait any more."""
 
-    It must be closed. A program that still runs then, because it hangs in the kernel, is reaped when it ends.
 
-    Attributes:
-        pid: Its process ID.
-        status: Its exit status, or -N for signal N; None until it is reaped, or if the status was lost.
-        ended: Set when the program has ended.
-        drained: Set when all writers have closed both outputs.
+class _Program:
+    """A program in its own session, killed after an exception in the context, and always reaped.
+
+    Attributes as in `Ended`. `run` raises `_Stopped` when the eventfd `stop` is readable.
     """
 
     def __init__(
         self,
-        process: "subprocess.Popen[bytes]",
-        pidfd: int,
-        pipes: tuple[io.FileIO, io.FileIO, io.FileIO],
-        stdin: bytes,
-        *,
-        on_stdout: Callable[[bytes], None],
-        on_stderr: Callable[[bytes], None],
-    ) -> None:
-        self.pid = process.pid
-        self.ended = asyncio.Event()
-        self.drained = asyncio.Event()
-        self.status: int | None = None
-        self._loop = asyncio.get_running_loop()
-        self._process = process
-        self._pidfd = pidfd
-        self._stdin, self._stdout, self._stderr = pipes
-        self._unwritten = memoryview(stdin)
-        self._closed = False
-        self._loop.add_reader(self._pidfd, self._end)
-        self._loop.add_reader(self._stdout, self._read, self._stdout, on_stdout)
-        self._loop.add_reader(self._stderr, self._read, self._stderr, on_stderr)
-        self._write()
-        if not self._stdin.closed:
-            self._loop.add_writer(self._stdin, self._write)
-
-    @classmethod
-    async def start(
-        cls,
         argv: Sequence[str],
         environment: Mapping[str, str],
         stdin: bytes,
         *,
-        on_stdout: Callable[[bytes], None],
-        on_stderr: Callable[[bytes], None],
-    ) -> "tuple[_Child, asyncio.CancelledError | None]":
-        """Start a program, in another thread; return it, and the cancellation that came meanwhile.
-
-        Raises:
-            OSError: It cannot be started.
-        """
-        with ExitStack() as ours, ExitStack() as theirs:
-            its_stdin, our_stdin = _pipe(theirs, ours)
-            our_stdout, its_stdout = _pipe(ours, theirs)
-            our_stderr, its_stderr = _pipe(ours, theirs)
-            for pipe in (our_stdin, our_stdout, our_stderr):
-                os.set_blocking(pipe.fileno(), False)
-
-            def popen() -> "subprocess.Popen[bytes]":
-                return subprocess.Popen(
-                    argv,
-                    env=environment,
-                    stdin=its_stdin,
-                    stdout=its_stdout,
-                    stderr=its_stderr,
-                    start_new_session=True,
-                )
-
-            starting = asyncio.get_running_loop().run_in_executor(None, popen)
-            cancelled = await _finish(starting)
-            if cancelled is not None and starting.exception() is not None:
-                raise cancelled
-            process = starting.result()
+        stop: int,
+        grace_s: float,
+        kept: tuple[int, int],
+    ) -> None:
+        self.status: int | None = None
+        self.timed_out = False
+        self.stdout = bytearray()
+        self.stdout_complete = True
+        self.stderr = bytearray()
+        self._stop = stop
+        self._grace_s = grace_s
+        self._stdout_bytes, self._stderr_bytes = kept
+        self._unwritten = memoryview(stdin)
+        self._has_ended = False
+        with ExitStack() as opened:
+            self.pid, pipes = _start(argv, environment, opened)
             try:
-                pidfd = os.pidfd_open(process.pid)
+                self._pidfd = os.pidfd_open(self.pid)
             except OSError:
-                process.kill()
-                process.wait()
+                self._send(signal.SIGKILL)
+                _reap_at_end(self.pid)
                 raise
-            ours.pop_all()
-        pipes = (our_stdin, our_stdout, our_stderr)
-        return cls(process, pidfd, pipes, stdin, on_stdout=on_stdout, on_stderr=on_stderr), cancelled
+            opened.callback(os.close, self._pidfd)
+            self._opened = opened.pop_all()
+        self._stdin, self._stdout, self._stderr = (pipe.fileno() for pipe in pipes)
+        self._pipes = {pipe.fileno(): pipe for pipe in pipes}
+        self._poll = select.poll()
+        for descriptor in (stop, self._pidfd, self._stdout, self._stderr):
+            self._poll.register(descriptor, select.POLLIN)
+        self._poll.register(self._stdin, select.POLLOUT)
 
-    @property
-    def was_killed(self) -> bool:
-        """Whether a signal has ended it; False if its status was lost. This does not reap it."""
-        with suppress(ChildProcessError):
-            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-            return found is not None and found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
-        return False
+    def __enter__(self) -> Self:
+        return self
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal to its process group, whose ID is reserved until `close`."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        with self._opened:
+            try:
+                if error_type is not None:
+                    self._poll.unregister(self._stop)
+                    self._send(signal.SIGKILL)
+                    self._serve(time.monotonic() + self._grace_s, self._is_ended)
+            finally:
+                if self._has_ended:
+                    self.status = _reap(self.pid)
+                else:
+                    _reap_at_end(self.pid)
 
     def limit_descriptors(self, count: int) -> None:
         """Set its soft limit of open descriptors, if it has not ended."""
@@ -246,75 +183,121 @@ class _Child:
             _, hard = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
             resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (count, hard))
 
-    def close(self) -> None:
-        """Reap it and close our ends of the pipes."""
-        self._closed = True
-        if not self._stdin.closed:
-            self._loop.remove_writer(self._stdin)
-            self._stdin.close()
-        for pipe in (self._stdout, self._stderr):
-            if not pipe.closed:
-                self._loop.remove_reader(pipe)
-                pipe.close()
-        if self.ended.is_set():
-            self._reap()
+    def run(self, deadline: float) -> None:
+        """Wait until it has ended and its output is read, and kill what remains of its process group."""
+        self.timed_out = not self._serve(deadline, self._is_ended)
+        if self.timed_out:
+            self._send(signal.SIGTERM)
+            if not self._serve(time.monotonic() + self._grace_s, self._is_ended):
+                self._send(signal.SIGKILL)
+                self._serve(time.monotonic() + self._grace_s, self._is_ended)
+        if self._was_killed():  # a program that it started must not continue during the undo
+            self._send(signal.SIGKILL)
+        if not self._serve(time.monotonic() + self._grace_s, self._is_drained) or self.timed_out:
+            self._send(signal.SIGKILL)
 
-    def _end(self) -> None:
-        self._loop.remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        self.ended.set()
-        if self._closed:
-            self._reap()
+    def _serve(self, until: float, is_done: Callable[[], bool]) -> bool:
+        """Read and write until `is_done`, once even if `until` is past; return whether that was in time."""
+        while not is_done():
+            left_s = until - time.monotonic()
+            for descriptor, _ in self._poll.poll(min(max(0.0, left_s), 3600.0) * 1000):  # it takes 24 days at most
+                self._handle(descriptor)
+            if left_s <= 0:
+                break
+        return is_done()
 
-    def _reap(self) -> None:
-        with suppress(ChildProcessError):
-            self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        # `Popen.wait` would report a lost status as success, so keep it from waiting.
-        self._process.returncode = 0
-
-    def _read(self, pipe: io.FileIO, keep: Callable[[bytes], None]) -> None:
-        data = pipe.read(_CHUNK)
-        if data:
-            keep(data)
-        elif data is not None:
-            self._loop.remove_reader(pipe)
-            pipe.close()
-            if self._stdout.closed and self._stderr.closed:
-                self.drained.set()
+    def _handle(self, descriptor: int) -> None:
+        match descriptor:
+            case self._stop:
+                raise _Stopped
+            case self._pidfd:
+                self._poll.unregister(descriptor)
+                self._has_ended = True
+            case self._stdin:
+                self._write()
+            case self._stdout:
+                data = self._read(descriptor)
+                room = self._stdout_bytes - len(self.stdout)
+                self.stdout.extend(data[:room])
+                self.stdout_complete = self.stdout_complete and len(data) <= room
+            case self._stderr:
+                self.stderr.extend(self._read(descriptor))
+                del self.stderr[: max(0, len(self.stderr) - self._stderr_bytes)]
 
     def _write(self) -> None:
         try:
-            written = self._stdin.write(self._unwritten)
+            written = os.write(self._stdin, self._unwritten)
+        except BlockingIOError:
+            return
         except BrokenPipeError:
-            self._unwritten = self._unwritten[:0]
-        else:
-            self._unwritten = self._unwritten[written or 0 :]
+            written = len(self._unwritten)
+        self._unwritten = self._unwritten[written:]
         if not self._unwritten:
-            self._loop.remove_writer(self._stdin)
-            self._stdin.close()
+            self._close(self._stdin)
+
+    def _read(self, descriptor: int) -> bytes:
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return b""
+        if not data:
+            self._close(descriptor)
+        return data
+
+    def _close(self, descriptor: int) -> None:
+        self._poll.unregister(descriptor)
+        self._pipes.pop(descriptor).close()
+
+    def _is_ended(self) -> bool:
+        return self._has_ended
+
+    def _is_drained(self) -> bool:
+        """Return whether all writers have closed both outputs."""
+        return self._stdout not in self._pipes and self._stderr not in self._pipes
+
+    def _was_killed(self) -> bool:
+        """Return whether a signal has ended it; False if its status was lost. This does not reap it."""
+        with suppress(ChildProcessError):
+            found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            return found is not None and found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
+        return False
+
+    def _send(self, number: signal.Signals) -> None:
+        """Send a signal to its process group, whose ID is reserved until it is reaped."""
+        with suppress(ProcessLookupError, PermissionError):  # it has ended, or belongs to another user
+            os.killpg(self.pid, number)
+
+
+def _start(
+    argv: Sequence[str], environment: Mapping[str, str], ours: ExitStack
+) -> tuple[int, tuple[io.FileIO, io.FileIO, io.FileIO]]:
+    """Start a program; return its process ID and our ends of its pipes, which `ours` closes."""
+    with ExitStack() as theirs:  # before Python 3.11.4, Popen does not close its pipes if there are too few descriptors
+        its_stdin, stdin = _pipe(theirs, ours)
+        stdout, its_stdout = _pipe(ours, theirs)
+        stderr, its_stderr = _pipe(ours, theirs)
+        for pipe in (stdin, stdout, stderr):
+            os.set_blocking(pipe.fileno(), False)  # another process may read what poll(2) has seen
+        process = subprocess.Popen(
+            argv, env=environment, stdin=its_stdin, stdout=its_stdout, stderr=its_stderr, start_new_session=True
+        )
+    process.returncode = 0  # so that it neither waits nor warns
+    return process.pid, (stdin, stdout, stderr)
 
 
 def _pipe(of_reader: ExitStack, of_writer: ExitStack) -> tuple[io.FileIO, io.FileIO]:
-    """Return the two ends of a new pipe, each closed by its stack."""
     reader, writer = os.pipe()
     return of_reader.enter_context(io.FileIO(reader)), of_writer.enter_context(io.FileIO(writer, "w"))
 
 
-async def _finish(future: "asyncio.Future[subprocess.Popen[bytes]]") -> asyncio.CancelledError | None:
-    """Wait until a future is done, which takes moments; return the cancellation that came meanwhile."""
-    cancelled = None
-    while not future.done():
-        try:
-            await asyncio.wait((future,))
-        except asyncio.CancelledError as exc:
-            cancelled = exc
-    return cancelled
+def _reap(pid: int) -> int | None:
+    """Wait for a program; return its `Ended.status`."""
+    with suppress(ChildProcessError):
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return None
 
 
-async def _happens(event: asyncio.Event, within_s: float) -> bool:
-    """Wait for an event; return whether it happened in time."""
-    if not event.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await event.wait()
-    return event.is_set()
+def _reap_at_end(pid: int) -> None:
+    """Reap a program in a thread that waits for its end: SIGKILL does not end one that hangs in the kernel."""
+    with suppress(RuntimeError):  # without a free thread it stays a zombie
+        start_new_thread(_reap, (pid,))

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The cni-bridge developers
 """`Kernel`: every kernel operation of the daemon; those that only look at the host are inherited from `KernelView`.
 
-Each call runs completely in one short-lived thread.
+Each coroutine runs completely in one short-lived thread.
 """
 
 import asyncio
@@ -86,16 +86,16 @@ class Kernel(KernelView):
             enter(fd, host=self._host)  # ensure_namespace enters only a namespace that it creates
             return take_baseline(observation, ifname)
 
-    async def remove_staging(self, path: Path) -> None:
-        """Unmount the namespace at `path` and remove the file, if they exist.
+    async def remove_staging(self, *paths: Path) -> None:
+        """Unmount the namespaces at `paths` and remove the files, if they exist.
 
-        The kernel then asynchronously destroys the virtual links in it and moves physical links to the initial network
-        namespace.
+        The kernel then asynchronously destroys the virtual links in them and moves physical links to the initial
+        network namespace.
 
         Raises:
-            KernelError: The unmount or the removal failed.
+            KernelError: An unmount or a removal failed; the paths after that one are unchanged.
         """
-        await self._run(partial(remove_namespace, path))
+        await self._run(partial(remove_namespace, *paths))
 
     async def take_out(
         self, path: Path, ifname: str, *, host_name: str, altname: str, baseline: Baseline | None = None
@@ -244,13 +244,14 @@ class Kernel(KernelView):
         """
         return await self._run(self._mover(path, ifname, altname="").look)
 
-    async def prepare_pin(self, pin: Path) -> None:
+    @staticmethod
+    def prepare_pin(pin: Path) -> None:
         """Ensure that there is a file for a pin; missing parent directories are created with access for root only.
 
         Raises:
             KernelError: The file cannot be created.
         """
-        await self._run(partial(make_mount_point, pin))
+        make_mount_point(pin)  # as quick as the file of a running plugin, which is also made without a thread
 
     async def pin_sandbox(self, sandbox: Path, pin: Path, ifname: str) -> bool:
         """Mount a sandbox at `pin` as well, and prepare it for plugins that make a link in it.

@@ -39,8 +39,8 @@ T = TypeVar("T")
 class KernelView:
     """Reads links, namespaces and processes; `Kernel` adds the operations that change them.
 
-    The namespace of the thread that creates this object is the host namespace. Each call runs completely in one
-    short-lived thread.
+    The namespace of the thread that creates this object is the host namespace. Each coroutine runs completely in
+    one short-lived thread.
 
     Args:
         reply_limit_s: Time limit of one netlink reply, in seconds.

@@ -119,5 +119,7 @@ class RemoveLeftovers:
         if leftovers.link is not None:
             await self._kernel.delete_host_link(leftovers.link, alternative_name(leftovers.attachment_id))
         if leftovers.is_mounted:
-            await self._kernel.remove_staging(staging_path(self._run_dir, leftovers.attachment_id))
-            await self._kernel.remove_staging(pin_path(self._run_dir, leftovers.attachment_id))
+            attachment_id = leftovers.attachment_id
+            await self._kernel.remove_staging(
+                staging_path(self._run_dir, attachment_id), pin_path(self._run_dir, attachment_id)
+            )

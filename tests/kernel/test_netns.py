@@ -110,6 +110,15 @@ async def test_removing_destroys_the_links_inside(kernel: Kernel, host: Namespac
     assert not staging.path.exists()
 
 
+async def test_removing_several(kernel: Kernel, tmp_path: Path) -> None:
+    """All of them are removed, also behind one that does not exist."""
+    paths = [tmp_path / name for name in ("one", "none", "other")]
+    for path in paths[::2]:
+        await kernel.create_staging(path)
+    await kernel.remove_staging(*paths)
+    assert not any(path.exists() for path in paths)
+
+
 async def test_removing_what_does_not_exist_succeeds(kernel: Kernel, tmp_path: Path) -> None:
     """A missing path, a second removal, a missing directory, and a file that is no namespace are no errors."""
     path = tmp_path / "endpoint"

@@ -103,7 +103,7 @@ class SandboxAttacher:
             )
         else:
             # Its name shows that the reservation is ours, even if the record is lost.
-            await self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment_id))
+            self._kernel.prepare_pin(pin_path(self._run_dir, record.attachment_id))
             reserved = await self._runtime.add(reservation, endpoint.attachment)
             attachment = replace(record.attachment, reservation=reserved.document)
             record = replace(record, added_plugins=1, result=result_document(reserved), attachment=attachment)

@@ -89,8 +89,7 @@ class SandboxDetacher:
                 await self._release_lease(endpoint)
             place = DeletePlace(netns=pin, sandbox=None) if is_in_place else DeletePlace(netns=staging, sandbox=pin)
             link = await self._move.run_plugins(endpoint, progress, place)
-        await self._kernel.remove_staging(staging)
-        await self._kernel.remove_staging(pin)
+        await self._kernel.remove_staging(staging, pin)
         return link
 
     async def undo_before_link(self, endpoint: Endpoint) -> None:

@@ -152,19 +152,20 @@ def pin_namespace(fd: int, path: Path) -> None:
         os.close(mounted)
 
 
-def remove_namespace(path: Path) -> None:
-    """Unmount the namespace at `path` and remove the file; it need not exist.
+def remove_namespace(*paths: Path) -> None:
+    """Unmount the namespaces at `paths` and remove the files; they need not exist.
 
-    The kernel destroys the namespace and its virtual links asynchronously, once it is unused.
+    The kernel destroys a namespace and its virtual links asynchronously, once it is unused.
     """
-    with attempt("remove namespace", str(path)):
-        try:
-            while True:  # another mount may be below this one
-                _call("umount2", os.fsencode(path), _MNT_DETACH)
-        except OSError as exc:
-            if exc.errno not in {EINVAL, ENOENT}:  # EINVAL: not, or no longer, a mount point
-                raise
-        path.unlink(missing_ok=True)
+    for path in paths:
+        with attempt("remove namespace", str(path)):
+            try:
+                while True:  # another mount may be below this one
+                    _call("umount2", os.fsencode(path), _MNT_DETACH)
+            except OSError as exc:
+                if exc.errno not in {EINVAL, ENOENT}:  # EINVAL: not, or no longer, a mount point
+                    raise
+            path.unlink(missing_ok=True)
 
 
 def _make_mount_point(path: Path) -> None:

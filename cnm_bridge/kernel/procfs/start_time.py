@@ -22,8 +22,9 @@ def find_start(pid: int, processes: Path) -> int | None:
         OSError: The process directory cannot be read.
     """
     try:
-        text = Path(f"{processes}/{pid}/stat").read_text("utf-8", errors="replace")
+        with open(f"{processes}/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123 - each call of Docker needs it
+            text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    state, *words = text.rpartition(")")[2].split()
-    return None if state in "ZX" else int(words[_START])
+    state, *words = text.rpartition(b")")[2].split()
+    return None if state in b"ZX" else int(words[_START])

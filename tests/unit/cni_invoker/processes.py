@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The cni-bridge developers
-"""Processes that are not children of the tests."""
+"""What becomes of processes."""
 
 import time
 from collections.abc import Callable
@@ -24,5 +24,5 @@ def is_alive(pid: int) -> bool:
     """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False

@@ -10,88 +10,26 @@ import signal
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from cni_invoker.execution.process import Ended, run_program
-
-ENVIRONMENT = {"PATH": os.environ["PATH"], "GREETING": "hello"}
-GRACE_S = 0.3
-DEADLINE_S = 1.0
-"""A shell reads its script in less time, also on a busy machine."""
-HANG_LIMIT_S = 30.0
-"""Ends a test that hangs. It measures nothing."""
-LONG_S = 60.0
-"""A program or a grace that must not be waited for."""
-
-
-def script(directory: Path, *lines: str) -> Path:
-    """Write a shell script."""
-    path = directory / "program"
-    path.write_text("\n".join(("#!/bin/sh", *lines)) + "\n")
-    path.chmod(0o755)
-    return path
-
-
-async def run(
-    program: Path,
-    stdin: bytes = b"",
-    *,
-    timeout_s: float = 10.0,
-    grace_s: float = GRACE_S,
-    stdout_bytes: int = 1000,
-    stderr_bytes: int = 1000,
-) -> Ended:
-    """Run a program under small limits."""
-    return await run_program(
-        program,
-        ENVIRONMENT,
-        stdin,
-        deadline=asyncio.get_running_loop().time() + timeout_s,
-        grace_s=grace_s,
-        stdout_bytes=stdout_bytes,
-        stderr_bytes=stderr_bytes,
-    )
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def is_reaped(pid: int) -> bool:
-    """Return whether a process has been reaped; a zombie has not."""
-    return not Path(f"/proc/{pid}").exists()
-
-
-def written_pid(file: Path) -> int:
-    """Return the process ID that a program has written to a file, 0 if it has not done so yet."""
-    text = file.read_text() if file.exists() else ""
-    return int(text) if text.endswith("\n") else 0
-
-
-async def wait_until(happened: Callable[[], bool]) -> None:
-    """Wait for a change that another process makes."""
-    async with asyncio.timeout(HANG_LIMIT_S):
-        while not happened():  # noqa: ASYNC110  # no event reports it
-            await asyncio.sleep(0.005)
-
-
-async def wait_for_pid(file: Path) -> int:
-    """Wait until a program has written a process ID."""
-    await wait_until(lambda: written_pid(file) != 0)
-    return written_pid(file)
-
-
-async def wait_until_gone(pid: int) -> None:
-    """Wait until a process does not run any more."""
-    await wait_until(lambda: not is_alive(pid))
+from cni_invoker.execution.process import run_program
+from tests.unit.cni_invoker.execution.programs import (
+    DEADLINE_S,
+    GRACE_S,
+    HANG_LIMIT_S,
+    LONG_S,
+    is_reaped,
+    run,
+    script,
+    wait_for_pid,
+    wait_until_gone,
+    written_pid,
+)
+from tests.unit.cni_invoker.processes import is_alive
 
 
 async def test_a_program_receives_input_and_returns_its_output(tmp_path: Path) -> None:
