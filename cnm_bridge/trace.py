@@ -23,9 +23,9 @@ _SPAN_BYTES: Final = 8
 
 
 @contextmanager
-def traced() -> Iterator[None]:
-    """Give what the block does, and the tasks that it starts, an ID of its own."""
-    with structlog.contextvars.bound_contextvars(**{_FIELD: secrets.token_hex(_TRACE_BYTES)}):
+def traced(**fields: str) -> Iterator[None]:
+    """Give what the block does, and the tasks that it starts, an ID of its own, and these fields in the log."""
+    with structlog.contextvars.bound_contextvars(**{_FIELD: secrets.token_hex(_TRACE_BYTES)}, **fields):
         yield
 
 

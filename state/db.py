@@ -118,19 +118,23 @@ class Database:
             StateUnusable: Nothing has been written, for example because the disk is full.
         """
         loop = asyncio.get_running_loop()
-        known: asyncio.Future[None] = loop.create_future()
+        written: asyncio.Future[None] = loop.create_future()
 
-        def make_known(written: asyncio.Future[None]) -> None:
-            error = written.exception()
-            if error is None:
+        def end() -> None:
+            try:
+                writing.result()
                 on_written()
-                known.set_result(None)
+            except BaseException as exc:  # noqa: BLE001 - the awaiting task raises it again
+                if not written.done():  # otherwise the caller has been cancelled
+                    written.set_exception(exc)
             else:
-                known.set_exception(error)
+                if not written.done():
+                    written.set_result(None)
 
-        # Do not await the write itself: from Python 3.14 on it may be done before `on_written` was called.
-        loop.run_in_executor(self._writer, self.write_now, changes).add_done_callback(make_known)
-        await asyncio.shield(known)
+        # `run_in_executor` would take two more turns of the event loop
+        writing = self._writer.submit(self.write_now, changes)
+        writing.add_done_callback(lambda _: loop.call_soon_threadsafe(end))
+        await written
 
     def hold(self, changes: Mapping[str, bytes]) -> None:
         """Put values into memory now, and on disk together with the next write."""

@@ -101,7 +101,7 @@ def _handler(
     validate = load_validator(method.schema) if method.schema and not is_constant else None
 
     async def handle(request: web.Request) -> web.Response:
-        with traced(), structlog.contextvars.bound_contextvars(rpc=method.name):
+        with traced(rpc=method.name):
             started = time.monotonic()
             reply = await _answer(method, validate, request, calls, connections)
             duration_ms = round((time.monotonic() - started) * 1000, 1)
@@ -147,6 +147,8 @@ async def _answer(
 
 async def _read(method: Method, request: web.Request) -> bytes:
     try:
+        if request.content.is_eof():  # it has arrived with the headers, as dockerd sends it
+            return await request.read()
         async with asyncio.timeout(_READ_LIMIT_S):
             return await request.read()
     except web.HTTPRequestEntityTooLarge as exc:

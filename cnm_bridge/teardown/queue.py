@@ -260,7 +260,7 @@ class TeardownQueue:
         return record is not None and record.phase is Phase.DELETING
 
     async def _attempt(self, endpoint_id: EndpointId) -> bool:
-        with traced(), structlog.contextvars.bound_contextvars(endpoint_id=endpoint_id):
+        with traced(endpoint_id=endpoint_id):
             try:
                 await self._idle_gate.wait(endpoint_id)
                 return await self._attempt_in_slot(endpoint_id)

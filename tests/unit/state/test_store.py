@@ -107,6 +107,19 @@ async def test_a_failed_write_keeps_the_record(store: Store, endpoint: EndpointR
     assert store.find_endpoint(endpoint.id) is stored
 
 
+async def test_a_listener_that_fails_does_not_hold_up_the_caller(store: Store, endpoint: EndpointRecord) -> None:
+    """Its error is raised; the record is stored."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("listener")
+
+    store.when_phase_changed(fail)
+    async with asyncio.timeout(10):
+        with pytest.raises(KeyError, match="listener"):
+            await store.put_endpoint(endpoint)
+    assert store.find_endpoint(endpoint.id) is not None
+
+
 async def test_a_write_whose_caller_is_cancelled_completes(tmp_path: Path, endpoint: EndpointRecord) -> None:
     """The record is written on disk and in memory."""
     store = Store.open(tmp_path)
