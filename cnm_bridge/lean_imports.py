@@ -6,7 +6,6 @@
 - aiohttp reads all CA certificates of the machine twice during import. An engine at a Unix socket needs none.
 """
 
-import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,6 +21,8 @@ def lean_imports(*, certificates: bool) -> Iterator[None]:
         certificates: Whether CA certificates are needed. If not, the TLS contexts that aiohttp creates on import trust
             no certificate: HTTPS connections fail; they are never left unverified.
     """
+    import ssl  # noqa: PLC0415 - it takes a while, and the socket opens after this module has been imported
+
     with ExitStack() as stack:
         if "rich" not in sys.modules:
             # Documented to make the import fail (The import system, "The module cache").

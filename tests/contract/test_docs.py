@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cnm_bridge.cli.main import serve
+from cnm_bridge.cli.commands.serve import serve
 from cnm_bridge.planning import options
 from cnm_bridge.settings import Settings
 

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 import cni_invoker
 import cnm_bridge
-from cnm_bridge.cli.main import serve
+from cnm_bridge.cli.commands.serve import serve
 from cnm_bridge.settings import Settings
 
 ROOT = Path(__file__).parents[2]

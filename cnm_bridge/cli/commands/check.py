@@ -31,7 +31,7 @@ def check(socket: Path, *, name: str | None, docker_host: str) -> tuple[object, 
 
     The exit status is 0 if nothing differs, else 1; 2 if NAME is unknown; 3 if the daemon does not answer.
     """
-    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
     from cnm_bridge.cli.containers import take_inventory  # noqa: PLC0415
     from cnm_bridge.cli.content.checking import check_endpoints  # noqa: PLC0415
 

@@ -22,7 +22,7 @@ from cnm_bridge.cli.settings.settings_last import SettingsLast
 from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings
 
-if TYPE_CHECKING:  # these imports are slow and would delay `serve`
+if TYPE_CHECKING:  # these imports are slow and would delay `--help`
     from cni_bridge_spec import JsonObject
     from cnm_bridge.cli.output.shown import Shown
     from cnm_bridge.connectivity.docker_command import DockerCommand

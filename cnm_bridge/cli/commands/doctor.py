@@ -30,7 +30,7 @@ def doctor(context: click.Context, /, *, quick: bool, **given: object) -> tuple[
     Each finding comes with the command that fixes it. No daemon is needed; if one runs with the same --state-dir, its
     own settings are used, changed by the options given here. The exit status is 0 if there are only notes, else 1.
     """
-    # These imports are slow and would delay `serve`.
+    # These imports are slow and would delay `--help`.
     import asyncio  # noqa: PLC0415
 
     from cni_bridge_spec import get_objects  # noqa: PLC0415

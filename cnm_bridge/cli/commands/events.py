@@ -40,7 +40,7 @@ def events(socket: Path, *, last: int, no_follow: bool, fmt: str) -> ExitStatus:
 
     The exit status is 0; 3 if the daemon does not answer.
     """
-    from cni_bridge_spec import render_json  # noqa: PLC0415 - slow, and would delay `serve`
+    from cni_bridge_spec import render_json  # noqa: PLC0415 - slow, and would delay `--help`
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415
     from cnm_bridge.cli.content.event_text import event_line, with_words  # noqa: PLC0415
     from cnm_bridge.cli.output.shown import parse_format  # noqa: PLC0415
@@ -70,7 +70,7 @@ def top(socket: Path) -> tuple[object, ExitStatus]:
 
     The exit status is 0; 3 if the daemon does not answer.
     """
-    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
     from cnm_bridge.cli.content.figures import show_figures  # noqa: PLC0415
 
     client = AdminClient(socket)

@@ -15,7 +15,7 @@ from cnm_bridge.cli.settings.options import with_settings
 from cnm_bridge.errors import BadOption, BridgeError
 from cnm_bridge.settings import AttachOption, Settings
 
-if TYPE_CHECKING:  # these imports are slow and would delay `serve`
+if TYPE_CHECKING:  # these imports are slow and would delay `--help`
     from cni_bridge_state import RequestedInterface
     from cnm_bridge.planning.explanation import Explanation
 

@@ -38,7 +38,7 @@ def inspect(socket: Path, *, name: str, docker_host: str) -> tuple[object, ExitS
 
     The exit status is 0; 2 if NAME is unknown or has no endpoint; 3 if the daemon does not answer.
     """
-    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
     from cnm_bridge.cli.containers import take_inventory  # noqa: PLC0415
     from cnm_bridge.cli.content.inspection import show_inspected  # noqa: PLC0415
     from cnm_bridge.cli.content.listing import with_container  # noqa: PLC0415

@@ -34,7 +34,7 @@ def ls(socket: Path, *, networks: bool, network: str | None, docker_host: str) -
 
     The exit status is 0; 2 if NETWORK is unknown; 3 if the daemon does not answer.
     """
-    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415 - slow, and would delay `--help`
     from cnm_bridge.cli.containers import take_inventory  # noqa: PLC0415
     from cnm_bridge.cli.content.listing import show_endpoints, show_networks  # noqa: PLC0415
 

@@ -73,7 +73,7 @@ def create(
     """
     import asyncio  # noqa: PLC0415
 
-    from cni_invoker import CniError, ConfigurationDirectories  # noqa: PLC0415 - slow, and would delay `serve`
+    from cni_invoker import CniError, ConfigurationDirectories  # noqa: PLC0415 - slow, and would delay `--help`
     from cnm_bridge.engine import Engine  # noqa: PLC0415
     from cnm_bridge.planning.options import parse_options  # noqa: PLC0415
 

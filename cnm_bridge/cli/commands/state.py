@@ -18,7 +18,7 @@ from cnm_bridge.cli.write_file import write_file
 from cnm_bridge.errors import Refused
 from cnm_bridge.settings import Settings
 
-if TYPE_CHECKING:  # these imports are slow and would delay `serve`
+if TYPE_CHECKING:  # these imports are slow and would delay `--help`
     from cni_bridge_spec import JsonObject
     from cni_bridge_state import Store
 

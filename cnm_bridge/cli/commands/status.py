@@ -29,7 +29,7 @@ def status(socket: Path, *, docker_host: str) -> tuple[object, ExitStatus]:
     The exit status is 0 if there are no pending teardowns, no leftovers and no problems of DHCP, else 1; 3 if the
     daemon does not answer.
     """
-    # These imports are slow and would delay `serve`.
+    # These imports are slow and would delay `--help`.
     from cnm_bridge.cli.admin_client import AdminClient  # noqa: PLC0415
     from cnm_bridge.cli.content.status_text import find_dhcp_problems, show_status  # noqa: PLC0415
     from cnm_bridge.cli.network_names import find_names  # noqa: PLC0415

@@ -34,7 +34,7 @@ def sysdump(
 
     The exit status is 0; 1 if FILE cannot be written; 2 if FILE exists.
     """
-    from cnm_bridge.cli.content.redaction import describe_redacted  # noqa: PLC0415 - slow, and would delay `serve`
+    from cnm_bridge.cli.content.redaction import describe_redacted  # noqa: PLC0415 - slow, and would delay `--help`
     from cnm_bridge.cli.content.sysdump_content import collect, pack  # noqa: PLC0415
     from cnm_bridge.cli.write_file import write_file  # noqa: PLC0415
 

@@ -42,7 +42,7 @@ def templates_have(*fields: str, **by_flag: Sequence[str]) -> Callable[[Callable
 
 
 def _check(fmt: str, fields: Sequence[str]) -> None:
-    from cnm_bridge.cli.output.shown import parse_format  # noqa: PLC0415 - slow, would delay `serve`
+    from cnm_bridge.cli.output.shown import parse_format  # noqa: PLC0415 - slow, would delay `--help`
     from cnm_bridge.cli.output.template import Template  # noqa: PLC0415
 
     try:

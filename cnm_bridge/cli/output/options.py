@@ -93,7 +93,7 @@ def _show(
     is_again: bool = False,
 ) -> ExitStatus:
     """Run a command, and print what it shows; return its exit status."""
-    from cnm_bridge.cli.output.shown import Shown, parse_format, render  # noqa: PLC0415 - slow, would delay `serve`
+    from cnm_bridge.cli.output.shown import Shown, parse_format, render  # noqa: PLC0415 - slow, would delay `--help`
 
     chosen = parse_format(fmt)  # before anything is done
     shown, status = command(*args, **own)

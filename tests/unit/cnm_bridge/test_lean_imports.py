@@ -31,8 +31,16 @@ def test_importing_the_daemon_loads_no_unused_library() -> None:
 def test_nothing_is_loaded_for_other_commands_before_the_socket_is_open() -> None:
     """The command line is imported first, and Docker cannot connect before."""
     code = (
-        "import sys, cnm_bridge.cli.main; print([name for name in ('asyncio', 'http', 'email') if name in sys.modules])"
+        "import sys, cnm_bridge.cli.main, cnm_bridge.cli.commands.serve; "
+        "print([name for name in ('asyncio', 'http', 'email', 'ssl') if name in sys.modules])"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_subcommand_is_loaded_when_it_is_used() -> None:
+    """The command line itself loads none of them."""
+    code = "import sys, cnm_bridge.cli.main; print([name for name in sys.modules if '.cli.commands.' in name])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
