@@ -12,9 +12,9 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import EndpointId
 from cnm_bridge.admin.document import describe_pending
 from cnm_bridge.admin.errors import AdminError, ErrorKind
-from cnm_bridge.recovery.orphan_audit import Orphan, OrphanAudit
+from cnm_bridge.recovery.orphans.orphan_audit import Orphan, OrphanAudit
+from cnm_bridge.recovery.orphans.release_orphan import ReleaseOrphan
 from cnm_bridge.recovery.reconciler import Reconciler
-from cnm_bridge.recovery.release_orphan import ReleaseOrphan
 from cnm_bridge.teardown.queue import TeardownQueue
 
 __all__ = ["Actions"]

@@ -21,10 +21,10 @@ from cnm_bridge.admin.endpoints import EndpointDocuments
 from cnm_bridge.admin.errors import AdminError, ErrorKind
 from cnm_bridge.kernel import Kernel, KernelError, Snapshot
 from cnm_bridge.model.endpoint import Endpoint
-from cnm_bridge.planning.endpoint_replies import DEFAULT_ROUTES, known_addresses
 from cnm_bridge.planning.expected_artifacts import find_missing_reservations, find_missing_rules, is_compared
-from cnm_bridge.planning.sandbox_difference import find_differences
-from cnm_bridge.recovery.owned_artifacts import HostArtifacts, OwnedArtifacts
+from cnm_bridge.planning.link.endpoint_replies import DEFAULT_ROUTES, known_addresses
+from cnm_bridge.planning.link.sandbox_difference import find_differences
+from cnm_bridge.recovery.orphans.owned_artifacts import HostArtifacts, OwnedArtifacts
 
 __all__ = ["EndpointChecks"]
 

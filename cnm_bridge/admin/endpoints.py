@@ -15,10 +15,10 @@ from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.journal import Journal
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.networks.configuration_watch import ConfigurationWatch
-from cnm_bridge.planning.endpoint_replies import known_addresses
-from cnm_bridge.planning.port_mapping import CAPABILITY
-from cnm_bridge.planning.sandbox_plan import plan_sandbox
-from cnm_bridge.recovery.owned_artifacts import HostArtifacts
+from cnm_bridge.planning.link.endpoint_replies import known_addresses
+from cnm_bridge.planning.link.sandbox_plan import plan_sandbox
+from cnm_bridge.planning.ports.port_mapping import CAPABILITY
+from cnm_bridge.recovery.orphans.owned_artifacts import HostArtifacts
 from cnm_bridge.teardown.queue import TeardownQueue
 
 __all__ = ["EndpointDocuments"]

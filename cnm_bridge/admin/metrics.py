@@ -24,8 +24,8 @@ from cnm_bridge.admin.event_counts import EventCounts
 from cnm_bridge.admin.http import Request
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.journal import Journal
-from cnm_bridge.planning.address_ranges import find_ranges, reservation_directories
-from cnm_bridge.recovery.orphan_audit import OrphanAudit
+from cnm_bridge.planning.addresses.address_ranges import find_ranges, reservation_directories
+from cnm_bridge.recovery.orphans.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.teardown.queue import TeardownQueue
 

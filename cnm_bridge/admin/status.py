@@ -8,9 +8,9 @@ from cnm_bridge.admin.document import describe_networks, describe_pending, with_
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.networks.configuration_watch import ConfigurationWatch
-from cnm_bridge.planning.endpoint_replies import known_addresses
+from cnm_bridge.planning.link.endpoint_replies import known_addresses
 from cnm_bridge.recovery.dhcp_leases import DhcpLeases
-from cnm_bridge.recovery.orphan_audit import OrphanAudit
+from cnm_bridge.recovery.orphans.orphan_audit import OrphanAudit
 from cnm_bridge.recovery.reconciler import Reconciler
 from cnm_bridge.teardown.queue import TeardownQueue
 

@@ -17,7 +17,7 @@ from cnm_bridge.assembly.networks import NetworkRoom
 from cnm_bridge.assembly.recovery import RecoveryRoom
 from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
-from cnm_bridge.recovery.release_orphan import ReleaseOrphan
+from cnm_bridge.recovery.orphans.release_orphan import ReleaseOrphan
 
 __all__ = ["AdminRoom", "make_admin"]
 

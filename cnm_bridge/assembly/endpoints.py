@@ -16,7 +16,7 @@ from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.endpoints.service import EndpointService
 from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.kernel import HostPorts
-from cnm_bridge.planning.port_claims import PortClaims
+from cnm_bridge.planning.ports.port_claims import PortClaims
 
 __all__ = ["EndpointRoom", "make_endpoints"]
 

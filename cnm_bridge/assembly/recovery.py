@@ -11,14 +11,14 @@ from cnm_bridge.assembly.resources import Resources
 from cnm_bridge.assembly.teardown import TeardownRoom
 from cnm_bridge.recovery.comparison import Comparison
 from cnm_bridge.recovery.dhcp_leases import DhcpLeases
-from cnm_bridge.recovery.inventory_check import InventoryCheck
-from cnm_bridge.recovery.orphan_audit import OrphanAudit
-from cnm_bridge.recovery.other_runtimes import CACHE_DIRECTORIES
-from cnm_bridge.recovery.plugin_gc import PluginGc
+from cnm_bridge.recovery.gc.inventory_check import InventoryCheck
+from cnm_bridge.recovery.gc.plugin_gc import PluginGc
+from cnm_bridge.recovery.gc.store_attachments import EndpointCache
+from cnm_bridge.recovery.orphans.orphan_audit import OrphanAudit
+from cnm_bridge.recovery.orphans.other_runtimes import CACHE_DIRECTORIES
+from cnm_bridge.recovery.orphans.remove_leftovers import RemoveLeftovers
 from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
 from cnm_bridge.recovery.reconciler import Reconciler
-from cnm_bridge.recovery.remove_leftovers import RemoveLeftovers
-from cnm_bridge.recovery.store_attachments import EndpointCache
 from cnm_bridge.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.recovery.unfinished_teardowns import UnfinishedTeardowns
 

@@ -20,7 +20,7 @@ import structlog
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
 from cnm_bridge.kernel import WATCHES_AT_ONCE, Kernel, KernelError, SandboxPlan, Snapshot
 from cnm_bridge.model.endpoint import Endpoint
-from cnm_bridge.planning.sandbox_plan import describe_placement, plan_sandbox
+from cnm_bridge.planning.link.sandbox_plan import describe_placement, plan_sandbox
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 
 __all__ = ["SandboxSync"]

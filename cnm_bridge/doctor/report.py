@@ -15,7 +15,7 @@ from cnm_bridge.doctor.checks.networks import check_networks
 from cnm_bridge.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.doctor.finding import Finding, Severity
 from cnm_bridge.doctor.iptables_rules import FilterTable
-from cnm_bridge.planning.address_ranges import find_ranges
+from cnm_bridge.planning.addresses.address_ranges import find_ranges
 
 __all__ = ["Report"]
 

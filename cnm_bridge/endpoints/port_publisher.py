@@ -22,9 +22,15 @@ from cni_invoker import CniError, NetworkConfigurationList, PluginFailed, Result
 from cni_invoker.advanced import with_plugins
 from cnm_bridge.errors import CannotPublish, Interrupted
 from cnm_bridge.model.endpoint import Endpoint
-from cnm_bridge.planning.port_allocation import choose_ports
-from cnm_bridge.planning.port_claims import PortClaims
-from cnm_bridge.planning.port_mapping import CAPABILITY, FreePorts, PortMapping, parse_mappings, refuse_other_families
+from cnm_bridge.planning.ports.port_allocation import choose_ports
+from cnm_bridge.planning.ports.port_claims import PortClaims
+from cnm_bridge.planning.ports.port_mapping import (
+    CAPABILITY,
+    FreePorts,
+    PortMapping,
+    parse_mappings,
+    refuse_other_families,
+)
 from cnm_bridge.scheduling.interruptible_work import Interruptible
 from cnm_bridge.scheduling.time_slice import TimeSlice
 from cnm_bridge.wire import PortRequest

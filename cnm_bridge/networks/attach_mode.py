@@ -8,7 +8,7 @@ from cnm_bridge.engine import EngineRelease
 from cnm_bridge.engine.release import DNS_BEFORE_START
 from cnm_bridge.errors import Refused
 from cnm_bridge.planning.attach_choice import STATIC, AttachChoice, AttachRequest, choose_mode
-from cnm_bridge.planning.options import Options
+from cnm_bridge.planning.options.cni_options import Options
 from cnm_bridge.settings import AttachOption
 
 __all__ = ["choose_attach_mode"]

@@ -9,7 +9,7 @@ import structlog
 from cni_bridge_state import NetworkId, NetworkRecord, Store
 from cnm_bridge.engine import Engine, EngineNetwork
 from cnm_bridge.errors import BridgeError, EngineUnavailable
-from cnm_bridge.planning.options import parse_options
+from cnm_bridge.planning.options.cni_options import parse_options
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 
 __all__ = ["EngineImport"]

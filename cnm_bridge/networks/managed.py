@@ -15,7 +15,7 @@ import structlog
 from cni_bridge_state import NetworkId
 from cnm_bridge.engine import EngineNetwork
 from cnm_bridge.errors import EngineUnavailable, Refused
-from cnm_bridge.planning.options import CONFIGURATION
+from cnm_bridge.planning.options.cni_options import CONFIGURATION
 from cnm_bridge.settings import ManagedNetwork
 
 __all__ = ["ManagedNetworks", "NetworkCreator"]

@@ -21,10 +21,17 @@ from cnm_bridge.networks.configuration_watch import configuration_digest
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.managed import ManagedNetworks
 from cnm_bridge.networks.network_names import NetworkNameResolver
-from cnm_bridge.planning.addressing import MAC_BYTES, local_mac
+from cnm_bridge.planning.addresses.addressing import MAC_BYTES, local_mac
 from cnm_bridge.planning.attach_choice import AttachChoice, can_choose_mac
-from cnm_bridge.planning.docker_options import refuse_unread, split_unknown
-from cnm_bridge.planning.options import CONFIGURATION, INLINE, Options, merge_options, origin_of, parse_options
+from cnm_bridge.planning.options.cni_options import (
+    CONFIGURATION,
+    INLINE,
+    Options,
+    merge_options,
+    origin_of,
+    parse_options,
+)
+from cnm_bridge.planning.options.docker_options import refuse_unread, split_unknown
 from cnm_bridge.planning.plan import Plan, plan_attachment, with_mac
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 from cnm_bridge.settings import AttachOption

@@ -22,8 +22,8 @@ from cni_invoker import NetworkConfigurationList
 from cni_invoker.advanced import PluginConfiguration
 from cnm_bridge.engine.release import SANDBOX_AT_JOIN, EngineRelease
 from cnm_bridge.errors import BadOption, Refused
-from cnm_bridge.planning.docker_options import IFNAME
-from cnm_bridge.planning.expected_link import DELEGATES
+from cnm_bridge.planning.link.expected_link import DELEGATES
+from cnm_bridge.planning.options.docker_options import IFNAME
 from cnm_bridge.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.settings import AttachOption
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from cni_bridge_spec import JsonObject, find_int, find_object, find_str, get_bool, get_objects
 from cnm_bridge.kernel import IpInterface
-from cnm_bridge.planning.port_mapping import CAPABILITY
+from cnm_bridge.planning.ports.port_mapping import CAPABILITY
 
 __all__ = ["find_missing_reservations", "find_missing_rules", "is_compared"]
 

@@ -12,9 +12,9 @@ from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_o
 from cni_bridge_state import AttachMode
 from cni_invoker.advanced import PluginConfiguration, Request
 from cnm_bridge.model.dhcp import client_identifier, daemon_socket, find_dhcp
-from cnm_bridge.planning.options import origin_of
+from cnm_bridge.planning.options.cni_options import origin_of
 from cnm_bridge.planning.plan import Plan
-from cnm_bridge.planning.port_mapping import CAPABILITY
+from cnm_bridge.planning.ports.port_mapping import CAPABILITY
 
 __all__ = ["Explanation", "explain", "preview_sandbox"]
 

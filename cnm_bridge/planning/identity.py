@@ -21,7 +21,7 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.engine import StartingContainer
 from cnm_bridge.errors import Refused
 from cnm_bridge.model.dhcp import find_dhcp
-from cnm_bridge.planning.addressing import with_labels
+from cnm_bridge.planning.addresses.addressing import with_labels
 
 __all__ = ["ANY_ARGS", "with_identity"]
 

@@ -16,7 +16,7 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Snapshot, Sysctl
 from cnm_bridge.model.dhcp import attachment_with_identifier, find_dhcp
-from cnm_bridge.planning.addressing import (
+from cnm_bridge.planning.addresses.addressing import (
     MAC_BYTES,
     local_mac,
     parse_addresses,
@@ -25,12 +25,12 @@ from cnm_bridge.planning.addressing import (
     static_addresses,
     with_labels,
 )
+from cnm_bridge.planning.addresses.pool_check import refuse_other_pools
 from cnm_bridge.planning.attach_choice import AttachChoice
-from cnm_bridge.planning.docker_options import LinkSetting
-from cnm_bridge.planning.endpoint_replies import choose_interface, given_addresses
 from cnm_bridge.planning.identity import ANY_ARGS
-from cnm_bridge.planning.options import Options, WantedAddress, origin_of
-from cnm_bridge.planning.pool_check import refuse_other_pools
+from cnm_bridge.planning.link.endpoint_replies import choose_interface, given_addresses
+from cnm_bridge.planning.options.cni_options import Options, WantedAddress, origin_of
+from cnm_bridge.planning.options.docker_options import LinkSetting
 
 __all__ = ["Plan", "plan_attachment", "refuse_ignored", "with_mac", "with_sysctls"]
 

@@ -14,7 +14,7 @@ from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import KernelError
 from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.engine_diff import FORGOTTEN, forgotten_endpoints, forgotten_networks, unknown_endpoints
-from cnm_bridge.recovery.orphan_audit import Leftovers, OrphanAudit
+from cnm_bridge.recovery.orphans.orphan_audit import Leftovers, OrphanAudit
 from cnm_bridge.recovery.trusted_engine import EngineAnswer, TrustedEngine
 from cnm_bridge.teardown.liveness import DEAD, Liveness
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from cni_bridge_state import AttachmentId
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.model.naming import STAGING_IFNAME, alternative_name, pin_path
-from cnm_bridge.planning.endpoint_replies import given_addresses
+from cnm_bridge.planning.link.endpoint_replies import given_addresses
 
 __all__ = ["PinnedLink", "find_pinned_link"]
 

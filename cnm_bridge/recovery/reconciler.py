@@ -25,8 +25,8 @@ from cnm_bridge.networks.service import NetworkService
 from cnm_bridge.recovery.artifacts import remove_unwritten
 from cnm_bridge.recovery.comparison import Comparison, Differences
 from cnm_bridge.recovery.engine_diff import FORGOTTEN, unchanged_since
+from cnm_bridge.recovery.orphans.remove_leftovers import RemoveLeftovers
 from cnm_bridge.recovery.rebuild_endpoint import RebuildEndpoint
-from cnm_bridge.recovery.remove_leftovers import RemoveLeftovers
 from cnm_bridge.recovery.trusted_engine import TrustedEngine
 from cnm_bridge.teardown.in_use_check import InUseCheck
 from cnm_bridge.teardown.queue import TeardownQueue

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from cnm_bridge.cli.commands.serve import serve
-from cnm_bridge.planning import options
+from cnm_bridge.planning.options import cni_options
 from cnm_bridge.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def test_network_options_are_documented() -> None:
     """Each key of `-o` and `driver-opt` has a row, here and in the README."""
     for document in (CONFIGURATION, (ROOT / "README.md").read_text("utf-8")):
         rows = set(re.findall(r"^\| `(cni\.[\w.-]+)", document, re.MULTILINE))
-        assert rows == options.OPTIONS | set(options.OPTION_FAMILIES.values())
+        assert rows == cni_options.OPTIONS | set(cni_options.OPTION_FAMILIES.values())
 
 
 def test_links_have_targets() -> None:

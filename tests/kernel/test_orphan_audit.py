@@ -16,7 +16,7 @@ from cni_bridge_spec import JsonObject
 from cni_bridge_state import Store
 from cnm_bridge.kernel import Kernel
 from cnm_bridge.recovery.artifacts import chain_names, ifb_name
-from cnm_bridge.recovery.orphan_audit import OrphanAudit
+from cnm_bridge.recovery.orphans.orphan_audit import OrphanAudit
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint, put
 

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from cnm_bridge.kernel import Kernel, NotCarriable, Observation
-from cnm_bridge.planning.sandbox_plan import plan_sandbox
+from cnm_bridge.planning.link.sandbox_plan import plan_sandbox
 from tests.kernel.namespace import Namespace
 from tests.kernel.pair import ALTNAME, EVERYTHING, HOST_NAME, place_link, prepare
 

@@ -33,9 +33,9 @@ from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Finish, Kernel, KernelError, LinkMissing, Snapshot, Sysctl
 from cnm_bridge.model.endpoint import Endpoint, result_document, snapshot_document
 from cnm_bridge.model.naming import pin_path, staging_path
-from cnm_bridge.planning.addressing import receives_mac, requested_addresses
-from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join, with_addresses
-from cnm_bridge.planning.expected_link import (
+from cnm_bridge.planning.addresses.addressing import receives_mac, requested_addresses
+from cnm_bridge.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
+from cnm_bridge.planning.link.expected_link import (
     ANY_PLUGIN,
     DELEGATES,
     describe_expected,

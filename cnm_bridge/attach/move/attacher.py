@@ -21,7 +21,7 @@ from cnm_bridge.attach.sandbox_sync import SandboxSync
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import Kernel, LinkMissing, NotCarriable, Snapshot
 from cnm_bridge.model.endpoint import Endpoint, result_document, snapshot_document
-from cnm_bridge.planning.endpoint_replies import choose_interface, describe_join, with_addresses
+from cnm_bridge.planning.link.endpoint_replies import choose_interface, describe_join, with_addresses
 from cnm_bridge.planning.plan import Plan, refuse_ignored, with_sysctls
 from cnm_bridge.planning.plugin_suitability import choose_observation, describe_uncarriable
 from cnm_bridge.wire import ChosenInterface, Joined

@@ -19,7 +19,7 @@ from cni_invoker.advanced import DeleteHooks, with_plugins
 from cnm_bridge.attach.attacher import DeleteProgress
 from cnm_bridge.kernel import IpInterface, Kernel, LinkLocation
 from cnm_bridge.model.endpoint import Endpoint, snapshot_document
-from cnm_bridge.planning.endpoint_replies import given_addresses, with_addresses
+from cnm_bridge.planning.link.endpoint_replies import given_addresses, with_addresses
 
 __all__ = ["DeletePlace", "MoveDetacher"]
 

@@ -75,7 +75,7 @@ def create(
 
     from cni_invoker import CniError, ConfigurationDirectories  # noqa: PLC0415 - slow, and would delay `--help`
     from cnm_bridge.engine import Engine  # noqa: PLC0415
-    from cnm_bridge.planning.options import parse_options  # noqa: PLC0415
+    from cnm_bridge.planning.options.cni_options import parse_options  # noqa: PLC0415
 
     engine = Engine(docker_host, _ENGINE_LIMIT_S)
     try:

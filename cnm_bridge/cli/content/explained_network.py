@@ -11,7 +11,7 @@ from cni_invoker.errors import ConfigurationNotFound
 from cnm_bridge.cli.exit_status import ExitStatus
 from cnm_bridge.engine import Engine, EngineNetwork
 from cnm_bridge.errors import EngineUnavailable, Refused
-from cnm_bridge.planning.options import Options, merge_options, parse_options
+from cnm_bridge.planning.options.cni_options import Options, merge_options, parse_options
 
 __all__ = ["ExplainedNetwork", "UnknownNetwork", "find_explained_network"]
 

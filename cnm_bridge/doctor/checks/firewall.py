@@ -11,7 +11,7 @@ from cnm_bridge.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.doctor.finding import Finding, Severity
 from cnm_bridge.doctor.iptables_rules import FilterTable
 from cnm_bridge.doctor.needs import forwarding_links, has_plugin, packet_filters
-from cnm_bridge.planning.address_ranges import find_ranges
+from cnm_bridge.planning.addresses.address_ranges import find_ranges
 
 __all__ = ["check_firewall"]
 

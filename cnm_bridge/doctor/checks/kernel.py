@@ -9,7 +9,7 @@ from typing import Final
 from cnm_bridge.doctor.facts import Facts, ModuleState
 from cnm_bridge.doctor.finding import Finding, Severity
 from cnm_bridge.doctor.needs import forwarding_links, has_plugin, needed_modules
-from cnm_bridge.planning.address_ranges import find_ranges
+from cnm_bridge.planning.addresses.address_ranges import find_ranges
 
 __all__ = ["check_kernel"]
 

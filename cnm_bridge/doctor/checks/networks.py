@@ -11,7 +11,7 @@ from typing import Final
 from cnm_bridge.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.doctor.finding import Finding, Severity
 from cnm_bridge.doctor.needs import forwarding_links
-from cnm_bridge.planning.address_ranges import AddressRange, find_ranges
+from cnm_bridge.planning.addresses.address_ranges import AddressRange, find_ranges
 
 __all__ = ["check_networks"]
 

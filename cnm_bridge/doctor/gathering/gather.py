@@ -22,7 +22,7 @@ from cnm_bridge.doctor.needs import needed_modules
 from cnm_bridge.engine import Engine
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import KernelError, KernelView
-from cnm_bridge.planning.options import CONFIGURATION, INLINE
+from cnm_bridge.planning.options.cni_options import CONFIGURATION, INLINE
 from cnm_bridge.settings import Settings
 
 __all__ = ["gather"]

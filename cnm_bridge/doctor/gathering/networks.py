@@ -13,7 +13,7 @@ from cnm_bridge.attach.in_sandbox.dhcp_daemon import find_listener
 from cnm_bridge.doctor.facts import ConfiguredNetwork
 from cnm_bridge.errors import Refused
 from cnm_bridge.model.dhcp import daemon_socket, find_dhcp
-from cnm_bridge.planning.address_ranges import parse_ranges, reservation_directories
+from cnm_bridge.planning.addresses.address_ranges import parse_ranges, reservation_directories
 from cnm_bridge.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.recovery.artifacts import find_reservations
 from cnm_bridge.settings import AttachOption, Settings

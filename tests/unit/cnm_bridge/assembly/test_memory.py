@@ -16,7 +16,7 @@ from cnm_bridge.endpoints.unpublished import Unpublished
 from cnm_bridge.errors import CannotPublish
 from cnm_bridge.journal import Journal
 from cnm_bridge.model.endpoint import Endpoint
-from cnm_bridge.planning.port_claims import PortClaims
+from cnm_bridge.planning.ports.port_claims import PortClaims
 from cnm_bridge.settings import Settings
 from cnm_bridge.wire import ProgramExternalConnectivity
 from tests.records import endpoint

@@ -19,8 +19,8 @@ from cni_invoker import Limits, PluginFailed, Runtime
 from cnm_bridge.endpoints.port_publisher import PortPublisher
 from cnm_bridge.errors import Interrupted, Refused
 from cnm_bridge.kernel import HostPorts
-from cnm_bridge.planning.port_claims import PortClaims
-from cnm_bridge.planning.port_mapping import CAPABILITY
+from cnm_bridge.planning.ports.port_claims import PortClaims
+from cnm_bridge.planning.ports.port_mapping import CAPABILITY
 from cnm_bridge.scheduling.time_slice import TimeSlice
 from tests.plugins import FakePlugins
 from tests.records import endpoint

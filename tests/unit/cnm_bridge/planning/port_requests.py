@@ -4,7 +4,7 @@
 
 from ipaddress import ip_address
 
-from cnm_bridge.planning.port_mapping import PortMapping
+from cnm_bridge.planning.ports.port_mapping import PortMapping
 from cnm_bridge.wire import PortRequest
 
 __all__ = ["mapping", "request"]

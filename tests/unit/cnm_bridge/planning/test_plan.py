@@ -12,7 +12,7 @@ from cni_bridge_state import PoolRecord, RequestedInterface
 from cni_invoker import NetworkConfigurationList
 from cnm_bridge.errors import Refused
 from cnm_bridge.kernel import MAIN_TABLE, Address, IpInterface, LinkState, Route, Snapshot
-from cnm_bridge.planning.options import parse_options
+from cnm_bridge.planning.options.cni_options import parse_options
 from cnm_bridge.planning.plan import Plan, plan_attachment, refuse_ignored
 
 MAC = "02:11:22:33:44:55"
