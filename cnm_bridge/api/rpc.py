@@ -111,7 +111,7 @@ def _handler(
                 log.warning("rpc.refused", duration_ms=duration_ms, error=reply["Err"])
                 journal.add("rpc.refused", rpc=method.name, **ids, durationMs=duration_ms, error=reply["Err"])
             else:
-                log.info("rpc.answered", duration_ms=duration_ms)
+                log.debug("rpc.answered", duration_ms=duration_ms)
                 journal.add("rpc.answered", rpc=method.name, **ids, durationMs=duration_ms)
         return _respond(reply)
 

@@ -4,10 +4,10 @@
 
 `python -m tests.bench.containers`; each engine has a lab of its own. Each round runs a container on every network in
 turn, beginning with another network each time, so that all run on the same machine load. The cost of a network is the
-difference to `none` in the same round. For our networks, the daemon's log has the time of the plugins and of the calls;
-the rest is the engine's. A measurement starts when the previous endpoints are torn down and the kernel has had time
-to remove their namespaces. The time of the teardown is a row of its own, and its effect on the next container shows in
-the tables with several containers.
+difference to `none` in the same round. For our networks, the daemon's metrics have the time of the plugins and of the
+calls; the rest is the engine's. A measurement starts when the previous endpoints are torn down and the kernel has had
+time to remove their namespaces. The time of the teardown is a row of its own, and its effect on the next container
+shows in the tables with several containers.
 """
 
 import argparse
@@ -18,10 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from cni_bridge_spec import JsonObject, JsonValue
 from cnm_bridge.settings import AttachOption
 from tests.bench.statistics import Series, render_table
-from tests.lab import Engine, Lab, find_engine, find_plugins, known_engines, wait_until
+from tests.lab import ADMIN_SOCKET, Engine, Lab, find_engine, find_plugins, known_engines, wait_until
 
 __all__ = ["main"]
 
@@ -67,13 +69,20 @@ PLUGINS: Final[dict[str, list[JsonObject]]] = {
 """Our Docker networks, and the plugins that follow `bridge` in their lists."""
 
 
+SUMS: Final = ("cni_bridge_call_duration_seconds_sum", "cni_bridge_plugin_duration_seconds_sum")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """The milliseconds of one container on a network of ours, according to the daemon's log."""
+    """The milliseconds of the daemon's plugins and calls, according to its metrics."""
 
     add: float
     delete: float
     calls: float
+
+    def since(self, before: "Spent") -> "Spent":
+        """Return what was spent since an earlier reading."""
+        return Spent(add=self.add - before.add, delete=self.delete - before.delete, calls=self.calls - before.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +124,7 @@ def _rounds(text: str) -> int:
 
 def _make_networks(lab: Lab, attach: AttachOption) -> None:
     """Make the networks, and run a container on each, which makes the bridge and the shared chains."""
-    lab.start_daemon("--log-level", "debug", "--log-format", "json", "--attach", attach)
+    lab.start_daemon("--log-format", "json", "--attach", attach)
     lab.docker("network", "create", "user")
     for number, (name, chained) in enumerate(PLUGINS.items()):
         bridge: JsonObject = {
@@ -141,13 +150,15 @@ def _measure_one(lab: Lab, engine: Engine, rounds: int) -> None:
     """Measure one container at a time, and the parts of its time on our networks."""
     series = {name: Series() for name in NETWORKS}
     spending = {name: Spending() for name in OURS}
+    before = _read_spent(lab)
     for number in range(rounds):
         for name in _rotated(number):
             log_length = _log_length(lab)
             series[name].add(_time_ms(lab, *RUN, *NETWORKS[name], *COMMAND))
             if name in OURS:
                 spending[name].afterwards.add(_wait_torn_down(lab, log_length, 1))
-                spent = _read_spent(lab, log_length)
+                now = _read_spent(lab)
+                spent, before = now.since(before), now
                 spending[name].adds.add(spent.add)
                 spending[name].deletes.add(spent.delete)
                 spending[name].calls.add(spent.calls)
@@ -231,16 +242,15 @@ def _wait_torn_down(lab: Lab, start: int, count: int) -> float:
     return (time.perf_counter() - started) * 1000
 
 
-def _read_spent(lab: Lab, start: int) -> Spent:
-    """Read the times of the only container that ran since the daemon's log had the length `start`."""
-    took = {"ADD": 0.0, "DEL": 0.0, "calls": 0.0}
-    for entry in _entries(lab, start):
-        key = {"plugin.executed": entry.get("verb"), "rpc.answered": "calls"}.get(str(entry["event"]))
-        if isinstance(key, str):
-            duration_ms = entry["duration_ms"]
-            assert isinstance(duration_ms, float | int)
-            took[key] += duration_ms
-    return Spent(add=took["ADD"], delete=took["DEL"], calls=took["calls"])
+def _read_spent(lab: Lab) -> Spent:
+    """Read the times since the daemon's start."""
+    metrics = lab.run("curl", "--silent", "--fail", "--unix-socket", ADMIN_SOCKET, "http://localhost/metrics").stdout
+    took_ms = dict.fromkeys(("ADD", "DEL", "calls"), 0.0)
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            if sample.name in SUMS:
+                took_ms[sample.labels.get("verb", "calls")] += sample.value * 1000
+    return Spent(add=took_ms["ADD"], delete=took_ms["DEL"], calls=took_ms["calls"])
 
 
 def _events(lab: Lab, start: int) -> list[JsonValue]:
