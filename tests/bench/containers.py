@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -245,7 +246,7 @@ def _wait_torn_down(lab: Lab, start: int, count: int) -> float:
 def _read_spent(lab: Lab) -> Spent:
     """Read the times since the daemon's start."""
     metrics = lab.run("curl", "--silent", "--fail", "--unix-socket", ADMIN_SOCKET, "http://localhost/metrics").stdout
-    took_ms = dict.fromkeys(("ADD", "DEL", "calls"), 0.0)
+    took_ms: defaultdict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:
             if sample.name in SUMS:
