@@ -5,10 +5,10 @@ Each line of the file is a JSON object: the plugin, verb, path, CNI's variables,
 values of keys that look like secrets are replaced, in all documents and in CNI_ARGS.
 """
 
-import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,7 +149,7 @@ async def _judge(recorded: JsonObject, previous: Mapping[tuple[str, str], Result
         output = await execute(
             request,
             Path(get_str(recorded, "path")),
-            deadline=asyncio.get_running_loop().time() + 1.0,
+            deadline=time.monotonic() + 1.0,
             limits=Limits(),
             plugin_exec=_Recorded(recorded),
         )

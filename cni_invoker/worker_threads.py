@@ -40,18 +40,8 @@ async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lam
         if not wake.done():
             wake.set_result(None)
 
-    def body() -> None:
-        if (trace := threading.gettrace()) is not None:  # as `threading.Thread` does: coverage sees this thread
-            sys.settrace(trace)
-        try:
-            outcome.set_result(work())
-        except BaseException as exc:  # noqa: BLE001 - the awaiting task raises it again
-            outcome.set_exception(exc)
-        with suppress(RuntimeError):  # the event loop is closed, so no task waits
-            loop.call_soon_threadsafe(end)
-
     try:
-        start_new_thread(body, ())
+        start_new_thread(_run, (work, outcome, lambda: loop.call_soon_threadsafe(end)))
     except RuntimeError as exc:
         raise BlockingIOError(EAGAIN, "no further thread can be started") from exc
     cancelled = None
@@ -62,6 +52,21 @@ async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lam
             cancelled = exc
             wake = loop.create_future()
             stop()
-    if cancelled is not None:
-        raise cancelled from outcome.exception()
-    return outcome.result()
+    try:
+        if cancelled is not None:
+            raise cancelled from outcome.exception()
+        return outcome.result()
+    finally:
+        del outcome, cancelled  # an exception refers to this frame, which must not refer to it
+
+
+def _run(work: Callable[[], T], outcome: "Future[T]", wake: Callable[[], object]) -> None:
+    if (trace := threading.gettrace()) is not None:  # as `threading.Thread` does: coverage sees this thread
+        sys.settrace(trace)
+    try:
+        outcome.set_result(work())
+    except BaseException as exc:  # noqa: BLE001 - the awaiting task raises it again
+        outcome.set_exception(exc)
+    del work, outcome  # as above
+    with suppress(RuntimeError):  # the event loop is closed, so no task waits
+        wake()

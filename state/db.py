@@ -112,7 +112,8 @@ class Database:
 
         Args:
             changes: Keys and values.
-            on_written: Called in the event loop once they are on disk, before this method returns.
+            on_written: Called in the event loop once they are on disk, before this method returns. An error that it
+                raises is reported to the event loop.
 
         Raises:
             StateUnusable: Nothing has been written, for example because the disk is full.
@@ -121,15 +122,18 @@ class Database:
         written: asyncio.Future[None] = loop.create_future()
 
         def end() -> None:
-            try:
-                writing.result()
-                on_written()
-            except BaseException as exc:  # noqa: BLE001 - the awaiting task raises it again
-                if not written.done():  # otherwise the caller has been cancelled
-                    written.set_exception(exc)
+            error = writing.exception()
+            if error is None:
+                try:
+                    on_written()
+                except Exception as exc:  # noqa: BLE001 - the write has succeeded
+                    loop.call_exception_handler({"message": "after a write", "exception": exc})
+            if written.done():  # the caller has been cancelled
+                return
+            if error is None:
+                written.set_result(None)
             else:
-                if not written.done():
-                    written.set_result(None)
+                written.set_exception(error)
 
         # `run_in_executor` would take two more turns of the event loop
         writing = self._writer.submit(self.write_now, changes)

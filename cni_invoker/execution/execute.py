@@ -4,6 +4,7 @@
 import asyncio
 import errno
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,13 +150,12 @@ async def _run(
         stdin=request.stdin,
         run=run,
     )
-    loop = asyncio.get_running_loop()
-    retry_until = min(deadline, loop.time() + limits.text_busy_s)
+    retry_until = min(deadline, time.monotonic() + limits.text_busy_s)
     while True:
         try:
             return await plugin_exec.run(call)
         except OSError as exc:
-            if exc.errno != errno.ETXTBSY or loop.time() + _TEXT_BUSY_PAUSE_S > retry_until:
+            if exc.errno != errno.ETXTBSY or time.monotonic() + _TEXT_BUSY_PAUSE_S > retry_until:
                 reason = _why_not_started(exc, path)
                 raise PluginNotStarted(plugin=request.plugin, verb=request.verb, path=path, reason=reason) from exc
         await asyncio.sleep(_TEXT_BUSY_PAUSE_S)

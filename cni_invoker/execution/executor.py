@@ -3,6 +3,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass
@@ -148,7 +149,6 @@ class Executor:
         complete: Callable[[Request], Awaitable[Request]] | None = None,
     ) -> Output:
         path = self.find(request.plugin)
-        loop = asyncio.get_running_loop()
         wait_s = self._limits.wait_s
         async with AsyncExitStack() as turn:
             try:
@@ -161,7 +161,7 @@ class Executor:
                 ) from exc
             if complete is not None:
                 request = await complete(request)
-            started = loop.time()
+            started = time.monotonic()
             deadline = started + self._limits.timeout_s(request.verb, request.ports)
             outcome = "success"
             try:
@@ -179,7 +179,7 @@ class Executor:
                 outcome = type(exc).__name__
                 raise
             finally:
-                self._report(request, outcome, loop.time() - started)
+                self._report(request, outcome, time.monotonic() - started)
 
     def _report(self, request: Request, outcome: str, duration_s: float) -> None:
         """Log an execution and pass it to the observer, whose errors end nothing."""

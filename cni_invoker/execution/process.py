@@ -91,7 +91,7 @@ async def run_program(
     def run() -> _Program:
         argv, kept = [*prefix, str(path)], (stdout_bytes, stderr_bytes)
         with (
-            io.FileIO(os.dup(stop)) as stopped,  # if the event loop is closed, the thread outlives this function
+            stopped,
             _Program(argv, environment, stdin, stop=stopped.fileno(), grace_s=grace_s, kept=kept) as running,
         ):
             on_started(running.pid)
@@ -101,8 +101,13 @@ async def run_program(
         return running
 
     try:
+        stopped = io.FileIO(os.dup(stop))  # the thread's own: it outlives this coroutine if that is closed
         program = await run_in_thread(run, stop=lambda: os.eventfd_write(stop, 1))
+    except BlockingIOError:
+        stopped.close()  # there may be no thread
+        raise
     finally:
+        os.eventfd_write(stop, 1)
         os.close(stop)
     return Ended(
         status=program.status,

@@ -39,7 +39,10 @@ class _Imported(Mapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         module, _, function = _COMMANDS[name].partition(".")
-        command: click.Command = getattr(import_module(f"cnm_bridge.cli.commands.{module}"), function)
+        try:
+            command: click.Command = getattr(import_module(f"cnm_bridge.cli.commands.{module}"), function)
+        except KeyError as exc:  # `get` would take it for an unknown subcommand
+            raise ImportError(f"subcommand {name} cannot be imported") from exc
         return command
 
     def __iter__(self) -> Iterator[str]:

@@ -68,9 +68,9 @@ PLUGINS: Final[dict[str, list[JsonObject]]] = {
     "ours-portmap": [{"type": "portmap", "capabilities": {"portMappings": True}}],
 }
 """Our Docker networks, and the plugins that follow `bridge` in their lists."""
-
-
-SUMS: Final = ("cni_bridge_call_duration_seconds_sum", "cni_bridge_plugin_duration_seconds_sum")
+OF_CALLS: Final = "cni_bridge_call_duration_seconds_sum"
+OF_PLUGINS: Final = "cni_bridge_plugin_duration_seconds_sum"
+"""The daemon's metrics that have the time spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,19 +249,17 @@ def _read_spent(lab: Lab) -> Spent:
     took_ms: defaultdict[str, float] = defaultdict(float)
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:
-            if sample.name in SUMS:
-                took_ms[sample.labels.get("verb", "calls")] += sample.value * 1000
+            if sample.name == OF_CALLS:
+                took_ms["calls"] += sample.value * 1000
+            elif sample.name == OF_PLUGINS:
+                took_ms[sample.labels["verb"]] += sample.value * 1000
     return Spent(add=took_ms["ADD"], delete=took_ms["DEL"], calls=took_ms["calls"])
 
 
 def _events(lab: Lab, start: int) -> list[JsonValue]:
-    return [entry["event"] for entry in _entries(lab, start)]
-
-
-def _entries(lab: Lab, start: int) -> list[JsonObject]:
     assert lab.daemon is not None
     written, _, _ = lab.daemon.log()[start:].rpartition("\n")
-    return [json.loads(line) for line in written.splitlines()]
+    return [json.loads(line)["event"] for line in written.splitlines()]
 
 
 if __name__ == "__main__":

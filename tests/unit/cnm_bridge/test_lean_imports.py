@@ -38,11 +38,15 @@ def test_nothing_is_loaded_for_other_commands_before_the_socket_is_open() -> Non
     assert done.stdout == "[]\n"
 
 
-def test_a_subcommand_is_loaded_when_it_is_used() -> None:
+def test_only_the_subcommand_that_is_used_is_loaded() -> None:
     """The command line itself loads none of them."""
-    code = "import sys, cnm_bridge.cli.main; print([name for name in sys.modules if '.cli.commands.' in name])"
+    code = (
+        "import sys; from cnm_bridge.cli.main import main; "
+        "loaded = lambda: [name for name in sys.modules if '.cli.commands.' in name]; "
+        "print(loaded()); main.commands['ls']; print(loaded())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "[]\n['cnm_bridge.cli.commands.ls']\n"
 
 
 def test_certificates_are_loaded_for_an_engine_over_https() -> None:

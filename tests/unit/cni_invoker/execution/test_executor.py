@@ -55,6 +55,20 @@ def make_runtime(plugins: FakePlugins) -> Runtime:
 LATER: JsonObject = {"error": {"code": 11, "msg": "try later"}}
 
 
+def test_the_event_loop_may_have_another_clock(plugins: FakePlugins, runtime: Runtime) -> None:
+    """Deadlines are on the clock of `time.monotonic`, whatever the event loop's shows."""
+
+    class FromOne(asyncio.SelectorEventLoop):
+        _begun = time.monotonic() - 1
+
+        def time(self) -> float:
+            return time.monotonic() - self._begun
+
+    plugins.install("first", VERSION={"sleep_s": 0.2, "supportedVersions": ["1.0.0"]})
+    with asyncio.Runner(loop_factory=FromOne) as runner:
+        assert runner.run(runtime.version("first")).supported == ("1.0.0",)
+
+
 async def test_code_11_is_retried(plugins: FakePlugins, runtime: Runtime) -> None:
     """ADD and DEL with code 11 (try again later) are retried a limited number of times, STATUS is not."""
     result: JsonObject = {"cniVersion": "1.1.0", "x": 1}
