@@ -26,8 +26,7 @@ async def run_in_thread(work: Callable[[], T], *, stop: Callable[[], None] = lam
     The work has always ended when this function returns; a cancellation also waits for it. A thread cannot be stopped
     from outside, so `work` must limit its own time, or `stop`, which a cancellation calls, must make it end.
 
-    The event loop waits neither for the start nor for the end of the thread, as `threading.Thread` would make it: on a
-    busy machine each takes milliseconds.
+    The event loop waits neither for the start nor for the end of the thread: each may take milliseconds.
 
     Raises:
         BlockingIOError: The kernel starts no further thread; the work has not begun.

@@ -2,8 +2,7 @@
 """Runs one program: in a thread that starts it, waits for it, and cleans up its process group.
 
 It knows nothing of CNI. The end of the program is seen before it is reaped: until then its process group ID cannot be
-reused, so a signal to the group never hits another process. docs/decisions, 7 and 36, have the reasons for this and for
-the thread. It needs `pidfd_open`, Linux 5.3.
+reused, so a signal to the group never hits another process (docs/decisions, 7 and 36). It needs Linux 5.3.
 """
 
 import io
@@ -32,8 +31,8 @@ class Ended:
     """How a program ended.
 
     Attributes:
-        status: Its exit status; -N if signal N ended it; None if it did not end even after SIGKILL, or if the status
-            was lost: to the kernel if SIGCHLD is ignored, or to code in this process that waits for all children.
+        status: Its exit status; -N if signal N ended it; None if it did not end even after SIGKILL, or if the kernel
+            (SIGCHLD is ignored) or other code of this process took the status.
         timed_out: It did not end by itself in time.
         stdout: Its standard output, from the beginning.
         stdout_complete: False if it was truncated.
@@ -78,8 +77,8 @@ async def run_program(
         grace_s: The time between SIGTERM and SIGKILL, in seconds.
         stdout_bytes: How much standard output is kept, from its beginning; the rest is read and dropped.
         stderr_bytes: How much standard error is kept, from its end.
-        descriptors: Its soft limit of open descriptors, set as soon as it runs; None: inherited.
-        on_started: Called with its process ID, which is also its session ID, as soon as it runs; in another thread.
+        descriptors: Its soft limit of open descriptors; None: inherited.
+        on_started: Called with its process and session ID as soon as it runs; in another thread.
         prefix: The words of a command that runs it, before its path.
 
     Raises:
@@ -261,7 +260,7 @@ class _Program:
         return self._stdout not in self._pipes and self._stderr not in self._pipes
 
     def _was_killed(self) -> bool:
-        """Return whether a signal has ended it; False if its status was lost. This does not reap it."""
+        """Return whether a signal has ended it; False if its status was lost."""
         with suppress(ChildProcessError):
             found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
             return found is not None and found.si_code in (os.CLD_KILLED, os.CLD_DUMPED)
@@ -303,6 +302,6 @@ def _reap(pid: int) -> int | None:
 
 
 def _reap_at_end(pid: int) -> None:
-    """Reap a program in a thread that waits for its end: SIGKILL does not end one that hangs in the kernel."""
+    """Reap a program in a thread: SIGKILL does not end one that hangs in the kernel."""
     with suppress(RuntimeError):  # without a free thread it stays a zombie
         start_new_thread(_reap, (pid,))

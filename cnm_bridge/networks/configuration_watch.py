@@ -49,6 +49,7 @@ class ConfigurationWatch:
         self._runtime = runtime
         self._index: ConfigurationIndex | None = None
         self._digests: Mapping[str, str] = {}
+        self._seen: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Look for changes until cancelled."""
@@ -67,13 +68,14 @@ class ConfigurationWatch:
         digests = await asyncio.to_thread(_digests, index)
         is_first, self._index = self._index is None, index
         before, self._digests = self._digests, digests
+        seen, self._seen = self._seen, self._seen | digests.keys()  # a list may be used before its first look
         changed = sorted(name for name in {*before, *digests} if before.get(name) != digests.get(name))
         if is_first or not changed:
             return
         endpoints = await self._count(lambda one: one.cni_network)
         in_use = {*endpoints, *(one.configuration or one.name for one in self._store.networks())}
         for name in changed:
-            if name in in_use:
+            if name in in_use & seen:
                 await self._report(name, index, endpoints[name])
 
     async def outdated(self) -> Mapping[NetworkId, int]:

@@ -114,7 +114,7 @@ class NetworkService:
             await self._store.put_network(record)
         if record.configuration is None:
             self._name_resolver.learn(record.id)
-        log.info("network.created", configuration=record.configuration)
+        log.info("network.created", **({"configuration": record.configuration} if record.configuration else {}))
 
     async def delete(self, request: NetworkReference) -> None:
         """Remove the record of a network, if there is one.

@@ -159,7 +159,10 @@ def _choose(
     reason = obstacle or lost
     if reason is not None:
         return AttachChoice(mode=AttachMode.MOVE, reason=reason)
-    return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
+    return AttachChoice(
+        mode=AttachMode.HYBRID,
+        reason="all plugins of the list can run in the sandbox; a container on several networks is moved",
+    )
 
 
 def _find_loss(network: NetworkConfigurationList, release: EngineRelease | None) -> str | None:

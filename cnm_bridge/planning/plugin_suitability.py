@@ -18,8 +18,7 @@ from cnm_bridge.model.endpoint import Endpoint
 __all__ = ["choose_observation", "describe_uncarriable", "find_unsuitable", "has_device"]
 
 _UNSUITABLE: Final[Mapping[str, str]] = {
-    "dhcp": "its daemon loses the link when Docker moves it, and the lease expires; from Engine 28 on, "
-    "cni.attach=direct avoids that",
+    "dhcp": "its daemon loses a link that is moved, and the lease expires; mode direct, from Engine 28 on, moves none",
     "vrf": "a VRF cannot be moved into the container",
 }
 

@@ -110,6 +110,21 @@ def test_dhcp_on_a_lan(recipes: Scene) -> None:
 
 
 @pytest.mark.usefixtures("sandbox_before_join")
+def test_a_vrf(recipes: Scene) -> None:
+    """The link is in the VRF. A kernel without VRF makes the plugin fail with an error that the documents explain."""
+    create, run = commands("A VRF")
+    recipes.shell(create)
+    has_vrf = recipes.lab.run("ip", "link", "add", "probe", "type", "vrf", "table", "99", check=False).returncode == 0
+    if not has_vrf:
+        refusal = recipes.run_refusal("tenant")
+        assert "could not add VRF" in refusal
+        pytest.skip("this kernel has no VRF: only the refusal was tested")
+    recipes.lab.run("ip", "link", "del", "probe")
+    recipes.shell(run)
+    assert recipes.lab.docker("exec", "t1", "readlink", "/sys/class/net/eth0/master").strip().endswith("/tenant")
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
 def test_identity_as_in_kubernetes(recipes: Scene) -> None:
     """The container with the labels starts, and another one is refused."""
     for command in commands("Identity as in Kubernetes"):

@@ -140,7 +140,7 @@ class SandboxAttacher:
             return await self._move_instead(record, place.obstacle, save)
         pin, ifname = pin_path(self._run_dir, record.attachment_id), record.attachment.ifname
         if not await self._kernel.pin_sandbox(Path(record.sandbox_key or ""), pin, ifname):
-            return await self._move_instead(record, f"the sandbox is gone, or has a link {ifname} already", save)
+            return await self._move_instead(record, _no_link_possible(ifname), save)
         expected = _snapshot(record)
         joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
         try:
@@ -303,6 +303,13 @@ class SandboxAttacher:
             await self._kernel.find_pinned_link(pin, endpoint.record.attachment.ifname, endpoint.altname)
         except KernelError as exc:  # the first error is what the user must see
             log.warning("sandbox.not_restored", error=str(exc))
+
+
+def _no_link_possible(ifname: str) -> str:
+    return (
+        f"the sandbox is gone, or has a link {ifname} already; if so, give this one another name: "
+        "--network name=NETWORK,driver-opt=com.docker.network.endpoint.ifname=NAME"
+    )
 
 
 def _has_left(record: EndpointRecord) -> bool:

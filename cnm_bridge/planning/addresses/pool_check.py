@@ -30,8 +30,9 @@ def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRe
             has = ", ".join(map(str, known)) or "none"
             raise Refused(
                 f"Docker's IPAM driver chose {pool.subnet}, but the addresses of this network come from its CNI "
-                f"configuration {network.name}, which has {has}; create it with --ipam-driver null, or from "
-                "Engine 28 on --ipv4=false, and without --subnet, or with a --subnet that is the configuration's"
+                f"configuration {network.name}, which has {has}; remove the network, and create it with "
+                "--ipam-driver null, or from Engine 28 on --ipv4=false, and without --subnet, or with a --subnet that "
+                "is the configuration's"
             )
         gateway = known[pool.subnet]
         if pool.gateway is not None and pool.gateway != gateway:

@@ -83,6 +83,22 @@ async def test_a_list_that_nothing_uses(watch: ConfigurationWatch, tmp_path: Pat
     assert logs == []
 
 
+async def test_a_list_that_is_used_before_its_first_look(
+    store: Store, watch: ConfigurationWatch, tmp_path: Path
+) -> None:
+    """A new list has not changed; its later changes are logged."""
+    file = tmp_path / "conf/lan.conflist"
+    with capture_logs() as logs:
+        await watch.look()
+        file.write_text(json.dumps(document("good")))
+        await put(store, endpoint("1" * 64))
+        await watch.look()
+        assert logs == []
+        file.write_text(json.dumps(document("good", "good")))
+        await watch.look()
+    assert [one["event"] for one in logs] == ["configuration.changed"]
+
+
 async def test_the_work_does_not_grow_with_the_changed_lists(
     store: Store, watch: ConfigurationWatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
