@@ -78,7 +78,7 @@ kernel: setup
 crash: setup
 	$(BIN)/pytest --numprocesses 2 tests/crash
 
-crashfull: setup ## the daemon killed at every pair of boundaries, some twenty minutes (needs root)
+crashfull: setup ## the daemon killed at every pair of boundaries, which takes hours (needs root)
 	CNI_BRIDGE_CRASH=full $(BIN)/pytest --numprocesses 2 tests/crash
 
 shortsoak: setup
