@@ -68,15 +68,17 @@ class ConfigurationWatch:
         digests = await asyncio.to_thread(_digests, index)
         is_first, self._index = self._index is None, index
         before, self._digests = self._digests, digests
-        seen, self._seen = self._seen, self._seen | digests.keys()  # a list may be used before its first look
+        seen, self._seen = self._seen, self._seen | digests.keys()
         changed = sorted(name for name in {*before, *digests} if before.get(name) != digests.get(name))
         if is_first or not changed:
             return
-        endpoints = await self._count(lambda one: one.cni_network)
-        in_use = {*endpoints, *(one.configuration or one.name for one in self._store.networks())}
+        endpoints = await self._count(lambda one: (one.cni_network, self._is_outdated(one)))
+        in_use = {*(name for name, _ in endpoints), *(one.configuration or one.name for one in self._store.networks())}
         for name in changed:
-            if name in in_use & seen:
-                await self._report(name, index, endpoints[name])
+            if name in in_use:
+                outdated = endpoints[name, True]
+                has_changed = name in seen or outdated > 0  # a list may be used before the first look at it
+                await self._report(name, index, endpoints[name, False] + outdated, has_changed=has_changed)
 
     async def outdated(self) -> Mapping[NetworkId, int]:
         """Return how many endpoints of each network were made before their list changed, or was removed.
@@ -86,14 +88,12 @@ class ConfigurationWatch:
         """
         if self._index is None:
             return {}
-        digests = self._digests
+        return await self._count(lambda one: one.network_id if self._is_outdated(one) else None)
 
-        def network_of_outdated(one: EndpointRecord) -> NetworkId | None:
-            made_from = one.configuration_digest
-            is_outdated = made_from is not None and digests.get(one.cni_network) != made_from
-            return one.network_id if is_outdated else None
-
-        return await self._count(network_of_outdated)
+    def _is_outdated(self, one: EndpointRecord) -> bool:
+        """Return whether an endpoint was made from another content than the last look has found."""
+        made_from = one.configuration_digest
+        return made_from is not None and self._digests.get(one.cni_network) != made_from
 
     async def _count(self, key: Callable[[EndpointRecord], _Key | None]) -> Counter[_Key]:
         """Return how many endpoints have each key, without those that have none."""
@@ -106,11 +106,11 @@ class ConfigurationWatch:
             await time_slice.pause()
         return found
 
-    async def _report(self, name: str, index: ConfigurationIndex, endpoints: int) -> None:
+    async def _report(self, name: str, index: ConfigurationIndex, endpoints: int, *, has_changed: bool) -> None:
         problem = await self._find_problem(name, index)
-        if problem is None:
+        if problem is None and has_changed:
             log.info("configuration.changed", name=name, file=str(index.find(name).source), endpoints=endpoints)
-        else:
+        elif problem is not None:
             log.warning("configuration.invalid", name=name, error=problem, endpoints=endpoints)
 
     async def _find_problem(self, name: str, index: ConfigurationIndex) -> str | None:

@@ -99,6 +99,22 @@ async def test_a_list_that_is_used_before_its_first_look(
     assert [one["event"] for one in logs] == ["configuration.changed"]
 
 
+@pytest.mark.parametrize(
+    ("types", "event"), [(("good", "good"), "configuration.changed"), (("missing",), "configuration.invalid")]
+)
+async def test_a_list_that_changes_before_its_first_look(
+    store: Store, watch: ConfigurationWatch, tmp_path: Path, types: tuple[str, ...], event: str
+) -> None:
+    """The endpoint was made from another content, so the list has changed."""
+    with capture_logs() as logs:
+        await watch.look()
+        digest = configuration_digest(document("good"))
+        await put(store, replace(endpoint("1" * 64), configuration_digest=digest))
+        (tmp_path / "conf/lan.conflist").write_text(json.dumps(document(*types)))
+        await watch.look()
+    assert [one["event"] for one in logs] == [event]
+
+
 async def test_the_work_does_not_grow_with_the_changed_lists(
     store: Store, watch: ConfigurationWatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
