@@ -140,7 +140,7 @@ class SandboxAttacher:
             return await self._move_instead(record, place.obstacle, save)
         pin, ifname = pin_path(self._run_dir, record.attachment_id), record.attachment.ifname
         if not await self._kernel.pin_sandbox(Path(record.sandbox_key or ""), pin, ifname):
-            return await self._move_instead(record, _no_link_possible(ifname), save)
+            return await self._move_instead(record, _no_link_possible(record), save)
         expected = _snapshot(record)
         joining = replace(_with_chain(record, pin), phase=Phase.JOINING, first_process=place.process)
         try:
@@ -305,11 +305,13 @@ class SandboxAttacher:
             log.warning("sandbox.not_restored", error=str(exc))
 
 
-def _no_link_possible(ifname: str) -> str:
-    return (
-        f"the sandbox is gone, or has a link {ifname} already; if so, give this one another name: "
-        "--network name=NETWORK,driver-opt=com.docker.network.endpoint.ifname=NAME"
-    )
+def _no_link_possible(record: EndpointRecord) -> str:
+    """Return why no link can be made, and in mode *direct*, which moves none instead, what to do."""
+    reason = f"the sandbox is gone, or has a link {record.attachment.ifname} already"
+    if record.attach_mode is not AttachMode.DIRECT:
+        return reason
+    option = "--network name=NETWORK,driver-opt=com.docker.network.endpoint.ifname=NAME"
+    return f"{reason}; if so, give this one another name: {option}"
 
 
 def _has_left(record: EndpointRecord) -> bool:
