@@ -139,6 +139,7 @@ class AttachmentRecord:
         reservation: The result of the IPAM plugin, if that ran at CreateEndpoint, before all other plugins; else None.
         identity: The request that plugins receive the container's identity at Join; None if there is none.
         dns: What happens to the container's resolv.conf; None if it stays as it is.
+        mode_reason: Why the link gets there in this way, in words that follow "because"; empty if that is unknown.
     """
 
     id: AttachmentId
@@ -152,6 +153,7 @@ class AttachmentRecord:
     reservation: JsonObject | None = None
     identity: IdentityRequest | None = None
     dns: DnsOption | None = None
+    mode_reason: str = ""
 
     @property
     def has_reservation(self) -> bool:

@@ -69,6 +69,7 @@ class EndpointDocuments:
         return {
             **self._summary(endpoint),
             "networkName": network.name if network else None,
+            "modeReason": attachment.mode_reason or None,
             "internal": record.internal,
             "cniVersion": attachment.cni_version,
             "containerId": attachment.id,

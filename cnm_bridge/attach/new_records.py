@@ -64,7 +64,14 @@ class NewRecords:
         attachment_id = AttachmentId(request.endpoint_id)
         if plan.client_id is not None:
             attachment_id = attachment_with_identifier(plan.configuration.name, plan.client_id)
-        attachment = self._attachment(attachment_id, plan.configuration, plan.args, plan.capability_args)
+        attachment = replace(
+            self._attachment(attachment_id, plan.configuration, plan.args, plan.capability_args),
+            mode=mode,
+            mode_reason=plan.attach.reason,
+            ifname=_ifname(plan),
+            identity=plan.identity,
+            dns=plan.dns,
+        )
         return EndpointRecord(
             id=request.endpoint_id,
             network_id=request.network_id,
@@ -72,7 +79,7 @@ class NewRecords:
             boot_id=self._boot_id,
             internal=network.internal,
             requested=request.requested,
-            attachment=replace(attachment, mode=mode, ifname=_ifname(plan), identity=plan.identity, dns=plan.dns),
+            attachment=attachment,
             deleted=_without_delete(mode, len(plan.configuration.plugins)),
             ifname_prefix=plan.ifname_prefix,
             caller=caller,

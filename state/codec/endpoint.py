@@ -87,6 +87,7 @@ def render_endpoint(record: EndpointRecord) -> bytes:
         "reservation": attachment.reservation,
         "identity": _render_identity(attachment.identity),
         "dns": attachment.dns.value if attachment.dns else None,
+        "modeReason": attachment.mode_reason,
     }
     documents = (attachment.configuration, record.result, record.snapshot)
     return join_lines([render_json(document), render_json(rest), *map(render_json, documents)])
@@ -239,6 +240,7 @@ def _parse_attachment(
         reservation=document.get("reservation"),
         identity=_parse_identity(document.get("identity")),
         dns=DnsOption(document["dns"]) if document.get("dns") else None,
+        mode_reason=intern(document.get("modeReason") or ""),
     )
 
 

@@ -30,6 +30,11 @@ def modes(scene: Scene) -> list[str]:
     return sorted(get_str(endpoint, "mode") for endpoint in get_objects(json.loads(status), "endpoints"))
 
 
+def inspect(scene: Scene, container: Container) -> str:
+    """Return what the operator sees of a container."""
+    return scene.lab.run("cni-bridge", "inspect", container.name).stdout
+
+
 def names(container: Container) -> set[str]:
     """Return the names of a container's links."""
     return {link.name for link in container.links()}
@@ -43,6 +48,7 @@ def test_a_container_on_a_single_network(scene: Scene) -> None:
     network = scene.network(scene.configure(bridge(subnet, ipv6=True)), *HYBRID)
     container, peer = scene.run(network), scene.run(network)
     assert modes(scene) == ["hybrid", "hybrid"]
+    assert "hybrid, because cni.attach=hybrid\n" in inspect(scene, container)
     shown, link = container.endpoint(network), container.link()
     assert (shown.addresses, shown.mac) == (link.addresses, link.mac)
     for name in (subnet.gateway, subnet.gateway_ipv6, container.name, *(str(one.ip) for one in link.addresses)):
@@ -57,6 +63,7 @@ def test_a_container_on_several_networks(scene: Scene) -> None:
     second = scene.network(scene.configure(bridge(scene.subnet())), *HYBRID)
     container = scene.run(first, "--network", second, "--network", scene.builtin_network())
     assert modes(scene) == ["move", "move"]
+    assert inspect(scene, container).count("move, because the container has further networks\n") == 2
     assert names(container) == {"eth0", "eth1", "eth2"}
 
 
@@ -117,6 +124,20 @@ def test_without_an_address_known_to_docker(scene: Scene) -> None:
     assert default["gateway"] == subnet.gateway_ipv6
     assert reaches(container, subnet.gateway)
     assert reaches(scene.run(network), str(container.link().addresses[0].ip))
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_a_direct_network_beside_a_link_of_docker(scene: Scene) -> None:
+    """Both would be `eth0`; the error names the option that gives it another name, and with that it works."""
+    subnet = scene.subnet()
+    network = scene.network(scene.configure(bridge(subnet)), *DIRECT)
+    container = scene.run(scene.builtin_network())
+    option = "com.docker.network.endpoint.ifname="
+    assert f"driver-opt={option}NAME" in scene.refusal("network", "connect", network, container.name)
+    assert names(container) == {"eth0"}
+    scene.lab.docker("network", "connect", "--driver-opt", f"{option}lan1", network, container.name)
+    assert names(container) == {"eth0", "lan1"}
+    assert reaches(container, subnet.gateway)
 
 
 @pytest.mark.usefixtures("sandbox_before_join")

@@ -275,7 +275,7 @@ class SandboxAttacher:
             record,
             phase=Phase.JOINING,
             snapshot=None,
-            attachment=replace(record.attachment, mode=AttachMode.MOVE),
+            attachment=replace(record.attachment, mode=AttachMode.MOVE, mode_reason=reason),
         )
         await save(record)
         record, snapshot = await self._move.run_plugins(record, save)
@@ -294,7 +294,8 @@ class SandboxAttacher:
         await self._kernel.take_out(
             endpoint.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
         )
-        moved = replace(record, attachment=replace(record.attachment, mode=AttachMode.MOVE))
+        attachment = replace(record.attachment, mode=AttachMode.MOVE, mode_reason="it left the sandbox and joins again")
+        moved = replace(record, attachment=attachment)
         return await self._move.attach(moved, save)
 
     async def _restore(self, endpoint: Endpoint, pin: Path) -> None:

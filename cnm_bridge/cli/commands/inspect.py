@@ -17,9 +17,9 @@ from cnm_bridge.cli.settings.options import with_settings
 __all__ = ["inspect"]
 
 _ENDPOINT: Final = (
-    *("Id", "Container", "NetworkId", "NetworkName", "Phase", "Mode", "Configuration", "Internal", "Addresses", "Mac"),
-    *("Ports", "NotPublished", "SandboxKey", "CreatedAt", "CniVersion", "ContainerId", "Netns", "Args"),
-    *("CapabilityArgs", "List", "Plugins", "Reservation", "Result", "Sync", "Owned", "Teardown"),
+    *("Id", "Container", "NetworkId", "NetworkName", "Phase", "Mode", "ModeReason", "Configuration", "Internal"),
+    *("Addresses", "Mac", "Ports", "NotPublished", "SandboxKey", "CreatedAt", "CniVersion", "ContainerId", "Netns"),
+    *("Args", "CapabilityArgs", "List", "Plugins", "Reservation", "Result", "Sync", "Owned", "Teardown"),
 )
 
 

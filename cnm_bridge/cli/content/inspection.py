@@ -41,7 +41,7 @@ def _parts(document: JsonObject) -> Iterator[Table | str]:
         "network": find_str(document, "networkName") or get_str(document, "networkId"),
         "list": f"{find_str(document, 'configuration')}, CNI {get_str(document, 'cniVersion')}",
         "phase": f"{get_str(document, 'phase')}, created {age(find_int(document, 'createdAt'))} ago",
-        "attach mode": get_str(document, "mode"),
+        "attach mode": ", because ".join(filter(None, (get_str(document, "mode"), find_str(document, "modeReason")))),
         "addresses": ", ".join(get_strings(document, "addresses")),
         "MAC": find_str(document, "mac") or "",
         "ports": ", ".join(map(port_text, get_objects(document, "ports"))),

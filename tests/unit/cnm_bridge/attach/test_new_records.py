@@ -51,10 +51,11 @@ def test_no_delete_is_pending_for_plugins_that_run_at_join(
     """In mode *hybrid* the IPAM plugin counts as the first one. In the sandbox the link has its final name at once."""
     request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=RequestedInterface(), options={})
     network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
-    choice = AttachChoice(mode=mode, reason="")
+    choice = AttachChoice(mode=mode, reason="cni.attach asks for it")
     plan = Plan(configuration=CONFIGURATION, attach=choice, ifname_prefix="lan")
     record = RECORDS.planned(request, network, plan, None, now_s=1.5)
     assert (record.attachment.mode, record.deleted, record.attachment.ifname) == (mode, deleted, ifname)
+    assert record.attachment.mode_reason == "cni.attach asks for it"
     assert record.attachment.configuration == LIST
 
 

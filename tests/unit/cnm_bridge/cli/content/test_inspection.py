@@ -32,6 +32,14 @@ def document(deleted_at: str) -> JsonObject:
     }
 
 
+def test_the_reason_of_the_attach_mode_is_shown() -> None:
+    """Records of older versions have none."""
+    made = document("2026-01-02T03:04:04.000+00:00")
+    explained = show_inspected([{**made, "modeReason": "the container has further networks"}], ())
+    assert "attach mode    move, because the container has further networks\n" in str(explained.parts[0])
+    assert "attach mode    move\n" in str(show_inspected([made], ()).parts[0])
+
+
 @pytest.mark.parametrize(
     ("deleted_at", "is_shown"), [("2026-01-02T03:04:04.000+00:00", False), ("2026-01-02T03:04:06.000+00:00", True)]
 )
