@@ -11,11 +11,13 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from pathlib import Path
 
+from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
 
 __all__ = [
     "ClockFacts",
     "ConfiguredNetwork",
+    "DockerNetwork",
     "EngineFacts",
     "Facts",
     "FirewallFacts",
@@ -78,6 +80,21 @@ class FirewallFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DockerNetwork:
+    """A Docker network of our driver.
+
+    Attributes:
+        name: Its name.
+        configuration: The name of its network configuration list; None if the list is in the network's own options.
+        pools: The pools of Docker's IPAM; none if addresses are left to the plugins.
+    """
+
+    name: str
+    configuration: str | None
+    pools: Sequence[PoolRecord] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
     """The Docker engine.
 
@@ -86,15 +103,14 @@ class EngineFacts:
         version: E.g. `28.5.2+dfsg3`, None if it did not answer.
         silence: Why it did not answer.
         is_rootless: Whether it runs in a user namespace.
-        networks: Its networks of our driver: name → name of the configuration; None if the list is in the network's own
-            options.
+        networks: Its networks of our driver.
     """
 
     address: str
     version: str | None = None
     silence: str = ""
     is_rootless: bool = False
-    networks: Mapping[str, str | None] = field(default_factory=dict)
+    networks: Sequence[DockerNetwork] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ _MODULES: Final = {
     "ipvlan": ("ipvlan",),
     "vlan": ("8021q",),
     "dummy": ("dummy",),
+    "vrf": ("vrf",),
     "tap": ("tun",),
     "bandwidth": ("ifb", "sch_tbf"),
 }

@@ -50,6 +50,21 @@ def test_a_healthy_network(scene: Scene) -> None:
     assert done.stdout == "nothing found\n"
 
 
+def test_a_docker_network_with_docker_s_addresses(scene: Scene) -> None:
+    """Docker accepts it, because it does not send the name, which leads to the list; its containers are refused."""
+    lab = scene.lab
+    scene.configure(bridge(scene.subnet()), name="watched")
+    scene.adopt_network("watched")
+    lab.docker("network", "create", "-d", "cni-bridge", "watched")
+    status, found = examine(lab)
+    assert status == 1
+    assert get_str(found["docker-pool"], "subject") == "Docker network watched"
+    text, _, consequence = get_str(found["docker-pool"], "text").rpartition(": ")
+    assert consequence == "no container starts on it"
+    assert text in scene.run_refusal("watched")
+    assert "--ipam-driver null" in get_str(found["docker-pool"], "fix")
+
+
 def test_a_missing_plugin(scene: Scene) -> None:
     """It is named with the directories of the daemon, which the running one was given."""
     lab, subnet = scene.lab, scene.subnet()

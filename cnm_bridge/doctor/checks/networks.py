@@ -3,15 +3,18 @@
 """Whether the configurations are valid, their plugins exist, and their addresses are free."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network
 from itertools import combinations
 from typing import Final
 
+from cni_bridge_spec import JsonError
 from cnm_bridge.doctor.facts import ConfiguredNetwork, Facts
 from cnm_bridge.doctor.finding import Finding, Severity
 from cnm_bridge.doctor.needs import forwarding_links
 from cnm_bridge.planning.addresses.address_ranges import AddressRange, find_ranges
+from cnm_bridge.planning.addresses.pool_check import find_pool_problem
 
 __all__ = ["check_networks"]
 
@@ -53,19 +56,29 @@ def check_networks(facts: Facts) -> Iterator[Finding]:
 
 
 def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
-    known = {one.network.name for one in facts.networks}
-    for name, configuration in facts.engine.networks.items():
-        if configuration is not None and configuration not in known:
-            near = get_close_matches(configuration, known, n=1)
+    known = {one.network.name: one.network for one in facts.networks}
+    for docker in facts.engine.networks:
+        if docker.configuration is None:
+            continue
+        subject = f"Docker network {docker.name}"
+        configuration = known.get(docker.configuration)
+        if configuration is None:
+            near = get_close_matches(docker.configuration, known, n=1)
             yield Finding(
                 severity=Severity.ERROR,
                 code="configuration-missing",
-                subject=f"Docker network {name}",
-                text=f"there is no network configuration list {configuration!r} in "
+                subject=subject,
+                text=f"there is no network configuration list {docker.configuration!r} in "
                 f"{', '.join(map(str, facts.conf_dirs))}: no container starts on it"
                 + (f"; did you mean {near[0]}?" if near else ""),
-                fix=f"put the list there; or docker network rm {name}",
+                fix=f"put the list there; or docker network rm {docker.name}",
             )
+            continue
+        with suppress(JsonError):  # found as a problem of the list
+            problem = find_pool_problem(configuration, docker.pools)
+            if problem is not None:
+                text = f"{problem.text}: no container starts on it"
+                yield Finding(severity=Severity.ERROR, code="docker-pool", subject=subject, text=text, fix=problem.fix)
 
 
 def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from cni_invoker import ConfigurationDirectories
-from cnm_bridge.doctor.facts import EngineFacts, Facts, InstallationFacts, RouteFacts
+from cnm_bridge.doctor.facts import DockerNetwork, EngineFacts, Facts, InstallationFacts, RouteFacts
 from cnm_bridge.doctor.gathering.firewall import gather_firewall
 from cnm_bridge.doctor.gathering.installation import (
     find_daemon,
@@ -75,10 +75,15 @@ async def _gather_engine(settings: Settings) -> EngineFacts:
         address=settings.docker_host,
         version=found.version,
         is_rootless=found.is_rootless,
-        networks={
-            network.name: None if INLINE in network.options else network.options.get(CONFIGURATION, network.name)
+        networks=tuple(
+            DockerNetwork(
+                name=network.name,
+                configuration=None if INLINE in options else options.get(CONFIGURATION, network.name),
+                pools=network.pools,
+            )
             for network in found_networks
-        },
+            for options in (network.options,)
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from cni_invoker import NetworkConfigurationList
 from cnm_bridge.doctor.facts import (
     ClockFacts,
     ConfiguredNetwork,
+    DockerNetwork,
     EngineFacts,
     Facts,
     FirewallFacts,
@@ -55,7 +56,9 @@ HEALTHY = Facts(
         sysctls={"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1", "user.max_net_namespaces": "63481"},
     ),
     firewall=FirewallFacts(iptables="iptables v1.8.9 (nf_tables)", rules=(":FORWARD DROP [0:0]",), rules_ipv6=()),
-    engine=EngineFacts(address="unix:///run/docker.sock", version="28.5.2", networks={"lan": None}),
+    engine=EngineFacts(
+        address="unix:///run/docker.sock", version="28.5.2", networks=(DockerNetwork(name="lan", configuration=None),)
+    ),
     networks=(configured(BRIDGE, FIREWALL),),
     routes=(),
     conf_dirs=(Path("/etc/cni/net.d"),),

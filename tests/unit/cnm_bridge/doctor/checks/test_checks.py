@@ -3,15 +3,17 @@
 """Each fault of a host is found, with the command that fixes it, and nothing else is."""
 
 from dataclasses import replace
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
 
 from cni_bridge_spec import JsonObject
+from cni_bridge_state import PoolRecord
 from cnm_bridge.doctor.facts import (
     ClockFacts,
     ConfiguredNetwork,
+    DockerNetwork,
     EngineFacts,
     Facts,
     FirewallFacts,
@@ -43,7 +45,7 @@ def test_a_healthy_host_has_no_findings() -> None:
 
 def test_notes_do_not_count() -> None:
     """Before the installation no daemon runs, and that is no fault."""
-    engine = replace(HEALTHY.engine, networks={})
+    engine = replace(HEALTHY.engine, networks=())
     report = Report.of(replace(HEALTHY, engine=engine, installation=InstallationFacts()))
     assert [finding.severity for finding in report.findings] == [Severity.NOTE]
     assert report.is_good
@@ -132,8 +134,9 @@ def test_an_old_kernel() -> None:
 )
 def test_a_missing_module(state: ModuleState, code: str) -> None:
     """It counts if a plugin needs it."""
-    kernel = KernelFacts(release="6.1.0", modules={"bridge": state, "ipvlan": state}, sysctls=HEALTHY.kernel.sysctls)
+    kernel = KernelFacts(release="6.1.0", modules={"bridge": state, "vrf": state}, sysctls=HEALTHY.kernel.sysctls)
     assert codes(replace(HEALTHY, kernel=kernel)) == [code]
+    assert codes(replace(with_network(BRIDGE, FIREWALL, {"type": "vrf"}), kernel=kernel)) == [code, code]
 
 
 @pytest.mark.parametrize(
@@ -264,11 +267,37 @@ def test_ranges_that_overlap_each_other() -> None:
 
 def test_a_docker_network_without_a_configuration() -> None:
     """The list was removed or renamed, or the name is misspelt; a list in the network's own options needs no file."""
-    networks = {"shop": "blue", "red": "bleu", "own": None}
+    names = {"shop": "blue", "red": "bleu", "own": None}
+    networks = tuple(DockerNetwork(name=name, configuration=list_name) for name, list_name in names.items())
     finding = only(replace(HEALTHY, engine=replace(HEALTHY.engine, networks=networks)))
     assert (finding.severity, finding.code) == (Severity.ERROR, "configuration-missing")
     assert finding.subject == "Docker network red"
     assert "did you mean blue?" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("subnet", "gateway", "what"),
+    [
+        ("10.22.0.0/28", None, None),
+        ("10.22.0.0/28", "10.22.0.1", None),
+        ("172.18.0.0/16", "172.18.0.1", "Docker's IPAM driver chose 172.18.0.0/16"),
+        ("10.22.0.0/28", "10.22.0.9", "Docker's IPAM driver uses 10.22.0.9 as the gateway"),
+    ],
+)
+def test_a_docker_network_with_docker_s_addresses(subnet: str, gateway: str | None, what: str | None) -> None:
+    """Without `-o cni.network` it was accepted, because Docker does not send its name; containers are refused."""
+    pool = PoolRecord(subnet=ip_network(subnet), gateway=ip_address(gateway) if gateway else None)
+    network = DockerNetwork(name="blue", configuration="blue", pools=(pool,))
+    findings = Report.of(replace(HEALTHY, engine=replace(HEALTHY.engine, networks=(network,)))).findings
+    if what is None:
+        assert findings == ()
+    else:
+        (finding,) = findings
+        assert (finding.severity, finding.code) == (Severity.ERROR, "docker-pool")
+        assert finding.subject == "Docker network blue"
+        assert finding.text.startswith(what)
+        assert finding.text.endswith("no container starts on it")
+        assert ("--ipam-driver null" in finding.fix) == (gateway == "172.18.0.1")
 
 
 # The installation
