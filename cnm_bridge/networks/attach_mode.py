@@ -52,6 +52,7 @@ async def choose_attach_mode(
     if choice.mode is AttachMode.MOVE and options.identity is not None and options.identity.is_required:
         raise Refused(
             "cni.identity-required: plugins cannot know the container in mode move, in which they run before Docker "
-            f"says which it is; the mode is move because {choice.reason}"
+            f"says which it is; the mode is move because {choice.reason}; choose cni.attach=hybrid or direct, or leave "
+            "out cni.identity-required"
         )
     return choice

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cni_bridge_spec import JsonError, JsonObject, JsonValue, find_object, get_objects, get_str, parse_json, render_json
-from cni_bridge_state import AttachMode
+from cni_bridge_state import AttachMode, DnsOption
 from cni_invoker.advanced import PluginConfiguration, Request
 from cnm_bridge.model.dhcp import client_identifier, daemon_socket, find_dhcp
 from cnm_bridge.planning.options.cni_options import origin_of
@@ -21,6 +21,10 @@ __all__ = ["Explanation", "explain", "preview_sandbox"]
 _OURS: Final = "CNI_"
 _RESERVATION: Final = 1
 """The number of the IPAM plugin that runs at CreateEndpoint, in mode *hybrid*."""
+_NAME_SERVERS: Final = {
+    DnsOption.SEARCH: "search: Docker's; search domains and options of the result are added",
+    DnsOption.REPLACE: "replace: those of the result instead of Docker's, so names of containers are not resolved",
+}
 _SHORT: Final = 100
 """The longest JSON value that is printed on one line, in characters."""
 
@@ -60,6 +64,7 @@ class Explanation:
             "ifnamePrefix": self.plan.ifname_prefix,
             "identity": self._identity(),
             "dhcp": self.dhcp,
+            "dns": None if self.plan.dns is None else self.plan.dns.value,
             "attach": {"mode": self.plan.attach.mode.value, "reason": self.plan.attach.reason},
             "plugins": [
                 {
@@ -96,6 +101,8 @@ class Explanation:
             lines.append(f"identity       {identity}")
         if self.dhcp is not None:
             lines.append(f"DHCP           {self.dhcp}")
+        if self.plan.dns is not None:
+            lines.append(f"name servers   {_NAME_SERVERS[self.plan.dns]}")
         lines += [f"warning        {warning}" for warning in self.warnings]
         for number, (request, publishes) in enumerate(zip(self.requests, self._publishers(), strict=True), start=1):
             lines += ["", f"{number}. {request.plugin} ({self.paths[request.plugin]})"]

@@ -52,6 +52,17 @@ def test_name_servers_are_replaced(private_scene: Scene, configuration: str) -> 
     assert scene.lab.read("/run/own.conf") == text
 
 
+def test_a_result_without_name_servers(private_scene: Scene, engine: Engine) -> None:
+    """Docker's stays, although it is to be replaced, and the log says so."""
+    if engine.version < (28, 1):
+        pytest.skip(f"Docker Engine {engine.name} does not call the driver before the process starts")
+    scene = private_scene
+    name = scene.configure(bridge(scene.subnet()))
+    network = scene.network(name, "-o", "cni.dns=replace")
+    assert "nameserver 127.0.0.11" in scene.run(network).exec("cat", "/etc/resolv.conf")
+    assert name in wait_logged(scene.lab, "endpoint.dns_not_replaced")
+
+
 def test_a_read_only_container(private_scene: Scene, configuration: str) -> None:
     """It starts with Docker's name server, and the log says why."""
     scene = private_scene
