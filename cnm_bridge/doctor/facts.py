@@ -86,7 +86,7 @@ class DockerNetwork:
     Attributes:
         name: Its name.
         configuration: The name of its network configuration list; None if the list is in the network's own options.
-        pools: The pools of Docker's IPAM; none if addresses are left to the plugins.
+        pools: The pools of Docker's IPAM, as `EngineNetwork` has them; none if addresses are left to the plugins.
     """
 
     name: str

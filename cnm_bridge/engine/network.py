@@ -30,6 +30,7 @@ from cni_bridge_state import PoolRecord
 
 __all__ = ["EngineEndpoint", "EngineNetwork", "is_on_this_host"]
 
+_IPV4, _IPV6 = 4, 6
 _SWARM: Final = "swarm"
 """The scope of a network of a swarm."""
 
@@ -83,7 +84,8 @@ class EngineNetwork:
         driver: The name of its driver.
         internal: Whether it was made with `--internal`.
         options: The user's `-o` options.
-        pools: The address pools of Docker's own IPAM; none with the null driver.
+        pools: The address pools of Docker's own IPAM, without those of a family that is switched off; none with the
+            null driver. Their gateway is None if Docker chose it: it shows only what the user gave.
         endpoints: Its endpoints on this host, by ID.
     """
 
@@ -105,6 +107,9 @@ class EngineNetwork:
         """
         options = find_object(document, "Options") or {}
         pools = get_objects(find_object(document, "IPAM") or {}, "Config")
+        configured = (pool for pool in pools if find_str(pool, "Subnet") not in _NO_POOLS)
+        # Docker keeps a subnet of a family that is switched off, and does not use it. Before 28, IPv4 is always on.
+        enabled = {_IPV4: document.get("EnableIPv4") is not False, _IPV6: document.get("EnableIPv6") is not False}
         # An answer without the list is incomplete, and must not count as a network without endpoints.
         containers = get_object(document, "Containers")
         endpoints = (EngineEndpoint.from_json(get_object(containers, key)) for key in containers)
@@ -114,7 +119,7 @@ class EngineNetwork:
             driver=find_str(document, "Driver") or "",
             internal=get_bool(document, "Internal"),
             options={key: get_str(options, key) for key in options},
-            pools=tuple(_parse_pool(pool) for pool in pools if find_str(pool, "Subnet") not in _NO_POOLS),
+            pools=tuple(pool for pool in map(_parse_pool, configured) if enabled[pool.subnet.version]),
             endpoints={endpoint.id: endpoint for endpoint in endpoints},
         )
 

@@ -62,7 +62,18 @@ def test_a_docker_network_with_docker_s_addresses(scene: Scene) -> None:
     text, _, consequence = get_str(found["docker-pool"], "text").rpartition(": ")
     assert consequence == "no container starts on it"
     assert text in scene.run_refusal("watched")
-    assert "--ipam-driver null" in get_str(found["docker-pool"], "fix")
+    lab.run("sh", "-c", get_str(found["docker-pool"], "fix"))
+    assert examine(lab) == (0, {})
+    scene.run("watched")
+
+
+def test_a_docker_network_with_a_subnet_that_is_not_used(scene: Scene) -> None:
+    """Without `--ipv6` Docker shows the subnet of IPv6, and assigns no address from it; containers start."""
+    lab, subnet = scene.lab, scene.subnet()
+    name = scene.configure(bridge(subnet))
+    network = scene.docker_network(name, "--subnet", subnet.ipv4, "--subnet", "fd99::/64")
+    assert examine(lab) == (0, {})
+    scene.run(network)
 
 
 def test_a_missing_plugin(scene: Scene) -> None:

@@ -22,7 +22,7 @@ _NEARLY_FULL: Final = 0.9
 
 
 def check_networks(facts: Facts) -> Iterator[Finding]:
-    """Find broken files, missing plugins, and ranges that overlap or are full."""
+    """Find broken files, missing plugins, ranges that overlap or are full, and Docker networks that do not fit."""
     directories = ", ".join(map(str, facts.conf_dirs))
     if not facts.networks and not facts.installation.broken_files:
         yield Finding(
@@ -74,11 +74,17 @@ def _check_docker_networks(facts: Facts) -> Iterator[Finding]:
                 fix=f"put the list there; or docker network rm {docker.name}",
             )
             continue
+        problem = None
         with suppress(JsonError):  # found as a problem of the list
             problem = find_pool_problem(configuration, docker.pools)
-            if problem is not None:
-                text = f"{problem.text}: no container starts on it"
-                yield Finding(severity=Severity.ERROR, code="docker-pool", subject=subject, text=text, fix=problem.fix)
+        if problem is not None:
+            yield Finding(
+                severity=Severity.ERROR,
+                code="docker-pool",
+                subject=subject,
+                text=f"{problem.text}: no container starts on it",
+                fix=f"docker network rm {docker.name}; cni-bridge network create {docker.name} {docker.configuration}",
+            )
 
 
 def _check_plugins(facts: Facts, configured: ConfiguredNetwork) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from cnm_bridge.doctor.gathering.installation import (
 from cnm_bridge.doctor.gathering.kernel import gather_kernel
 from cnm_bridge.doctor.gathering.networks import gather_networks
 from cnm_bridge.doctor.needs import needed_modules
-from cnm_bridge.engine import Engine
+from cnm_bridge.engine import Engine, EngineNetwork
 from cnm_bridge.errors import EngineUnavailable
 from cnm_bridge.kernel import KernelError, KernelView
 from cnm_bridge.planning.options.cni_options import CONFIGURATION, INLINE
@@ -75,16 +75,14 @@ async def _gather_engine(settings: Settings) -> EngineFacts:
         address=settings.docker_host,
         version=found.version,
         is_rootless=found.is_rootless,
-        networks=tuple(
-            DockerNetwork(
-                name=network.name,
-                configuration=None if INLINE in options else options.get(CONFIGURATION, network.name),
-                pools=network.pools,
-            )
-            for network in found_networks
-            for options in (network.options,)
-        ),
+        networks=tuple(map(_docker_network, found_networks)),
     )
+
+
+def _docker_network(network: EngineNetwork) -> DockerNetwork:
+    is_inline = INLINE in network.options
+    configuration = None if is_inline else network.options.get(CONFIGURATION, network.name)
+    return DockerNetwork(name=network.name, configuration=configuration, pools=network.pools)
 
 
 async def _gather_routes(settings: Settings) -> tuple[RouteFacts, ...]:

@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cni_bridge_state import PoolRecord
 from cni_invoker import NetworkConfigurationList
@@ -12,6 +13,11 @@ from cnm_bridge.planning.addresses.address_ranges import HOST_LOCAL, parse_range
 
 __all__ = ["PoolProblem", "find_pool_problem", "refuse_other_pools"]
 
+_WITHOUT_POOL: Final = {
+    4: "with --ipam-driver null, or from Engine 28 on --ipv4=false, and without --subnet",
+    6: "with --ipam-driver null or without --ipv6",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolProblem:
@@ -19,15 +25,15 @@ class PoolProblem:
 
     Attributes:
         text: What differs.
-        fix: What the operator can do.
+        remedy: How to create the network instead.
     """
 
     text: str
-    fix: str
+    remedy: str
 
 
 def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> PoolProblem | None:
-    """Return the first pool that the list's IPAM plugin does not have, None if it has all.
+    """Return the first difference of subnet or gateway, None if there is none.
 
     Only two plugins can be checked: `host-local` by its ranges, and `static`, which accepts any address. For others,
     the result of ADD is checked.
@@ -45,25 +51,26 @@ def find_pool_problem(network: NetworkConfigurationList, pools: Sequence[PoolRec
             return PoolProblem(
                 text=f"Docker's IPAM driver chose {pool.subnet}, but the addresses of this network come from its CNI "
                 f"configuration {network.name}, which has {has}",
-                fix="remove the network, and create it with --ipam-driver null, or from Engine 28 on --ipv4=false, and "
-                "without --subnet, or with a --subnet that is the configuration's",
+                remedy=f"remove the network, and create it {_WITHOUT_POOL[pool.subnet.version]}, or with a --subnet "
+                "that is the configuration's",
             )
         gateway = known[pool.subnet]
         if pool.gateway is not None and pool.gateway != gateway:
             return PoolProblem(
                 text=f"Docker's IPAM driver uses {pool.gateway} as the gateway of {pool.subnet}, but CNI configuration "
                 f"{network.name} uses {gateway}",
-                fix=f"create the network with --gateway {gateway}",
+                remedy=f"remove the network, and create it with --gateway {gateway}",
             )
     return None
 
 
 def refuse_other_pools(network: NetworkConfigurationList, pools: Sequence[PoolRecord]) -> None:
-    """Refuse pools that the list's IPAM plugin does not have; errors of parsing as in `find_pool_problem`.
+    """Refuse pools that the list's IPAM plugin does not have.
 
     Raises:
+        JsonError: The ranges cannot be parsed.
         Refused: A pool or its gateway differs from the list's.
     """
     problem = find_pool_problem(network, pools)
     if problem is not None:
-        raise Refused(f"{problem.text}; {problem.fix}")
+        raise Refused(f"{problem.text}; {problem.remedy}")

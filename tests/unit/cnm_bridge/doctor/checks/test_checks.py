@@ -275,29 +275,50 @@ def test_a_docker_network_without_a_configuration() -> None:
     assert "did you mean blue?" in finding.text
 
 
+def with_pools(*pools: tuple[str, str | None], list_name: str = "blue") -> Facts:
+    """Return the host with a Docker network `shop` that has pools: subnets with their gateways."""
+    records = tuple(
+        PoolRecord(subnet=ip_network(subnet), gateway=ip_address(gateway) if gateway else None)
+        for subnet, gateway in pools
+    )
+    network = DockerNetwork(name="shop", configuration=list_name, pools=records)
+    return replace(HEALTHY, engine=replace(HEALTHY.engine, networks=(network,)))
+
+
 @pytest.mark.parametrize(
-    ("subnet", "gateway", "what"),
+    "pools",
     [
-        ("10.22.0.0/28", None, None),
-        ("10.22.0.0/28", "10.22.0.1", None),
-        ("172.18.0.0/16", "172.18.0.1", "Docker's IPAM driver chose 172.18.0.0/16"),
-        ("10.22.0.0/28", "10.22.0.9", "Docker's IPAM driver uses 10.22.0.9 as the gateway"),
+        (("10.22.0.0/28", None),),
+        (("10.22.0.0/28", "10.22.0.1"), ("fd22::/64", "fd22::1")),
     ],
 )
-def test_a_docker_network_with_docker_s_addresses(subnet: str, gateway: str | None, what: str | None) -> None:
-    """Without `-o cni.network` it was accepted, because Docker does not send its name; containers are refused."""
-    pool = PoolRecord(subnet=ip_network(subnet), gateway=ip_address(gateway) if gateway else None)
-    network = DockerNetwork(name="blue", configuration="blue", pools=(pool,))
-    findings = Report.of(replace(HEALTHY, engine=replace(HEALTHY.engine, networks=(network,)))).findings
-    if what is None:
-        assert findings == ()
-    else:
-        (finding,) = findings
-        assert (finding.severity, finding.code) == (Severity.ERROR, "docker-pool")
-        assert finding.subject == "Docker network blue"
-        assert finding.text.startswith(what)
-        assert finding.text.endswith("no container starts on it")
-        assert ("--ipam-driver null" in finding.fix) == (gateway == "172.18.0.1")
+def test_docker_s_addresses_may_be_those_of_the_list(pools: tuple[tuple[str, str | None], ...]) -> None:
+    """Then both choose the same ones."""
+    assert codes(with_pools(*pools)) == []
+
+
+@pytest.mark.parametrize(
+    ("pools", "what"),
+    [
+        ((("172.18.0.0/16", "172.18.0.1"),), "Docker's IPAM driver chose 172.18.0.0/16"),
+        ((("10.22.0.0/28", None), ("fd99::/64", None)), "Docker's IPAM driver chose fd99::/64"),
+        ((("10.22.0.0/28", "10.22.0.9"),), "Docker's IPAM driver uses 10.22.0.9 as the gateway"),
+    ],
+)
+def test_docker_s_addresses_may_be_others(pools: tuple[tuple[str, str | None], ...], what: str) -> None:
+    """Without `-o cni.network` Docker made the network all the same; its containers are refused."""
+    finding = only(with_pools(*pools))
+    assert (finding.severity, finding.code, finding.subject) == (Severity.ERROR, "docker-pool", "Docker network shop")
+    assert finding.text.startswith(what)
+    assert finding.text.endswith("no container starts on it")
+    assert finding.fix == "docker network rm shop; cni-bridge network create shop blue"
+
+
+@pytest.mark.parametrize("ipam", [{"type": "dhcp"}, {"type": "static"}, {"type": "host-local", "ranges": 7}])
+def test_docker_s_addresses_may_be_unknown_to_the_plugins(ipam: JsonObject) -> None:
+    """Only the ranges of host-local are compared; those that cannot be parsed are found as a problem of the list."""
+    facts = with_pools(("172.18.0.0/16", None))
+    assert codes(replace(facts, networks=(configured({"type": "macvlan", "ipam": ipam}),))) == []
 
 
 # The installation
