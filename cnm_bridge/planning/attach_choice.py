@@ -27,7 +27,7 @@ from cnm_bridge.planning.options.docker_options import IFNAME
 from cnm_bridge.planning.plugin_suitability import find_unsuitable
 from cnm_bridge.settings import AttachOption
 
-__all__ = ["STATIC", "AttachChoice", "AttachRequest", "can_choose_mac", "choose_mode"]
+__all__ = ["STATIC", "AttachChoice", "AttachRequest", "can_choose_mac", "choose_mode", "find_sandbox_mode"]
 
 STATIC: Final = "static"
 """The IPAM plugin that gives reserved addresses to the first plugin of a list."""
@@ -66,7 +66,7 @@ class AttachChoice:
 
     Attributes:
         mode: The mode.
-        reason: Why, in words that follow "because"; for `cni-bridge explain`.
+        reason: Why, in words that follow "because".
     """
 
     mode: AttachMode
@@ -139,6 +139,21 @@ def _choose_by_request(
     return _choose(network, release, obstacle, unsuitable, lost)
 
 
+def find_sandbox_mode(
+    network: NetworkConfigurationList, release: EngineRelease | None, static_versions: Collection[str] | None
+) -> AttachMode | None:
+    """Return the mode in which the plugins of a list run in the sandbox; None if the engine makes it after Join.
+
+    Args:
+        network: As in `choose_mode`, like the others.
+        release: As there.
+        static_versions: As there; needed for each request.
+    """
+    if _find_engine_obstacle(release) is not None:
+        return None
+    return AttachMode.HYBRID if _find_obstacle(network, static_versions) is None else AttachMode.DIRECT
+
+
 def can_choose_mac(network: NetworkConfigurationList) -> bool:
     """Return whether the link that a list makes may have a MAC that is chosen before it runs."""
     delegate = DELEGATES.get(network.plugins[0].type)
@@ -161,14 +176,14 @@ def _choose(
         return AttachChoice(mode=AttachMode.MOVE, reason=reason)
     return AttachChoice(
         mode=AttachMode.HYBRID,
-        reason="all plugins of the list can run in the sandbox; a container on several networks is moved",
+        reason="all plugins of the list can run in the sandbox",
     )
 
 
 def _find_loss(network: NetworkConfigurationList, release: EngineRelease | None) -> str | None:
     """Return what mode *move* can do and *hybrid* may refuse, because Docker learns addresses and MAC in advance."""
     if release is None:
-        return "the release of the Docker Engine is not known yet"
+        return "the release of the Docker Engine was not known"
     main, *others = network.plugins
     delegate = DELEGATES.get(main.type)
     if delegate is not None and delegate.lost is not None:

@@ -108,7 +108,7 @@ class Placing:
             return "the sandbox does not exist yet"
         release = self._release.current
         if release is None:
-            return "the release of the Docker Engine is not known yet"
+            return "the release of the Docker Engine was not known"
         if not release.makes_sandbox_first:
             return f"Docker Engine {release} would not restore the sandbox after its own restart"
         if self._others(record):

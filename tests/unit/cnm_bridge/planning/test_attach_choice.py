@@ -45,7 +45,7 @@ def test_auto_moves_while_the_release_is_not_known() -> None:
     """The engine may be an older one; with the option `hybrid`, the sandbox is looked for at Join."""
     choice = choose(BRIDGE, release=None)
     assert choice.mode is AttachMode.MOVE
-    assert "not known yet" in choice.reason
+    assert "was not known" in choice.reason
     assert choose(BRIDGE, release=None, option=AttachOption.HYBRID).mode is AttachMode.HYBRID
 
 
