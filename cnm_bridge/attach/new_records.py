@@ -109,6 +109,8 @@ class NewRecords:
         if pinned_link is not None:
             pin = pin_path(self._run_dir, attachment.id)
             attachment = replace(attachment, mode=AttachMode.DIRECT, netns=str(pin), ifname=pinned_link)
+        pinned = "not pinned" if pinned_link is None else "pinned"
+        attachment = replace(attachment, mode_reason=f"its record was lost, and its sandbox is {pinned}")
         interface: JsonObject = {
             "name": attachment.ifname,
             "sandbox": attachment.netns,

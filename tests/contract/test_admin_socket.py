@@ -98,13 +98,15 @@ async def test_the_list_of_endpoints_has_ports_and_times(tmp_path: Path) -> None
 
 async def test_an_endpoint_is_described(tmp_path: Path) -> None:
     """The document fits its schema, and has the last execution of each plugin."""
+    made = endpoint("e" * 64)
     async with serving(tmp_path) as served:
-        await put(served.store, endpoint("e" * 64))
+        await put(served.store, replace(made, attachment=replace(made.attachment, mode_reason="cni.attach=move")))
         status, document = await ask(served.admin, f"/v1/endpoints/{'e' * 64}")
     assert status == 200
     described = load_validator("admin/endpoint")(document)
     assert described["plugins"] == [{"type": "bridge", "isAdded": False, "isDeleted": False, "executions": {}}]
     assert described["owned"] == {"reservations": [], "rules": [], "links": []}
+    assert (described["mode"], described["modeReason"]) == ("move", "cni.attach=move")
     assert (described["containerId"], described["cniVersion"]) == ("e" * 64, "1.0.0")
 
 

@@ -35,6 +35,16 @@ async def put_ready(store: Store, number: int, sandbox: Path) -> EndpointRecord:
     return replace(made, phase=Phase.READY, sandbox_key=str(sandbox))
 
 
+async def test_a_joined_endpoint_without_a_pin(
+    store: Store, kernel: Kernel, tmp_path: Path, sandbox: Namespace
+) -> None:
+    """Docker has it in a sandbox, and its record does not: without a pin it was moved, and the operator sees why."""
+    attacher = make_attachers(store, Runtime([tmp_path], Limits()), kernel, tmp_path / "run")[AttachMode.HYBRID]
+    joined = attacher.as_joined(await put_ready(store, 1, sandbox.path))
+    assert joined.attach_mode is AttachMode.MOVE
+    assert joined.attachment.mode_reason == "its record was out of date, and its sandbox is not pinned"
+
+
 async def test_two_joins_into_one_sandbox(store: Store, kernel: Kernel, tmp_path: Path, sandbox: Namespace) -> None:
     """Only one of them makes its link there, even if both come at the same time: Docker would panic with two."""
     fakes = FakePlugins(tmp_path / "bin")

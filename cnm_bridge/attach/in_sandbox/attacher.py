@@ -160,11 +160,9 @@ class SandboxAttacher:
         pin = pin_path(self._run_dir, record.attachment_id)
         is_pinned = self._kernel.is_namespace(pin)
         joined = _with_chain(record, pin if is_pinned else staging_path(self._run_dir, record.attachment_id))
-        mode = record.attach_mode if is_pinned else AttachMode.MOVE
         plugins = len(Endpoint(joined).network.plugins)
-        return replace(
-            joined, phase=Phase.JOINED, added_plugins=plugins, attachment=replace(joined.attachment, mode=mode)
-        )
+        joined = replace(joined, phase=Phase.JOINED, added_plugins=plugins)
+        return joined if is_pinned else _as_moved(joined, "its record was out of date, and its sandbox is not pinned")
 
     async def leave(self, record: EndpointRecord) -> EndpointRecord:
         """Take the link out of a sandbox in which processes are running; in an empty one it stays until DEL."""
@@ -271,12 +269,7 @@ class SandboxAttacher:
         await self._kernel.remove_staging(pin_path(self._run_dir, record.attachment_id))
         expected = _snapshot(record)
         record = _with_chain(record, staging_path(self._run_dir, record.attachment_id))
-        record = replace(
-            record,
-            phase=Phase.JOINING,
-            snapshot=None,
-            attachment=replace(record.attachment, mode=AttachMode.MOVE, mode_reason=reason),
-        )
+        record = _as_moved(replace(record, phase=Phase.JOINING, snapshot=None), reason)
         await save(record)
         record, snapshot = await self._move.run_plugins(record, save)
         endpoint = Endpoint(record)
@@ -294,9 +287,7 @@ class SandboxAttacher:
         await self._kernel.take_out(
             endpoint.netns, record.attachment.ifname, host_name=endpoint.host_link, altname=endpoint.altname
         )
-        attachment = replace(record.attachment, mode=AttachMode.MOVE, mode_reason="it left the sandbox and joins again")
-        moved = replace(record, attachment=attachment)
-        return await self._move.attach(moved, save)
+        return await self._move.attach(_as_moved(record, "the endpoint had left its container before"), save)
 
     async def _restore(self, endpoint: Endpoint, pin: Path) -> None:
         """Restore the sandbox's settings. From JOINING on, the teardown does, or a later run of the daemon."""
@@ -323,6 +314,11 @@ def _has_left(record: EndpointRecord) -> bool:
 def _with_chain(record: EndpointRecord, netns: Path) -> EndpointRecord:
     """Return a record whose plugins run next, in a namespace; from now on, DEL of all of them is pending."""
     return replace(record, attachment=replace(record.attachment, netns=str(netns)), deleted=())
+
+
+def _as_moved(record: EndpointRecord, reason: str) -> EndpointRecord:
+    """Return a record whose mode has become *move*, for a reason in words that follow "because"."""
+    return replace(record, attachment=replace(record.attachment, mode=AttachMode.MOVE, mode_reason=reason))
 
 
 def _plugins_set_mac(endpoint: Endpoint) -> bool:

@@ -94,6 +94,15 @@ def test_records_without_later_fields_are_read(network: NetworkRecord, endpoint:
     assert parse_endpoint(ENDPOINT, old[ENDPOINT]) == replace(endpoint, ifname_prefix="eth", caller=None)
 
 
+def test_attachments_without_later_fields_are_read(endpoint: EndpointRecord) -> None:
+    """Missing fields have defaults: nothing is requested, and the reason of the mode is unknown."""
+    document = document_of(ENDPOINT, render_endpoint(endpoint))
+    attachment = get_object(document, "attachment")
+    old = {name: attachment[name] for name in attachment if name not in {"identity", "dns", "modeReason"}}
+    read = parse_endpoint(ENDPOINT, value_of(ENDPOINT, {**document, "attachment": old}))
+    assert read.attachment == replace(endpoint.attachment, identity=None, dns=None, mode_reason="")
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [

@@ -51,12 +51,20 @@ def test_no_delete_is_pending_for_plugins_that_run_at_join(
     """In mode *hybrid* the IPAM plugin counts as the first one. In the sandbox the link has its final name at once."""
     request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=RequestedInterface(), options={})
     network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
-    choice = AttachChoice(mode=mode, reason="cni.attach asks for it")
+    choice = AttachChoice(mode=mode, reason="")
     plan = Plan(configuration=CONFIGURATION, attach=choice, ifname_prefix="lan")
     record = RECORDS.planned(request, network, plan, None, now_s=1.5)
     assert (record.attachment.mode, record.deleted, record.attachment.ifname) == (mode, deleted, ifname)
-    assert record.attachment.mode_reason == "cni.attach asks for it"
     assert record.attachment.configuration == LIST
+
+
+def test_the_reason_of_the_mode_is_kept() -> None:
+    """It is that of the plan; the operator sees it."""
+    request = CreateEndpoint(endpoint_id=ENDPOINT, network_id=NETWORK, requested=RequestedInterface(), options={})
+    network = NetworkRecord(id=NETWORK, configuration="blue", name=None, internal=False, options={}, pools=())
+    choice = AttachChoice(mode=AttachMode.MOVE, reason="cni.attach=move")
+    record = RECORDS.planned(request, network, Plan(configuration=CONFIGURATION, attach=choice), None, now_s=1.5)
+    assert record.attachment.mode_reason == "cni.attach=move"
 
 
 def test_a_rebuilt_endpoint_has_a_result_with_its_addresses() -> None:
@@ -71,6 +79,7 @@ def test_a_rebuilt_endpoint_has_a_result_with_its_addresses() -> None:
         mac="02:00:00:00:00:01",
     )
     staging = f"/run/cni-bridge/netns/{ENDPOINT}"
+    assert record.attachment.mode_reason == "its record was lost, and its sandbox is not pinned"
     assert record.added_plugins == len(CONFIGURATION.plugins)
     assert record.addresses == ("10.1.0.2", "fd00::2")
     assert record.attachment.netns == staging
