@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from cni_bridge_state import DnsOption, EndpointId, Phase, Store
+from cni_bridge_state import EndpointId, Phase, Store
 from cnm_bridge.engine import container_of_cgroup
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.model.endpoint import Endpoint
@@ -49,8 +49,6 @@ class DnsFiles:
         if option is None or result is None:
             return
         self._done.add(endpoint_id)
-        if option is DnsOption.REPLACE and not result.dns.nameservers:
-            log.warning("endpoint.dns_not_replaced", endpoint_id=endpoint_id, configuration=record.cni_network)
         try:
             process = await self._kernel.find_first_process(Path(record.sandbox_key or ""))
             container_id = None if process is None else container_of_cgroup(process.cgroup)

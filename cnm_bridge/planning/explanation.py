@@ -22,8 +22,9 @@ _OURS: Final = "CNI_"
 _RESERVATION: Final = 1
 """The number of the IPAM plugin that runs at CreateEndpoint, in mode *hybrid*."""
 _NAME_SERVERS: Final = {
-    DnsOption.SEARCH: "search: Docker's; search domains and options of the result are added",
-    DnsOption.REPLACE: "replace: those of the result instead of Docker's, so names of containers are not resolved",
+    DnsOption.SEARCH: "search: Docker's stay; search domains of the result are added, and options that it alone has",
+    DnsOption.REPLACE: "replace: those of the result replace Docker's, so names of containers are not resolved; "
+    "without any, Docker's stay",
 }
 _SHORT: Final = 100
 """The longest JSON value that is printed on one line, in characters."""
@@ -89,6 +90,8 @@ class Explanation:
             f"link           {self.plan.ifname or f'{self.plan.ifname_prefix}N'} in the container",
             f"attach mode    {self.plan.attach.mode}, because {self.plan.attach.reason}",
         ]
+        if self.plan.attach.mode is AttachMode.HYBRID:
+            lines.append("               and move for a container on several networks")
         if self.docker_network is not None:
             lines.insert(0, f"Docker network {self.docker_network}, whose options are the defaults")
         if self.plan.addresses:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import structlog
 
 from cni_bridge_spec import find_object
-from cni_bridge_state import EndpointRecord, Phase, WrongPhase
+from cni_bridge_state import DnsOption, EndpointRecord, Phase, WrongPhase
 from cni_invoker import Result, Runtime
 from cnm_bridge.attach.attacher import DeleteProgress, SaveRecord
 from cnm_bridge.attach.move.dead_endpoints import find_abandoned, find_dead, find_without_link
@@ -150,10 +150,13 @@ class MoveAttacher:
 
 
 def warn_of_dns(record: EndpointRecord) -> None:
-    """Log the name servers of a result, unless `cni.dns` brings them into the container."""
-    unused = find_object(record.result or {}, "dns") or {}
-    if any(unused.values()) and record.attachment.dns is None:
-        log.warning("endpoint.dns_unused", configuration=record.cni_network, dns=unused)
+    """Log name servers of a result that `cni.dns` does not bring into the container, and their lack if it is to."""
+    dns = find_object(record.result or {}, "dns") or {}
+    option = record.attachment.dns
+    if any(dns.values()) and option is None:
+        log.warning("endpoint.dns_unused", configuration=record.cni_network, dns=dns)
+    if option is DnsOption.REPLACE and not dns.get("nameservers"):
+        log.warning("endpoint.dns_not_replaced", endpoint_id=record.id, configuration=record.cni_network)
 
 
 def _snapshot(endpoint: Endpoint) -> Snapshot:
