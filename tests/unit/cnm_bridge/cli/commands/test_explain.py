@@ -114,6 +114,15 @@ def test_malformed_plugin_settings_are_ignored(tmp_path: Path, plugins: FakePlug
     assert json.loads(done.stdout)["sandboxSync"] == ["policy rules and routing tables of sbr"]
 
 
+def test_the_mode_of_a_container_on_several_networks(tmp_path: Path, plugins: FakePlugins) -> None:
+    """Its networks are known at Join only."""
+    plugins.install("static")
+    lines = explain(tmp_path, "-o", "cni.attach=hybrid", "blue").output.splitlines()
+    index = lines.index("attach mode    hybrid, because cni.attach=hybrid")
+    assert lines[index + 1] == "               and move for a container on several networks"
+    assert "several networks" not in explain(tmp_path, "-o", "cni.attach=move", "blue").output
+
+
 @pytest.mark.parametrize(
     ("option", "text"),
     [
