@@ -144,7 +144,8 @@ constraints: wheels ## packaging/constraints.txt: what a release was tested with
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	    --find-links dist --no-emit-package cni-invoker --system-certs --output-file packaging/constraints.txt setup.cfg
 
-deb: wheels ## the Debian package for this machine's release, into dist
+deb: wheels ## the Debian package for this machine's release, into dist (needs root if a package to build it is missing)
+	@PACKAGES="build-essential $$(awk '/^[^ ]/ { on = /^Build-Depends:/ } /^ / && on { sub(/-compat|,$$/, "", $$1); print $$1 }' packaging/debian/control)" tests/lab/install-packages
 	packaging/build-deb
 
 test-deb: setup wheels ## the package on Debian 12 and 13 and Ubuntu 24.04 with systemd as process 1: install, reboot, upgrade, purge (needs root)
