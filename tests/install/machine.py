@@ -6,6 +6,7 @@ Its network, mounts, processes and control groups are its own; the machine's Doc
 directories are made once by mmdebstrap, and kept as archives in the cache that `tests.lab.debian` describes.
 """
 
+import hashlib
 import os
 import shutil
 import signal
@@ -46,7 +47,8 @@ def fetch_root(suite: str, purpose: str, packages: Sequence[str]) -> Path:
     Raises:
         FetchError: It cannot be made.
     """
-    archive = cache_directory("machines") / f"{suite}-{purpose}.tar"
+    digest = hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:8]
+    archive = cache_directory("machines") / f"{suite}-{purpose}-{digest}.tar"
     if not archive.exists():
         archive.parent.mkdir(parents=True, exist_ok=True)
         unfinished = archive.with_name(f".{uuid.uuid4().hex}.tar")

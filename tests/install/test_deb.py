@@ -22,6 +22,8 @@ SYSTEM = (
     *("systemd", "systemd-sysv", "dbus", "docker.io", "containernetworking-plugins", "iptables", "busybox-static"),
     *("iproute2", "python3", "libleveldb1d", "kmod"),
 )
+COMMANDS = {"trixie": ("docker-cli",)}
+"""From Debian 13 on the docker command is a package of its own."""
 BUILD = (
     *("build-essential", "debhelper", "g++", "libleveldb-dev", "python3-dev", "python3-pip", "python3-setuptools"),
     *("python3-venv", "python3-wheel", "fakeroot"),
@@ -42,12 +44,17 @@ tar -C /tmp/image -c . | docker import - box
 """
 
 
+def fetch_system(suite: str) -> Path:
+    """Return the archive of a minimal system of a release with Docker."""
+    return fetch_root(suite, "system", (*SYSTEM, *COMMANDS.get(suite, ())))
+
+
 @pytest.fixture(name="suite", scope="module", params=RELEASES)
 def choose_suite(request: pytest.FixtureRequest) -> str:
     """A release of Debian or Ubuntu; one whose packages cannot be had is skipped."""
     suite = str(request.param)
     try:
-        fetch_root(suite, "system", SYSTEM)
+        fetch_system(suite)
     except FetchError as exc:
         pytest.skip(f"{suite} is not available: {exc}")
     return suite
@@ -74,7 +81,7 @@ def build_package(suite: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(name="machine")
 def boot_machine(suite: str, tmp_path: Path) -> Iterator[Machine]:
     """A minimal system with Docker, on which cni-bridge has never been."""
-    with Machine(tmp_path / suite, fetch_root(suite, "system", SYSTEM)) as machine:
+    with Machine(tmp_path / suite, fetch_system(suite)) as machine:
         configuration = machine.path("/etc/cni/net.d/10-blue.conflist")
         configuration.parent.mkdir(parents=True, exist_ok=True)
         configuration.write_text(LIST)
