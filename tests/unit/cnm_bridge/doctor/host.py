@@ -20,9 +20,10 @@ from cnm_bridge.doctor.facts import (
     ModuleState,
     UnitFacts,
 )
+from cnm_bridge.doctor.finding import Finding
 from cnm_bridge.doctor.report import Report
 
-__all__ = ["BRIDGE", "FIREWALL", "HEALTHY", "codes", "configured", "with_network"]
+__all__ = ["BRIDGE", "FIREWALL", "HEALTHY", "codes", "configured", "only", "with_network"]
 
 BRIDGE: JsonObject = {
     "type": "bridge",
@@ -83,3 +84,9 @@ def with_network(*plugins: JsonObject, reserved: tuple[str, ...] = ()) -> Facts:
 def codes(facts: Facts) -> list[str]:
     """Return the codes of all findings."""
     return [finding.code for finding in Report.of(facts).findings]
+
+
+def only(facts: Facts) -> Finding:
+    """Return the only finding."""
+    (finding,) = Report.of(facts).findings
+    return finding
