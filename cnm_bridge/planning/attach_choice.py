@@ -174,10 +174,7 @@ def _choose(
     reason = obstacle or lost
     if reason is not None:
         return AttachChoice(mode=AttachMode.MOVE, reason=reason)
-    return AttachChoice(
-        mode=AttachMode.HYBRID,
-        reason="all plugins of the list can run in the sandbox",
-    )
+    return AttachChoice(mode=AttachMode.HYBRID, reason="all plugins of the list can run in the sandbox")
 
 
 def _find_loss(network: NetworkConfigurationList, release: EngineRelease | None) -> str | None:

@@ -22,7 +22,7 @@ SYSTEM = (
     *("systemd", "systemd-sysv", "dbus", "docker.io", "containernetworking-plugins", "iptables", "busybox-static"),
     *("iproute2", "python3", "libleveldb1d", "kmod"),
 )
-COMMANDS = {"trixie": ("docker-cli",)}
+DOCKER_COMMAND = {"trixie": ("docker-cli",)}
 """From Debian 13 on the docker command is a package of its own."""
 BUILD = (
     *("build-essential", "debhelper", "g++", "libleveldb-dev", "python3-dev", "python3-pip", "python3-setuptools"),
@@ -46,7 +46,7 @@ tar -C /tmp/image -c . | docker import - box
 
 def fetch_system(suite: str) -> Path:
     """Return the archive of a minimal system of a release with Docker."""
-    return fetch_root(suite, "system", (*SYSTEM, *COMMANDS.get(suite, ())))
+    return fetch_root(suite, "system", (*SYSTEM, *DOCKER_COMMAND.get(suite, ())))
 
 
 @pytest.fixture(name="suite", scope="module", params=RELEASES)

@@ -101,13 +101,13 @@ def test_a_docker_network_without_a_configuration() -> None:
     assert "did you mean blue?" in finding.text
 
 
-def with_pools(*pools: tuple[str, str | None], list_name: str = "blue") -> Facts:
+def with_pools(*pools: tuple[str, str | None]) -> Facts:
     """Return the host with a Docker network `shop` that has pools: subnets with their gateways."""
     records = tuple(
         PoolRecord(subnet=ip_network(subnet), gateway=ip_address(gateway) if gateway else None)
         for subnet, gateway in pools
     )
-    network = DockerNetwork(name="shop", configuration=list_name, pools=records)
+    network = DockerNetwork(name="shop", configuration="blue", pools=records)
     return replace(HEALTHY, engine=replace(HEALTHY.engine, networks=(network,)))
 
 
