@@ -13,7 +13,7 @@ a small subnet. The daemon searches for dead endpoints only after a refusal.
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -111,30 +111,32 @@ class Contention:
         self._deadline = asyncio.get_running_loop().time() + WAIT_LIMIT_S
         self._here: set[EndpointId] = set()
         self._elsewhere: set[EndpointId] = set()
+        self._retried: set[EndpointId] = set()
         self._has_been_refused = False
         self._has_evicted_dead = False
 
     async def wait_for_addresses(self, addresses: Collection[IpAddress]) -> None:
         """Wait until no endpoint with one of these addresses is being deleted.
 
-        `firewall` finds its rules by address: the DEL of such an endpoint would remove the rules of the new one. An
-        endpoint whose DEL has failed is not waited for; `address_owners.py` handles it.
+        `firewall` finds its rules by address: the DEL of such an endpoint would remove the rules of the new one. A
+        teardown that has failed is tried once more. If it fails again, or if its plugin hung, it is not waited for;
+        `address_owners.py` handles it.
 
         Raises:
             Refused: An endpoint with such an address is still being deleted when the time is up.
         """
         wanted = frozenset(map(str, addresses))
         holders = [record.id for record in self._store.endpoints_with_address(wanted)]
-        if await self._in_time(self._teardowns.wait_left(holders)):
+        if await self._wait_or_retry(holders, but_not=self._teardowns.has_hung):
             return
         for record in self._records(self._teardowns.leaving.intersection(holders)):
             shared = ", ".join(sorted(wanted.intersection(record.addresses)))
-            raise Refused(f"address {shared} is not free yet: {_describe(record)}; {_WHAT_TO_DO}")
+            raise Refused(f"address {shared} is not free yet: {self._describe(record)}; {_WHAT_TO_DO}")
 
     async def wait_for_attachment(self, attachment_id: AttachmentId) -> None:
         """Wait until no endpoint has an attachment, which has the same ID after each restart of its container.
 
-        A dead endpoint that has it is torn down.
+        A teardown of its holder that has failed is tried once more. A holder that is dead is torn down.
 
         Raises:
             Refused: An endpoint has it when the time is up.
@@ -142,12 +144,18 @@ class Contention:
         holder = self._store.find_attachment(attachment_id)
         if holder is None:
             return
-        await self._in_time(self._teardowns.wait_left([holder.id]))
-        if self._store.find_endpoint(holder.id) and not await self._resolver.evict_dead([holder], self._remaining_s):
-            raise Refused(
-                f"endpoint {holder.id} has the same DHCP client identifier ({holder.phase}); give each container "
-                "its own with driver-opt=cni.dhcp.client-id=NAME"
-            )
+        await self._wait_or_retry([holder.id])
+        if not self._teardowns.is_pending(holder.id) and self._store.find_endpoint(holder.id):
+            await self._resolver.evict_dead([holder], self._remaining_s)
+        remaining = self._store.find_endpoint(holder.id)
+        if remaining is None:
+            return
+        if self._teardowns.is_pending(holder.id):
+            raise Refused(f"the DHCP client identifier is not free yet: {self._describe(remaining)}; {_WHAT_TO_DO}")
+        raise Refused(
+            f"endpoint {holder.id} has the same DHCP client identifier ({remaining.phase}); give each container "
+            "its own with driver-opt=cni.dhcp.client-id=NAME"
+        )
 
     def note_leaving(self) -> None:
         """Note which endpoints are being deleted before the plugins run for the first time.
@@ -202,7 +210,7 @@ class Contention:
     def _describe_leaving(self) -> str:
         """Return a message that names an endpoint still being deleted on the CNI network, "" if there is none."""
         for record in self._records(self._of_network(self._teardowns.leaving)):
-            return f"perhaps what it needs is not free yet: {_describe(record)}; {_WHAT_TO_DO}"
+            return f"perhaps what it needs is not free yet: {self._describe(record)}; {_WHAT_TO_DO}"
         return ""
 
     def _remember_leaving(self) -> None:
@@ -230,6 +238,21 @@ class Contention:
         await self._in_time(self._teardowns.wait_left(elsewhere, go_first=False), limit)
         return not elsewhere <= self._teardowns.leaving
 
+    async def _wait_or_retry(
+        self, holders: Collection[EndpointId], but_not: Callable[[EndpointId], bool] = lambda _: False
+    ) -> bool:
+        """Wait until none of these endpoints is being deleted; return whether that was so in time.
+
+        What made a DEL fail may be gone, and the pause before its next attempt may be minutes. So each teardown that
+        has failed is tried once more, except those that `but_not` excludes.
+        """
+        if not await self._in_time(self._teardowns.wait_left(holders)):
+            return False
+        failed = [one for one in holders if self._teardowns.find_error(one) is not None and not but_not(one)]
+        again = frozenset(failed) - self._retried
+        self._retried |= again
+        return not again or await self._in_time(self._teardowns.retry(again, go_first=True))
+
     async def _in_time(self, wait: Awaitable[None], limit: float | None = None) -> bool:
         """Return whether `wait` completes before a moment in event loop time, by default the end of the time limit."""
         try:
@@ -250,8 +273,9 @@ class Contention:
         """Return the records of these endpoints, without those that are gone."""
         return filter(None, map(self._store.find_endpoint, endpoints))
 
-
-def _describe(record: EndpointRecord) -> str:
-    plugin = first_pending_plugin(record)
-    reason = f"plugin {plugin} has not completed its DEL" if plugin else "its record has not been removed"
-    return f"endpoint {record.id} is being deleted, {reason}"
+    def _describe(self, record: EndpointRecord) -> str:
+        plugin = first_pending_plugin(record)
+        what = f"plugin {plugin} has not completed its DEL" if plugin else "its record has not been removed"
+        error = self._teardowns.find_error(record.id)
+        why = "" if error is None else f" (last error: {error})"
+        return f"endpoint {record.id} is being deleted, {what}{why}"

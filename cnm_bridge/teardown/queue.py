@@ -118,6 +118,18 @@ class TeardownQueue:
         """The untried ones that Docker requested from this run of the daemon."""
         return frozenset(endpoint_id for endpoint_id in self.untried if endpoint_id in self._idle_gate)
 
+    def is_pending(self, endpoint_id: EndpointId) -> bool:
+        """Return whether the teardown of an endpoint has not completed. On a full disk, its record may not show it."""
+        return self._retries.is_under_way(endpoint_id)
+
+    def has_hung(self, endpoint_id: EndpointId) -> bool:
+        """Return whether a plugin of the last attempt was killed because it hung."""
+        return self._slots.has_hung(endpoint_id)
+
+    def find_error(self, endpoint_id: EndpointId) -> str | None:
+        """Return the error of the last attempt for an endpoint, None if none has failed."""
+        return self._errors.get(endpoint_id)
+
     def add(self, endpoint_id: EndpointId) -> None:
         """Add the teardown of an endpoint, to begin at once."""
         self._retries.add(endpoint_id)
@@ -203,10 +215,15 @@ class TeardownQueue:
             self.add(record.id)
             raise
 
-    async def retry(self, endpoints: Iterable[EndpointId]) -> None:
-        """Run the failed teardowns of these endpoints again now, and wait until each has been tried."""
+    async def retry(self, endpoints: Iterable[EndpointId], *, go_first: bool = False) -> None:
+        """Run the failed teardowns of these endpoints again now, and wait until each has been tried.
+
+        With `go_first` they run before all others, except those with a plugin that hung.
+        """
         before = {endpoint_id: self._retries.attempts_of(endpoint_id) for endpoint_id in endpoints}
         waiting = {endpoint_id: attempts for endpoint_id, attempts in before.items() if attempts}
+        if go_first:
+            self._slots.prefer(waiting)
         for endpoint_id in waiting:
             self.add(endpoint_id)
 

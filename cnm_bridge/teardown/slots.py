@@ -65,6 +65,10 @@ class TeardownSlots:
         """Return the function that takes a plugin slot; None for a teardown that a call executes itself."""
         return partial(self._plugin, endpoint_id) if endpoint_id in self._in_background else None
 
+    def has_hung(self, endpoint_id: EndpointId) -> bool:
+        """Return whether a plugin of a teardown was killed because it hung."""
+        return endpoint_id in self._hung
+
     def note_hung(self, endpoint_id: EndpointId) -> None:
         """Record that a plugin of a teardown was killed because it hung."""
         self._hung.add(endpoint_id)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from cni_bridge_spec import JsonObject, get_objects, get_str
+from cni_bridge_spec import JsonObject, get_int, get_objects, get_str
 from tests.lab import Container, Lab, Plugins, known_plugins, wait_until
 from tests.system.calls import ask_status, wait_torn_down
-from tests.system.dhcp_lan import Lan
+from tests.system.dhcp_lan import DHCP_SOCKET, Lan
 from tests.system.scene import Scene, reaches, wait_logged
 
 DIRECT = ("-o", "cni.attach=direct")
@@ -83,6 +83,33 @@ def test_the_same_address_after_a_restart(private_scene: Scene, lan: Lan) -> Non
     assert address(container) == before
     error = scene.run_refusal(named)
     assert "has the same DHCP client identifier" in error
+
+
+def test_an_outage_of_the_daemon(private_scene: Scene, lan: Lan) -> None:
+    """A container starts as soon as the daemon is back, however long its DEL has failed; before, the error says why."""
+    scene = private_scene
+    lab = scene.lab
+    lan.start_daemon()
+    lan.start_server()
+    network = scene.network(scene.configure([MACVLAN]), *DIRECT)
+    named = f"name={network},driver-opt=cni.dhcp.client-id=web"
+    container = scene.run(named)
+    before = address(container)
+    lan.stop_daemon()
+    lab.docker("rm", "-f", container.name)
+    error = scene.run_refusal(named)
+    assert "the DHCP client identifier is not free yet" in error
+    assert "plugin macvlan has not completed its DEL" in error
+    assert DHCP_SOCKET in error
+
+    def attempts() -> int:
+        (pending,) = get_objects(ask_status(lab), "pendingTeardowns")
+        return get_int(pending, "attempts")
+
+    # The pauses are a second, two and four.
+    wait_until(lambda: attempts() > 2, "three attempts")
+    lan.start_daemon()
+    assert address(scene.run(named)) == before
 
 
 def test_a_container_that_leaves_while_it_runs(private_scene: Scene, lan: Lan) -> None:

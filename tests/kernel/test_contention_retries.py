@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: The cni-bridge developers
+"""A call that needs what a failed teardown holds repeats that teardown now, whatever pause it is in."""
+
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from cni_bridge_state import AttachmentId, EndpointId, Phase, Store
+from cni_invoker import Limits, Runtime
+from cnm_bridge.errors import Refused
+from cnm_bridge.kernel import Kernel
+from cnm_bridge.teardown.contention import Contention, ContentionResolver
+from cnm_bridge.teardown.in_use_check import InUseCheck
+from cnm_bridge.teardown.liveness import Liveness
+from cnm_bridge.teardown.queue import TeardownQueue
+from tests.kernel.attachers import make_attachers
+from tests.kernel.teardown_queue import FIRST, Failing, Hanging, make_queue, running
+from tests.records import endpoint, put
+
+ADDRESS = "10.1.0.2"
+HOLDER, ATTACHMENT = EndpointId(FIRST), AttachmentId(FIRST)
+
+
+@pytest.fixture(autouse=True)
+def _long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause after a failed attempt never ends."""
+    monkeypatch.setattr("cnm_bridge.teardown.queue._FIRST_PAUSE_S", 3600.0)
+
+
+def contention(store: Store, kernel: Kernel, run_dir: Path, teardowns: TeardownQueue) -> Contention:
+    """Begin the contention of a new endpoint."""
+    attachers = make_attachers(store, Runtime([], Limits()), kernel, run_dir)
+    return ContentionResolver(store, Liveness(attachers), InUseCheck(kernel, run_dir), teardowns).begin("lan")
+
+
+async def fail_once(store: Store, teardowns: TeardownQueue) -> None:
+    """Store an endpoint with an address, and let the first attempt to tear it down fail."""
+    await put(store, replace(endpoint(FIRST, Phase.READY), addresses=(ADDRESS,)))
+    await teardowns.request(HOLDER)
+    await teardowns.wait_tried()
+    assert teardowns.all[HOLDER].attempts == 1
+
+
+async def test_an_attachment(store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What made its DEL fail has gone: the attachment is free."""
+    teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
+    async with running(teardowns):
+        await fail_once(store, teardowns)
+        monkeypatch.setattr(Failing, "is_failing", False)
+        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_attachment(ATTACHMENT)
+        assert store.endpoints() == ()
+
+
+async def test_an_attachment_whose_teardown_fails_again(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """The refusal says which DEL is pending, why it failed and what to do; it does not say that two share a name."""
+    teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
+    async with running(teardowns):
+        await fail_once(store, teardowns)
+        with pytest.raises(Refused) as refused:
+            await contention(store, kernel, tmp_path / "run", teardowns).wait_for_attachment(ATTACHMENT)
+        assert teardowns.all[HOLDER].attempts == 2
+    text = str(refused.value)
+    assert "identifier is not free yet" in text
+    assert f"endpoint {FIRST} is being deleted, plugin bridge has not completed its DEL" in text
+    assert "the test wants it" in text
+    assert "cni-bridge status" in text
+    assert "give each container" not in text
+
+
+async def test_an_attachment_of_a_dead_endpoint(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """Docker has lost its holder, whose DEL fails now: that is what the refusal says."""
+    await put(store, endpoint(FIRST, Phase.READY))
+    teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
+    async with running(teardowns):
+        new = contention(store, kernel, tmp_path / "run", teardowns)
+        with pytest.raises(Refused, match="plugin bridge has not completed its DEL"):
+            await new.wait_for_attachment(ATTACHMENT)
+
+
+async def test_an_address(store: Store, kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What made the DEL of its holder fail has gone: the address is free."""
+    teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
+    async with running(teardowns):
+        await fail_once(store, teardowns)
+        monkeypatch.setattr(Failing, "is_failing", False)
+        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses([ip_address(ADDRESS)])
+        assert store.endpoints() == ()
+
+
+async def test_an_address_whose_holder_fails_again(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """The DEL is tried once; then the call goes on, because `AddressOwners` keeps the new endpoint's rules."""
+    teardowns = make_queue(store, kernel, tmp_path / "run", Failing)
+    async with running(teardowns):
+        await fail_once(store, teardowns)
+        new = contention(store, kernel, tmp_path / "run", teardowns)
+        for _ in range(2):
+            await new.wait_for_addresses([ip_address(ADDRESS)])
+        assert teardowns.all[HOLDER].attempts == 2
+
+
+async def test_an_address_whose_holder_has_a_plugin_that_hangs(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """A plugin that was killed because it hung is not tried: each start would wait for it, and be refused."""
+    teardowns = make_queue(store, kernel, tmp_path / "run", Hanging)
+    async with running(teardowns):
+        await fail_once(store, teardowns)
+        await contention(store, kernel, tmp_path / "run", teardowns).wait_for_addresses([ip_address(ADDRESS)])
+        assert teardowns.all[HOLDER].attempts == 1
