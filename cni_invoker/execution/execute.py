@@ -96,7 +96,7 @@ async def execute(
             plugin=request.plugin,
             verb=request.verb,
             path=path,
-            timeout_s=limits.timeout_s(request.verb, request.ports),
+            timeout_s=limits.timeout_s(request.verb, request.ports, ipam=request.ipam),
             started=True,
             stderr_tail=stderr_tail,
         )

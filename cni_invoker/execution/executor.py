@@ -162,7 +162,7 @@ class Executor:
             if complete is not None:
                 request = await complete(request)
             started = time.monotonic()
-            deadline = started + self._limits.timeout_s(request.verb, request.ports)
+            deadline = started + self._limits.timeout_s(request.verb, request.ports, ipam=request.ipam)
             outcome = "success"
             try:
                 owner = ALL_CONTAINERS if request.verb is Verb.GC else request.environment["CNI_CONTAINERID"]

@@ -3,11 +3,15 @@
 
 import os
 from dataclasses import dataclass, field, fields
-from typing import assert_never
+from typing import Final, assert_never
 
 from cni_invoker.protocol import Verb
 
 __all__ = ["Limits"]
+
+
+_DHCP: Final = "dhcp"
+_OPTIONAL: Final = frozenset({"descriptors", "dhcp_s"})
 
 
 def _executions() -> int:
@@ -19,7 +23,7 @@ def _require(name: str, limit: object) -> None:
     """Raise an error if this cannot be the limit of that name."""
     numbers = limit if name == "retry_pauses_s" and isinstance(limit, tuple) else (limit,)
     for number in numbers:
-        if number is None and name == "descriptors":
+        if number is None and name in _OPTIONAL:
             continue
         if not isinstance(number, float | int) or isinstance(number, bool):
             raise TypeError(f"the limit {name} must be a number, not the {type(number).__name__} {number!r:.100}")
@@ -33,6 +37,8 @@ class Limits:
 
     Attributes:
         add_s: Limit for one plugin's ADD, in seconds, from its start.
+        dhcp_s: A shorter limit for ADD of a plugin whose IPAM plugin is `dhcp`, which waits for minutes if no server
+            answers; None: `add_s`.
         delete_s: Limit for one plugin's DEL. It is independent of the ADD before it.
         check_s: Limit for one plugin's CHECK.
         port_s: Extra time for ADD, DEL and CHECK per port that the plugin publishes. `portmap` runs iptables several
@@ -62,6 +68,7 @@ class Limits:
     """
 
     add_s: float = 60.0
+    dhcp_s: float | None = None
     delete_s: float = 60.0
     check_s: float = 60.0
     port_s: float = 0.25
@@ -83,12 +90,19 @@ class Limits:
         for one in fields(self):
             _require(one.name, getattr(self, one.name))
 
-    def timeout_s(self, verb: Verb, ports: int = 0) -> float:
-        """Return the limit for one execution of `verb`, in seconds, with the number of ports to publish."""
+    def timeout_s(self, verb: Verb, ports: int = 0, *, ipam: str | None = None) -> float:
+        """Return the limit for one execution of `verb`, in seconds.
+
+        Args:
+            verb: The operation.
+            ports: The number of ports to publish.
+            ipam: The type of the plugin's IPAM plugin, None if it has none.
+        """
         ports_s = min(ports * self.port_s, self.ports_s)
         match verb:
             case Verb.ADD:
-                return self.add_s + ports_s
+                add_s = self.add_s + ports_s
+                return add_s if ipam != _DHCP or self.dhcp_s is None else min(add_s, self.dhcp_s)
             case Verb.DEL:
                 return self.delete_s + ports_s
             case Verb.CHECK:

@@ -74,6 +74,7 @@ class Request:
         environment: Its whole environment.
         stdin: Its whole standard input, a JSON object.
         ports: How many ports it is to publish (capability `portMappings`).
+        ipam: The type of its IPAM plugin, None if it has none.
     """
 
     plugin: str
@@ -81,6 +82,7 @@ class Request:
     environment: Mapping[str, str] = field(hash=False)
     stdin: bytes
     ports: int = 0
+    ipam: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,7 @@ class Requests:
             ifname=attachment.ifname,
             args=";".join(f"{key}={value}" for key, value in attachment.args),
             ports=len(ports) if isinstance(ports := runtime_config.get("portMappings"), list) else 0,
+            ipam=plugin.ipam_type,
         )
 
     def gc(
@@ -156,6 +159,7 @@ class Requests:
         args: str = "",
         path: str | None = None,
         ports: int = 0,
+        ipam: str | None = None,
     ) -> Request:
         return Request(
             plugin=plugin_type,
@@ -171,6 +175,7 @@ class Requests:
             },
             stdin=render_json(document),
             ports=ports,
+            ipam=ipam,
         )
 
     def _inherited(self) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from cni_invoker.advanced import DEFAULT_LOCK_DIR
 from cnm_bridge.engine import Engine, KnownRelease
 from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import Kernel
+from cnm_bridge.model.dhcp import LEASE_LIMIT_S
 from cnm_bridge.settings import Settings
 from cnm_bridge.trace import find_trace
 
@@ -59,7 +60,12 @@ class Resources:
 
 def make_resources(settings: Settings, store: Store, plugin_descriptors: int | None) -> Resources:
     """Return the surroundings; the arguments are those of `cnm_bridge.assembly.assemble`."""
-    limits = Limits(add_s=settings.plugin_timeout_s, delete_s=settings.plugin_timeout_s, descriptors=plugin_descriptors)
+    limits = Limits(
+        add_s=settings.plugin_timeout_s,
+        dhcp_s=LEASE_LIMIT_S,
+        delete_s=settings.plugin_timeout_s,
+        descriptors=plugin_descriptors,
+    )
     running_dir = settings.run_dir / _RUNNING
     journal = Journal()
     store.when_phase_changed(journal.on_phase)

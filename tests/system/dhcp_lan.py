@@ -82,10 +82,11 @@ class Lan:
             self.server.close()
             self.server = None
 
-    def start_daemon(self) -> None:
-        """Start the CNI DHCP daemon, and wait until its socket is there."""
+    def start_daemon(self, *, with_unit: bool = True) -> None:
+        """Start the CNI DHCP daemon, as the unit does or with its own limits, and wait until its socket is there."""
         self.lab.run("rm", "-f", DHCP_SOCKET)
-        self.daemon = self.lab.spawn(*_daemon_command())
+        command = _daemon_command() if with_unit else ("/usr/lib/cni/dhcp", "daemon")
+        self.daemon = self.lab.spawn(*command)
         wait_until(lambda: self.lab.path(DHCP_SOCKET).is_socket(), "the socket of the CNI DHCP daemon")
 
     def stop_daemon(self) -> None:

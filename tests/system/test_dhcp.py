@@ -14,6 +14,7 @@ from tests.system.scene import Scene, reaches, wait_logged
 
 DIRECT = ("-o", "cni.attach=direct")
 IPAM: JsonObject = {"type": "dhcp"}
+NO_LEASE = "IPAM plugin dhcp: no DHCP server gave an address"
 MACVLAN: JsonObject = {"type": "macvlan", "master": Scene.UPLINK, "mode": "bridge", "ipam": IPAM}
 
 
@@ -151,9 +152,22 @@ def test_an_exhausted_range(private_scene: Scene, lan: Lan) -> None:
     network = scene.network(scene.configure([MACVLAN]), *DIRECT)
     container = scene.run(network)
     before = scene.lab.state()
-    assert "no more tries" in scene.run_refusal(network)
+    assert NO_LEASE in scene.run_refusal(network)
     assert scene.lab.wait_clean(before) == ""
     assert lan.leases() == [address(container)]
+
+
+def test_a_daemon_that_tries_for_minutes(private_scene: Scene, lan: Lan) -> None:
+    """It has its own limits, and no server answers: the start fails before Docker gives up its call, and says why."""
+    scene = private_scene
+    lan.start_daemon(with_unit=False)
+    bridge: JsonObject = {"type": "bridge", "bridge": lan.subnet.bridge, "ipam": IPAM}
+    network = scene.network(scene.configure([bridge]), *DIRECT)
+    error = scene.run_refusal(network)
+    assert f"{NO_LEASE} within 25 s" in error
+    assert f"a server answers on the LAN of {lan.subnet.bridge}" in error
+    wait_torn_down(scene.lab)
+    scene.lab.run("ip", "link", "del", lan.subnet.bridge)
 
 
 @pytest.mark.parametrize("ours_first", [True, False])
@@ -225,11 +239,11 @@ def test_a_silent_server(private_scene: Scene, lan: Lan) -> None:
     before = address(container)
     lan.stop_server()
     state = lab.state()
-    assert "no more tries" in scene.run_refusal(network)
+    assert NO_LEASE in scene.run_refusal(network)
     assert lab.wait_clean(state) == ""
     lan.stop_daemon()
     lan.start_daemon()
-    wait_logged(lab, "dhcp.lease_lost", 90)  # the unit lets the daemon try for half a minute
+    wait_logged(lab, "dhcp.lease_lost", 90)  # the unit lets the daemon try for some 24 s
     lan.start_server()
     wait_logged(lab, "dhcp.lease_renewed", 90)
     assert (address(container), lost(lab)) == (before, [])

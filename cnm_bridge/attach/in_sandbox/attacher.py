@@ -217,7 +217,7 @@ class SandboxAttacher:
                 await save(record)
 
         before = await self._leases.find_daemon(endpoint)
-        result = await self._runtime.add(endpoint.chain, endpoint.attachment, on_result=save_result)
+        result = await self._leases.add(endpoint, endpoint.chain, save_result)
         # a daemon that has been restarted meanwhile may not have the lease
         holder = before if before == await self._leases.find_daemon(endpoint) else None
         warn_of_dns(record)

@@ -6,11 +6,16 @@ The first plugin of a list gets the lease itself, in its ADD, and releases it in
 is executed alone: the link and its addresses stay as they are.
 """
 
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
 from cni_bridge_state import EndpointRecord, ProcessRecord
-from cni_invoker import Result, Runtime
+from cni_invoker import NetworkConfigurationList, Result, Runtime
+from cni_invoker.advanced import PluginConfiguration
+from cni_invoker.errors import PluginError
 from cnm_bridge.attach.in_sandbox.dhcp_daemon import DhcpDaemons
 from cnm_bridge.errors import Refused
-from cnm_bridge.model.dhcp import daemon_socket, find_dhcp, lease_list
+from cnm_bridge.model.dhcp import daemon_socket, explain_no_lease, find_dhcp, lease_list
 from cnm_bridge.model.endpoint import Endpoint
 
 __all__ = ["Leases"]
@@ -37,6 +42,18 @@ class Leases:
         plugin = find_dhcp(endpoint.network)
         return None if plugin is None else await self._daemons.find(daemon_socket(plugin))
 
+    async def add(
+        self, endpoint: Endpoint, network: NetworkConfigurationList, on_result: Callable[[Result], Awaitable[None]]
+    ) -> Result:
+        """Run ADD of a list; if it has DHCP and gets no lease, the error says so.
+
+        Raises:
+            Refused: No DHCP server gave an address.
+            CniError: A plugin failed for another reason.
+        """
+        with _explained(find_dhcp(network)):
+            return await self._runtime.add(network, endpoint.attachment, on_result=on_result)
+
     async def release(self, endpoint: Endpoint) -> None:
         """Release the lease of an endpoint while its link is still in the sandbox; DHCP needs it.
 
@@ -57,7 +74,7 @@ class Leases:
         the server gives other addresses, they are released; the link keeps its own.
 
         Raises:
-            Refused: The server gave other addresses.
+            Refused: No server gave an address, or other ones than before.
             CniError: The plugin failed.
         """
         endpoint = Endpoint(record)
@@ -66,7 +83,8 @@ class Leases:
             return
         network = lease_list(endpoint.network, plugin)
         await self._runtime.delete(network, endpoint.attachment, endpoint.result, added_plugins=1)
-        given = await self._runtime.add(network, endpoint.attachment)
+        with _explained(plugin):
+            given = await self._runtime.add(network, endpoint.attachment)
         leased, has = _addresses(given), _addresses(endpoint.result)
         if not leased <= has:
             await self._runtime.delete(network, endpoint.attachment, given, added_plugins=1)
@@ -75,6 +93,18 @@ class Leases:
                 f"{', '.join(sorted(has)) or 'no address'}, which may be another host's now; restart the "
                 "container, and give it cni.dhcp.client-id so that the server knows it again"
             )
+
+
+@contextmanager
+def _explained(plugin: PluginConfiguration | None) -> Iterator[None]:
+    """Say that no DHCP server gave an address, if that is why an ADD fails."""
+    try:
+        yield
+    except PluginError as exc:
+        reason = None if plugin is None else explain_no_lease(plugin, exc)
+        if reason is None:
+            raise
+        raise Refused(reason) from exc
 
 
 def _addresses(result: Result | None) -> frozenset[str]:

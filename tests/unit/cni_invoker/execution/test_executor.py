@@ -278,3 +278,12 @@ def test_the_time_for_published_ports_is_limited() -> None:
     limits = Limits(add_s=1.0, delete_s=2.0, check_s=3.0, port_s=0.5, ports_s=60.0)
     assert [limits.timeout_s(verb, 10_000) for verb in (Verb.ADD, Verb.DEL, Verb.CHECK)] == [61.0, 62.0, 63.0]
     assert Limits().timeout_s(Verb.DEL, 10_001) == 660.0
+
+
+def test_an_add_that_gets_a_lease_has_a_limit_of_its_own() -> None:
+    """It is never longer than that of any other ADD, and there is none for DEL or for other IPAM plugins."""
+    limits = Limits(add_s=60.0, dhcp_s=25.0, delete_s=50.0)
+    assert [limits.timeout_s(verb, ipam="dhcp") for verb in (Verb.ADD, Verb.DEL)] == [25.0, 50.0]
+    assert limits.timeout_s(Verb.ADD, ipam="host-local") == 60.0
+    assert replace(limits, add_s=20.0).timeout_s(Verb.ADD, ipam="dhcp") == 20.0
+    assert replace(limits, dhcp_s=None).timeout_s(Verb.ADD, ipam="dhcp") == 60.0
