@@ -253,6 +253,18 @@ async def test_bring_back_with_a_result_without_addresses(kernel: Kernel, veth: 
     assert b"inet" not in veth.run("ip address show dev eth0")
 
 
+@pytest.mark.parametrize("refused", ["10.1.0.2/24", "fd00::2/64", "fd00::2/128", "::1/128", "ff02::5/64", "::/128"])
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_addresses_that_the_kernel_refuses(
+    kernel: Kernel, host: Namespace, taken_out: Namespace, is_gone: bool, refused: str
+) -> None:
+    """A result may have an address twice, or one that no link can have; the link gets the others."""
+    if is_gone:
+        host.ip(f"link delete {HOST_NAME}")
+    await bring_back(kernel, taken_out, addresses=(ADDRESSES[0], ADDRESSES[2], ip_interface(refused), ADDRESSES[1]))
+    assert set(taken_out.addresses("eth0")) == set(TEXTS)
+
+
 async def test_bring_back_switches_ipv6_on(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
     """IPv6 is switched on for a link that needs an IPv6 address, as plugins do it."""
     taken_out.run("sh -c 'echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6'")

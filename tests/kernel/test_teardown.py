@@ -103,6 +103,18 @@ async def test_a_teardown_on_a_full_disk(disk: Path, kernel: Kernel, fakes: Fake
     store.close()
 
 
+@pytest.mark.parametrize("strange", [ADDRESS, "239.1.1.1", "ff02::5", "::1"], ids=["twice", "IPv4", "IPv6", "loopback"])
+async def test_addresses_that_no_link_can_have(
+    store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path, strange: str
+) -> None:
+    """A plugin reported an address twice, a multicast or a loopback address: DEL runs all the same."""
+    record = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED, addresses=[ADDRESS, strange])
+    await put(store, record)
+    await make_teardown(store, kernel, fakes)(store.get_endpoint(EndpointId(FIRST)))
+    assert deleted_by(fakes) == ["third", "firewall", "bridge"]
+    assert store.endpoints() == ()
+
+
 @pytest.mark.parametrize("owner", ["joined", "being deleted", "has another address", "has no firewall"])
 async def test_an_address_with_a_new_owner(
     store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path, owner: str

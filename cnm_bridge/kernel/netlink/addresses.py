@@ -6,7 +6,7 @@ Every function works in the namespace of the given netlink socket and raises `OS
 """
 
 import struct
-from errno import EADDRNOTAVAIL, EPROTO
+from errno import EADDRNOTAVAIL, EEXIST, EINVAL, EPROTO
 from ipaddress import IPv6Interface, ip_interface
 from socket import AF_INET, AF_INET6
 from typing import Final
@@ -25,6 +25,8 @@ __all__ = ["add_addresses", "add_further_address", "find_addresses", "parse_addr
 _IFA_F_NODAD: Final = 0x02
 # IFA_F_HOMEADDRESS, IFA_F_PERMANENT, IFA_F_MANAGETEMPADDR, IFA_F_MCAUTOJOIN
 _LASTING_FLAGS: Final = 0x10 | 0x80 | 0x100 | 0x400 | NO_PREFIX_ROUTE
+_NEVER_POSSIBLE: Final = frozenset({EADDRNOTAVAIL, EEXIST, EINVAL})
+"""No link can have the address (multicast, loopback, unspecified), or the link has it. Other errors may pass."""
 _LIFETIMES: Final = struct.Struct("=4I")  # ifa_cacheinfo: preferred and valid lifetime in seconds; two timestamps
 _FOR_EVER: Final = 0xFFFFFFFF
 
@@ -48,7 +50,8 @@ def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ..
     """Add addresses in the given order, without duplicate address detection.
 
     For an IPv6 address, enables IPv6 on the link, so the thread must be in the link's namespace. IPv6 addresses are
-    ignored if the kernel has no IPv6.
+    ignored if the kernel has no IPv6, and so are addresses that the kernel refuses on every link, such as `::1` or one
+    that the link has: a plugin may report them, but cannot have made them.
     """
     for address in addresses:
         is_ipv6 = isinstance(address, IPv6Interface)
@@ -56,12 +59,16 @@ def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ..
             if not has_ipv6():
                 continue
             write_ipv6(link.state.name, "disable_ipv6", 0)
-        netlink.request(
-            RTM_NEWADDR,
-            {**_fields(link, address), "flags": _IFA_F_NODAD if is_ipv6 else 0},
-            (("IFA_LOCAL", address.packed), ("IFA_ADDRESS", address.packed)),
-            flags=NLM_F_CREATE | NLM_F_EXCL,
-        )
+        try:
+            netlink.request(
+                RTM_NEWADDR,
+                {**_fields(link, address), "flags": _IFA_F_NODAD if is_ipv6 else 0},
+                (("IFA_LOCAL", address.packed), ("IFA_ADDRESS", address.packed)),
+                flags=NLM_F_CREATE | NLM_F_EXCL,
+            )
+        except OSError as exc:
+            if exc.errno not in _NEVER_POSSIBLE:
+                raise
 
 
 def add_further_address(netlink: Netlink, link: Link, address: Address) -> None:
