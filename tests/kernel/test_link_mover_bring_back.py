@@ -253,6 +253,13 @@ async def test_bring_back_with_a_result_without_addresses(kernel: Kernel, veth: 
     assert b"inet" not in veth.run("ip address show dev eth0")
 
 
+async def test_a_link_whose_mtu_is_too_small_for_ipv6(kernel: Kernel, host: Namespace, taken_out: Namespace) -> None:
+    """A container with CAP_NET_ADMIN chose the MTU; the link gets the smallest one with which IPv6 works."""
+    host.ip(f"link set {HOST_NAME} mtu 1000")
+    assert await bring_back(kernel, taken_out) is LinkLocation.HOST
+    assert_back(host, taken_out)
+
+
 @pytest.mark.parametrize("refused", ["10.1.0.2/24", "fd00::2/64", "fd00::2/128", "::1/128", "ff02::5/64", "::/128"])
 @pytest.mark.parametrize("is_gone", [True, False])
 async def test_addresses_that_the_kernel_refuses(

@@ -14,7 +14,7 @@ from typing import Final
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL
 from pyroute2.netlink.rtnl import RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR
 
-from cnm_bridge.kernel.netlink.links import Link
+from cnm_bridge.kernel.netlink.links import Link, set_mtu
 from cnm_bridge.kernel.netlink.message import Message
 from cnm_bridge.kernel.netlink.socket import Netlink
 from cnm_bridge.kernel.procfs.sysctl import has_ipv6, write_ipv6
@@ -27,6 +27,8 @@ _IFA_F_NODAD: Final = 0x02
 _LASTING_FLAGS: Final = 0x10 | 0x80 | 0x100 | 0x400 | NO_PREFIX_ROUTE
 _NEVER_POSSIBLE: Final = frozenset({EADDRNOTAVAIL, EEXIST, EINVAL})
 """No link can have the address (multicast, loopback, unspecified), or the link has it. Other errors may pass."""
+_SMALLEST_MTU: Final = 1280
+"""With a smaller one, the kernel switches IPv6 off on a link (RFC 8200, section 5)."""
 _LIFETIMES: Final = struct.Struct("=4I")  # ifa_cacheinfo: preferred and valid lifetime in seconds; two timestamps
 _FOR_EVER: Final = 0xFFFFFFFF
 
@@ -49,15 +51,18 @@ def remove_addresses(netlink: Netlink, link: Link) -> None:
 def add_addresses(netlink: Netlink, link: Link, addresses: tuple[IpInterface, ...]) -> None:
     """Add addresses in the given order, without duplicate address detection.
 
-    For an IPv6 address, enables IPv6 on the link, so the thread must be in the link's namespace. IPv6 addresses are
-    ignored if the kernel has no IPv6, and so are addresses that the kernel refuses on every link, such as `::1` or one
-    that the link has: a plugin may report them, but cannot have made them.
+    For an IPv6 address, enables IPv6 on the link, so the thread must be in the link's namespace; a smaller MTU than
+    IPv6 needs, which a container can choose, becomes the one that it needs. IPv6 addresses are ignored if the kernel
+    has no IPv6, and so are addresses that the kernel refuses on every link, such as `::1`, or that the link has: a
+    plugin may report them, but cannot have made them.
     """
     for address in addresses:
         is_ipv6 = isinstance(address, IPv6Interface)
         if is_ipv6:
             if not has_ipv6():
                 continue
+            if link.state.mtu < _SMALLEST_MTU:
+                set_mtu(netlink, link, _SMALLEST_MTU)
             write_ipv6(link.state.name, "disable_ipv6", 0)
         try:
             netlink.request(

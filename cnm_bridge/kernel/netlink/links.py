@@ -37,6 +37,7 @@ __all__ = [
     "remove_altname",
     "rename_link",
     "set_mac",
+    "set_mtu",
 ]
 
 _EXT_MASK: Final = ("IFLA_EXT_MASK", 8)  # RTEXT_FILTER_SKIP_STATS: half of a link's message, and unused
@@ -110,6 +111,11 @@ def rename_link(netlink: Netlink, link: Link, name: str) -> None:
 def set_mac(netlink: Netlink, link: Link, mac: str) -> None:
     """Set the Ethernet address of a link, e.g. `ee:77:5c:0d:4a:3b`."""
     netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_ADDRESS", bytes.fromhex(mac.replace(":", ""))),))
+
+
+def set_mtu(netlink: Netlink, link: Link, mtu: int) -> None:
+    """Set the MTU of a link, in bytes."""
+    netlink.request(RTM_NEWLINK, {"index": link.index}, (("IFLA_MTU", mtu),))
 
 
 def move_link(netlink: Netlink, link: Link, namespace_fd: int, name: str | None = None) -> None:
