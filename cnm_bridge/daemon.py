@@ -36,6 +36,8 @@ __all__ = ["run", "serve"]
 log = structlog.get_logger()
 
 _LATER_S: Final = 5.0
+_START_S: Final = 60.0
+"""What systemd allows the start beyond the wait for teardowns (`EXTEND_TIMEOUT_USEC` in sd_notify(3))."""
 
 
 def run(
@@ -74,8 +76,8 @@ async def serve(
 
     SIGHUP reads the settings from their source again; see `cnm_bridge.reloading`.
 
-    Before the first call is answered, the daemon undoes what the previous run left unfinished, for at most
-    `recovery_timeout_s`, because a plugin that hangs must not block all other networks.
+    Before the first call is answered, the daemon undoes what the previous run left unfinished, for a limited time,
+    because a plugin that hangs must not block all other networks (`UnfinishedTeardowns.wait`).
 
     Raises:
         StateError: The state directory cannot be used.
@@ -101,8 +103,9 @@ async def serve(
             background = [tasks.create_task(work) for work in works]
             if unfinished:
                 log.info("daemon.recovering", endpoints=unfinished)
-                recovered = tasks.create_task(daemon.teardown.queue.wait_tried())
-                await _wait_for_either(recovered, tasks.create_task(stop.wait()), settings.recovery_timeout_s)
+                notify(f"EXTEND_TIMEOUT_USEC={round((daemon.recovery.unfinished.limit_s + _START_S) * 1e6)}")
+                recovered = tasks.create_task(daemon.recovery.unfinished.wait())
+                await _wait_for_either(recovered, tasks.create_task(stop.wait()))
             if not stop.is_set():
                 async with daemon.answering(listeners, settings.drain_timeout_s):
                     addresses = {"listen": settings.listen} if settings.listen else {}
@@ -175,9 +178,9 @@ def _appliers(networks: NetworkRoom) -> Mapping[str, Callable[[Settings], None]]
     }
 
 
-async def _wait_for_either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]], limit_s: float) -> None:
-    """Wait for one of two tasks, at most for the time limit, and cancel those that have not ended."""
+async def _wait_for_either(first: asyncio.Task[None], second: asyncio.Task[Literal[True]]) -> None:
+    """Wait for one of two tasks, and cancel the other."""
     both: tuple[asyncio.Task[object], ...] = (first, second)
-    await asyncio.wait(both, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     for task in both:
         task.cancel()

@@ -82,6 +82,7 @@ class Settings:
         engine_background_timeout_s: Time limit of one query to the engine in the background.
         binding_timeout_s: Time limit of CreateEndpoint for learning the name of a new network.
         recovery_timeout_s: Time limit for the cleanup after the previous run, before the first call is answered.
+        boot_recovery_timeout_s: The same after a reboot, if a DEL ends within each `recovery_timeout_s`.
         reconcile_interval_s: Pause between two rounds that compare the records with engine and kernel.
         reconcile_grace_s: Pause between the two comparisons of one round.
         netlink_timeout_s: Time limit of one netlink reply.
@@ -114,6 +115,7 @@ class Settings:
     engine_background_timeout_s: float = 30.0
     binding_timeout_s: float = 2.0
     recovery_timeout_s: float = 10.0
+    boot_recovery_timeout_s: float = 300.0
     reconcile_interval_s: float = 300.0
     reconcile_grace_s: float = 5.0
     netlink_timeout_s: float = 10.0

@@ -70,7 +70,10 @@ def make_recovery(
             orphaned_plugins=teardown.orphaned_plugins,
             liveness=teardown.liveness,
             in_use=teardown.in_use,
+            journal=resources.journal,
             boot_id=resources.boot_id,
+            limit_s=resources.settings.recovery_timeout_s,
+            boot_limit_s=resources.settings.boot_recovery_timeout_s,
         ),
         reconciler=Reconciler(
             engine=engine,

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from cni_bridge_state import EndpointId, EndpointRecord, Phase, Store
-from cni_invoker import Limits, Runtime
+from cni_invoker import Limits, Runtime, Verb
+from cni_invoker.advanced import Execution
+from cnm_bridge.journal import Journal
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.recovery.unfinished_teardowns import UnfinishedTeardowns
 from cnm_bridge.teardown.in_use_check import InUseCheck
@@ -24,7 +27,16 @@ from tests.kernel.teardown_queue import BOOT, FIRST, SECOND, Slow, make_queue, r
 from tests.records import endpoint, put
 
 
-def unfinished(store: Store, teardowns: TeardownQueue, kernel: Kernel, directory: Path) -> UnfinishedTeardowns:
+def unfinished(
+    store: Store,
+    teardowns: TeardownQueue,
+    kernel: Kernel,
+    directory: Path,
+    *,
+    journal: Journal | None = None,
+    limit_s: float = 10.0,
+    boot_limit_s: float = 300.0,
+) -> UnfinishedTeardowns:
     """Make the object under test, after a run that left no plugin behind."""
     return UnfinishedTeardowns(
         store=store,
@@ -32,7 +44,10 @@ def unfinished(store: Store, teardowns: TeardownQueue, kernel: Kernel, directory
         orphaned_plugins=OrphanedPlugins(directory / "running"),
         liveness=Liveness(make_attachers(store, Runtime([], Limits()), kernel, directory / "run")),
         in_use=InUseCheck(kernel, directory / "run"),
+        journal=journal or Journal(),
         boot_id=BOOT,
+        limit_s=limit_s,
+        boot_limit_s=boot_limit_s,
     )
 
 
@@ -148,3 +163,87 @@ async def test_the_number_of_teardowns_at_once_is_limited(
         running.cancel()
     assert store.endpoints() == ()
     assert crowd.most == most
+
+
+class Paced(Slow):
+    """Teardowns that take a quarter of a second, one after the other."""
+
+    turn: ClassVar[asyncio.Lock]
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Wait for the turn, take a while, and remove the record."""
+        async with self.turn:
+            await asyncio.sleep(0.25)
+            await super().__call__(record)
+
+
+class Stepwise(Slow):
+    """A teardown of four plugins, of which each takes half a second, and the first ones fail or are killed."""
+
+    journal: ClassVar[Journal]
+    outcome: ClassVar[str]
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Report each execution."""
+        for _ in range(4):
+            await asyncio.sleep(0.5)
+            executed = Execution(
+                plugin="bridge", verb=Verb.DEL, container_id=record.id, outcome=self.outcome, duration_s=0.5
+            )
+            self.journal.on_execution(executed)
+        await super().__call__(record)
+
+
+class Last(Slow):
+    """Teardowns of which only one completes, and the others hang."""
+
+    async def __call__(self, record: EndpointRecord) -> None:
+        """Hang for all endpoints but the second."""
+        if record.id != SECOND:
+            await asyncio.Event().wait()
+        await super().__call__(record)
+
+
+async def waited(
+    store: Store, kernel: Kernel, directory: Path, teardown: type[Teardown], *, boot_limit_s: float
+) -> tuple[EndpointRecord, ...]:
+    """Start the daemon's recovery with a limit of a second; return the endpoints that are left when calls begin."""
+    teardowns = make_queue(store, kernel, directory / "run", teardown)
+    journal = Stepwise.journal = Journal()
+    store.when_phase_changed(journal.on_phase)
+    recovery = unfinished(store, teardowns, kernel, directory, journal=journal, limit_s=1.0, boot_limit_s=boot_limit_s)
+    await recovery.add()
+    async with running(teardowns):
+        await recovery.wait()
+        return store.endpoints()
+
+
+@pytest.mark.parametrize(("boot", "boot_limit_s"), [("earlier", 3600.0), ("earlier", 1.0), (BOOT, 3600.0)])
+async def test_how_long_calls_wait(
+    store: Store, kernel: Kernel, tmp_path: Path, boot: str, boot_limit_s: float
+) -> None:
+    """After a reboot until all are torn down, or the longer limit; without one, for the usual limit."""
+    Paced.turn = asyncio.Lock()
+    for number in range(8):
+        await put(store, endpoint(f"{number:064x}", Phase.PENDING, boot_id=boot))
+    left = await waited(store, kernel, tmp_path, Paced, boot_limit_s=boot_limit_s)
+    assert (left == ()) == (boot != BOOT and boot_limit_s > 1.0)
+
+
+@pytest.mark.parametrize(("outcome", "is_progress"), [("PluginFailed", True), ("PluginTimeout", False)])
+async def test_a_teardown_of_many_steps_after_a_reboot(
+    store: Store, kernel: Kernel, tmp_path: Path, outcome: str, is_progress: bool
+) -> None:
+    """Calls wait for it, although no teardown completes for a while: plugins end, and are not killed."""
+    Stepwise.outcome = outcome
+    await put(store, endpoint(FIRST, Phase.READY, boot_id="earlier"))
+    left = await waited(store, kernel, tmp_path, Stepwise, boot_limit_s=3600.0)
+    assert (left == ()) == is_progress
+
+
+async def test_a_plugin_that_hangs_after_a_reboot(store: Store, kernel: Kernel, tmp_path: Path) -> None:
+    """Calls are answered although it has not completed, as soon as no other teardown has for a while."""
+    for endpoint_id in (FIRST, SECOND):
+        await put(store, endpoint(endpoint_id, Phase.READY, boot_id="earlier"))
+    left = await waited(store, kernel, tmp_path, Last, boot_limit_s=3600.0)
+    assert [record.id for record in left] == [FIRST]

@@ -169,6 +169,13 @@ SETTINGS: Final = (
         help="Seconds between two comparisons of the state with Docker and the kernel.",
     ),
     Setting(
+        name="boot-recovery-timeout",
+        parameter="boot_recovery_timeout_s",
+        type=SECONDS,
+        default=_DEFAULTS.boot_recovery_timeout_s,
+        help="Seconds that Docker waits after a reboot, at most, while endpoints of before are being torn down.",
+    ),
+    Setting(
         name="drain-timeout",
         parameter="drain_timeout_s",
         type=SECONDS,
