@@ -17,6 +17,7 @@ from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
+from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
 
 __all__ = ["TeardownRoom", "make_teardown"]
 
@@ -45,7 +46,8 @@ def make_teardown(resources: Resources, *, attach: AttachRoom, quiet_s: Callable
     liveness = Liveness(attach.attachers)
     in_use = InUseCheck(resources.kernel, resources.settings.run_dir)
     slots = TeardownSlots(resources.limits.executions)
-    teardown = Teardown(resources.store, attach.attachers, owners, slots)
+    unrecorded = UnrecordedLinks(resources.store, resources.kernel, resources.settings.run_dir)
+    teardown = Teardown(resources.store, attach.attachers, owners, unrecorded, slots)
     orphaned_plugins = OrphanedPlugins(resources.running_dir)
     queue = TeardownQueue(
         store=resources.store,

@@ -41,7 +41,7 @@ class DeleteProgress(Protocol):
         """Return whether another endpoint needs what a plugin's DEL would remove, because it has the same address.
 
         Raises:
-            AddressClaimed: That is not certain yet.
+            CniError, KernelError: That is not certain yet.
         """
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from cnm_bridge.kernel.errors import KernelError, attempt
-from cnm_bridge.kernel.namespaces.addresses_in_namespaces import addresses_in_use
+from cnm_bridge.kernel.namespaces.addresses_in_namespaces import addresses_by_altname, addresses_in_use
 from cnm_bridge.kernel.namespaces.first_process import SandboxProcess, find_first_process
 from cnm_bridge.kernel.namespaces.links_in_namespaces import (
     altnames_in_use,
@@ -145,6 +145,25 @@ class KernelView:
         if not self._sees_processes:
             raise KernelError("look at", "processes", "not all of them are visible from here")
         return await self._run(partial(addresses_in_use, host=self._host, reply_limit_s=self._reply_limit_s))
+
+    async def addresses_by_altname(self, besides: Path) -> Mapping[str, frozenset[str]]:
+        """Return the addresses, without prefixes, of each link that `altnames_in_use` finds, by alternative name.
+
+        Args:
+            besides: The directory of our own mounts, staging namespaces and pins.
+
+        Raises:
+            KernelError: The kernel refused.
+        """
+        look = partial(
+            addresses_by_altname,
+            besides,
+            host=self._host,
+            reply_limit_s=self._reply_limit_s,
+            sees_processes=self._sees_processes,
+            processes=self._processes,
+        )
+        return await self._run(look)
 
     async def find_process_namespaces(self) -> ProcessNamespaces:
         """Return the namespaces that have processes, and their links, except the host namespace.

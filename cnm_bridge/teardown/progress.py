@@ -9,6 +9,7 @@ from dataclasses import replace
 import structlog
 
 from cni_bridge_state import EndpointId, EndpointRecord, StateUnusable, Store
+from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
 
 __all__ = ["TeardownProgress"]
 
@@ -21,6 +22,7 @@ class TeardownProgress:
     Args:
         store: The records.
         find_owner: Finds another endpoint that needs the rules that a plugin would remove by address.
+        unrecorded: Finds running containers whose endpoint has no record.
         find_slot: Returns the function that takes a plugin slot, None to use the runtime's slots.
     """
 
@@ -28,10 +30,12 @@ class TeardownProgress:
         self,
         store: Store,
         find_owner: Callable[[EndpointRecord, str], EndpointId | None],
+        unrecorded: UnrecordedLinks,
         find_slot: Callable[[], Callable[[], AbstractAsyncContextManager[None]] | None],
     ) -> None:
         self._store = store
         self._find_owner = find_owner
+        self._unrecorded = unrecorded
         self._find_slot = find_slot
         self.deleted: frozenset[int] = frozenset()
 
@@ -56,7 +60,10 @@ class TeardownProgress:
 
         Raises:
             AddressClaimed: An endpoint that is being created may need them.
+            AddressInUse: A running container may need them, whose endpoint has no record.
+            KernelError: It cannot be read which addresses running containers have.
         """
+        await self._unrecorded.refuse_if_used(plugin, record.addresses)  # before the records, which may be added to
         owner = self._find_owner(record, plugin)
         if owner is not None:
             log.info("endpoint.address_has_new_owner", endpoint_id=record.id, owner=owner, plugin=plugin)

@@ -17,6 +17,7 @@ from cnm_bridge.model.endpoint import Endpoint
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.progress import TeardownProgress
 from cnm_bridge.teardown.slots import TeardownSlots
+from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
 
 __all__ = ["Teardown", "first_pending_plugin"]
 
@@ -30,13 +31,22 @@ class Teardown:
         store: The records.
         attachers: The attacher of each mode, which detaches its endpoints.
         owners: Finds the owners of addresses.
+        unrecorded: Finds running containers whose endpoint has no record.
         slots: Limits concurrent plugins of teardowns in the background.
     """
 
-    def __init__(self, store: Store, attachers: Attachers, owners: AddressOwners, slots: TeardownSlots) -> None:
+    def __init__(
+        self,
+        store: Store,
+        attachers: Attachers,
+        owners: AddressOwners,
+        unrecorded: UnrecordedLinks,
+        slots: TeardownSlots,
+    ) -> None:
         self._store = store
         self._attachers = attachers
         self._owners = owners
+        self._unrecorded = unrecorded
         self._slots = slots
         self._progress: dict[EndpointId, TeardownProgress] = {}
 
@@ -68,7 +78,7 @@ class Teardown:
         if record.id not in self._progress:
             find_owner = partial(self._owners.find_owner, leaving=self._progress.keys())
             self._progress[record.id] = TeardownProgress(
-                self._store, find_owner, partial(self._slots.find_plugin_slot, record.id)
+                self._store, find_owner, self._unrecorded, partial(self._slots.find_plugin_slot, record.id)
             )
         progress = self._progress[record.id]
         progress.deleted |= frozenset(record.deleted)

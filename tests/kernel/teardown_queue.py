@@ -22,6 +22,7 @@ from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
+from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
 from tests.kernel.attachers import make_attachers
 
 __all__ = [
@@ -129,7 +130,7 @@ def make_queue(
     owners = owners or AddressOwners(store)
     slots = TeardownSlots(plugins)
     attachers = make_attachers(store, Runtime([], Limits()), kernel, run_dir)
-    undo = teardown(store, attachers, owners, slots)
+    undo = teardown(store, attachers, owners, UnrecordedLinks(store, kernel, run_dir), slots)
     in_use = in_use or InUseCheck(kernel, run_dir)
     locks: KeyedLocks[EndpointId] = KeyedLocks()
     return TeardownQueue(

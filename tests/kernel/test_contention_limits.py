@@ -21,6 +21,7 @@ from cnm_bridge.teardown.orphaned_plugins import OrphanedPlugins
 from cnm_bridge.teardown.queue import TeardownQueue
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
+from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.records import endpoint, put
@@ -45,7 +46,7 @@ async def test_a_held_lock_is_not_waited_for_without_limit(store: Store, kernel:
     owners, slots = AddressOwners(store), TeardownSlots(Limits().executions)
     in_use = InUseCheck(kernel, tmp_path / "run")
     attachers = make_attachers(store, Runtime([], Limits()), kernel, tmp_path / "run")
-    teardown = Teardown(store, attachers, owners, slots)
+    teardown = Teardown(store, attachers, owners, UnrecordedLinks(store, kernel, tmp_path / "run"), slots)
     teardowns = TeardownQueue(
         store=store,
         teardown=teardown,

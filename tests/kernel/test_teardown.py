@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 
 from cni_bridge_spec import JsonObject
-from cni_bridge_state import EndpointId, EndpointRecord, Phase, StateUnusable, Store
+from cni_bridge_state import AttachmentId, EndpointId, EndpointRecord, Phase, StateUnusable, Store
 from cni_invoker import Limits, NetworkConfigurationList, PluginFailed, Runtime
 from cni_invoker.errors import AddressClaimed
 from cnm_bridge.kernel import Kernel
+from cnm_bridge.model.naming import alternative_name
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
+from cnm_bridge.teardown.unrecorded_links import AddressInUse, UnrecordedLinks
 from tests.kernel.attachers import make_attachers
+from tests.kernel.namespace import Namespace
 from tests.kernel.test_full_disk import disk, fill
 from tests.plugins import FakePlugins
 from tests.records import endpoint, put
@@ -58,7 +61,9 @@ def make_teardown(store: Store, kernel: Kernel, fakes: FakePlugins, owners: Addr
     """Make the teardown under test."""
     runtime = Runtime([fakes.directory], LIMITS)
     attachers = make_attachers(store, runtime, kernel, fakes.directory / "run")
-    return Teardown(store, attachers, owners or AddressOwners(store), TeardownSlots(LIMITS.executions))
+    unrecorded = UnrecordedLinks(store, kernel, fakes.directory / "run")
+    slots = TeardownSlots(LIMITS.executions)
+    return Teardown(store, attachers, owners or AddressOwners(store), unrecorded, slots)
 
 
 async def fill_log(store: Store) -> None:
@@ -154,6 +159,34 @@ async def test_an_address_claimed_by_a_new_endpoint(
     await teardown(store.get_endpoint(first.id))
     received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
     assert received == {"bridge": True, "third": True, "firewall": True}
+
+
+@pytest.mark.parametrize("then", ["its record is made", "its link leaves it"])
+async def test_an_address_of_a_running_container_without_a_record(
+    store: Store, kernel: Kernel, fakes: FakePlugins, sandbox: Namespace, *, tmp_path: Path, then: str
+) -> None:
+    """DEL of `firewall` waits until it is known whether the rules are needed: an older state was imported."""
+    first = record_of(FIRST, tmp_path / "netns" / "first", Phase.JOINED)
+    await put(store, first)
+    teardown = make_teardown(store, kernel, fakes)
+    sandbox.ip(
+        "link add marked type veth peer name marked-peer",
+        f"link property add dev marked altname {alternative_name(AttachmentId(SECOND))}",
+        f"address add {ADDRESS}/24 dev marked",
+    )
+    with sandbox.living():
+        for _ in range(2):
+            with pytest.raises(AddressInUse, match=f"running container: endpoint {SECOND} has no record"):
+                await teardown(store.get_endpoint(EndpointId(FIRST)))
+        assert deleted_by(fakes) == ["third"]
+        if then == "its record is made":
+            await put(store, record_of(SECOND, tmp_path / "netns" / "second", Phase.JOINED))
+            await teardown(store.get_endpoint(EndpointId(FIRST)))
+        sandbox.ip("link del marked")
+        if then == "its link leaves it":
+            await teardown(store.get_endpoint(EndpointId(FIRST)))
+    received = {c.plugin: bool(c.stdin.get("prevResult")) for c in fakes.commands if c.verb == "DEL"}
+    assert received == {"bridge": True, "third": True, "firewall": then == "its link leaves it"}
 
 
 async def test_a_former_owner_whose_record_could_not_be_removed(

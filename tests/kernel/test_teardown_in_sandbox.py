@@ -17,6 +17,7 @@ from cnm_bridge.kernel.namespaces.netns import is_namespace, pin_namespace, remo
 from cnm_bridge.teardown.address_owners import AddressOwners
 from cnm_bridge.teardown.slots import TeardownSlots
 from cnm_bridge.teardown.teardown import Teardown
+from cnm_bridge.teardown.unrecorded_links import UnrecordedLinks
 from tests.kernel.attachers import make_attachers
 from tests.kernel.namespace import Namespace
 from tests.plugins import FakePlugins
@@ -60,7 +61,8 @@ def tear_down(store: Store, kernel: Kernel, fakes: FakePlugins, tmp_path: Path) 
 
     async def run() -> None:
         attachers = make_attachers(store, Runtime([fakes.directory], LIMITS), kernel, tmp_path / "run")
-        teardown = Teardown(store, attachers, AddressOwners(store), TeardownSlots(LIMITS.executions))
+        unrecorded = UnrecordedLinks(store, kernel, tmp_path / "run")
+        teardown = Teardown(store, attachers, AddressOwners(store), unrecorded, TeardownSlots(LIMITS.executions))
         await teardown(store.get_endpoint(EndpointId(ID)))
 
     return run
