@@ -47,6 +47,7 @@ def make_recovery(
     rebuild_endpoint = RebuildEndpoint(
         store=resources.store,
         networks=networks.service,
+        engine=resources.engine,
         engine_import=networks.engine_import,
         locks=attach.locks,
         new_records=attach.new_records,

@@ -98,6 +98,7 @@ class NewRecords:
         addresses: Sequence[str],
         mac: str | None,
         pinned_link: str | None = None,
+        sandbox_key: str | None = None,
     ) -> EndpointRecord:
         """Return a record of an endpoint whose own was lost: enough for a DEL that undoes what its plugins did.
 
@@ -132,6 +133,7 @@ class NewRecords:
                 "dns": {},
             },
             addresses=tuple(str(ip_interface(address).ip) for address in addresses),
+            sandbox_key=sandbox_key,
         )
 
     def _attachment(

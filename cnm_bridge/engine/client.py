@@ -23,7 +23,7 @@ from aiodocker.containers import DockerContainer
 from aiodocker.networks import DockerNetwork
 
 from cni_bridge_spec import JsonError, JsonObject, find_str, get_str
-from cnm_bridge.engine.container import EngineContainer, StartingContainer, has_name, has_other_network
+from cnm_bridge.engine.container import EngineContainer, StartingContainer, find_sandbox, has_name, has_other_network
 from cnm_bridge.engine.description import EngineDescription
 from cnm_bridge.engine.network import EngineNetwork, is_on_this_host
 from cnm_bridge.engine.release import EngineRelease
@@ -181,6 +181,21 @@ class Engine:
         with self._read():
             shown = _json_objects(answer, "the answer to GET /containers/json")
             return StartingContainer.from_json(shown[0]) if len(shown) == 1 else None
+
+    async def find_sandbox(self, container_id: str, endpoint_id: str) -> str | None:
+        """Return the path of the sandbox of a container, None if it does not exist or does not have the endpoint.
+
+        Not for calls: the engine answers only when it does not start or stop the container.
+        """
+        async with self._asked() as docker:
+            try:
+                answer: object = await docker.containers.container(container_id).show()
+            except DockerError as exc:
+                if exc.status == _NOT_FOUND:
+                    return None
+                raise
+        with self._read():
+            return find_sandbox(_json_object(answer, "the answer to GET /containers/ID/json"), endpoint_id)
 
     async def follow(self, on_up: Callable[[EngineRelease | None], None]) -> None:
         """Call `on_up` when the engine answers, however long it boots; return when it has stopped or is not running.

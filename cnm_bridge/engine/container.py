@@ -26,6 +26,7 @@ __all__ = [
     "EngineContainer",
     "StartingContainer",
     "container_of_cgroup",
+    "find_sandbox",
     "has_name",
     "has_other_network",
 ]
@@ -137,6 +138,24 @@ def container_of_cgroup(cgroup: str) -> str | None:
     """
     found = _CONTAINER_ID.findall(cgroup)
     return found[-1] if found else None
+
+
+def find_sandbox(container: JsonObject, endpoint_id: str) -> str | None:
+    """Return the path of a container's sandbox as Join names it; None if the container does not have the endpoint.
+
+    Args:
+        container: The answer to `GET /containers/{id}/json`, whose `NetworkSettings` are
+            `{"SandboxKey": "/var/run/docker/netns/…", "Networks": {"blue": {"EndpointID": "77ad…"}}}`.
+        endpoint_id: The endpoint.
+
+    Raises:
+        JsonError: A key is missing or its value has another type.
+    """
+    settings = get_object(container, "NetworkSettings")
+    networks = get_object(settings, "Networks")
+    if all(find_str(get_object(networks, name), "EndpointID") != endpoint_id for name in networks):
+        return None
+    return find_str(settings, "SandboxKey") or None
 
 
 def has_other_network(container: JsonObject, network: EngineNetwork) -> bool:

@@ -20,6 +20,7 @@ is then null, and the options of the host's `--config-only` network are missing 
 `daemon/cluster/convert/network.go`, BasicNetworkFromGRPC).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
@@ -31,6 +32,7 @@ from cni_bridge_state import PoolRecord
 __all__ = ["EngineEndpoint", "EngineNetwork", "is_on_this_host"]
 
 _IPV4, _IPV6 = 4, 6
+_CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 _SWARM: Final = "swarm"
 """The scope of a network of a swarm."""
 
@@ -48,6 +50,7 @@ class EngineEndpoint:
         address: Its IPv4 address, None if it has none.
         address_ipv6: Its IPv6 address, None if it has none.
         mac: Its MAC address, None if Docker does not know it.
+        container_id: The container's ID, None if the endpoint is in no container's sandbox.
     """
 
     id: str
@@ -55,10 +58,11 @@ class EngineEndpoint:
     address: IPv4Interface | None
     address_ipv6: IPv6Interface | None
     mac: str | None
+    container_id: str | None = None
 
     @classmethod
-    def from_json(cls, document: JsonObject) -> Self:
-        """Read one value of `Containers`.
+    def from_json(cls, key: str, document: JsonObject) -> Self:
+        """Read one key of `Containers` and its value.
 
         Raises:
             JsonError: A key is missing or its value has another type.
@@ -71,6 +75,7 @@ class EngineEndpoint:
             address=IPv4Interface(address) if address else None,
             address_ipv6=IPv6Interface(address_ipv6) if address_ipv6 else None,
             mac=find_str(document, "MacAddress") or None,
+            container_id=key if _CONTAINER_ID.fullmatch(key) else None,
         )
 
 
@@ -112,7 +117,7 @@ class EngineNetwork:
         enabled = {_IPV4: document.get("EnableIPv4") is not False, _IPV6: document.get("EnableIPv6") is not False}
         # An answer without the list is incomplete, and must not count as a network without endpoints.
         containers = get_object(document, "Containers")
-        endpoints = (EngineEndpoint.from_json(get_object(containers, key)) for key in containers)
+        endpoints = (EngineEndpoint.from_json(key, get_object(containers, key)) for key in containers)
         return cls(
             id=get_str(document, "Id"),
             name=get_str(document, "Name"),

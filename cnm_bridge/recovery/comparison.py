@@ -30,7 +30,7 @@ class Differences:
     Attributes:
         forgotten: Endpoints that Docker or the kernel has lost: the record, and the reason for the log.
         networks: Networks that Docker has lost.
-        unknown: Endpoints that Docker has and that have no record, each with its network.
+        unknown: Endpoints that Docker has and that have no record, or one without its sandbox, each with its network.
         without_link: Joined endpoints whose sandbox exists and whose link does not.
         leftovers: Objects of endpoints whose record was lost.
         unwritten: Reservations that are empty because host-local was killed, or is about to write them.
@@ -108,7 +108,7 @@ class Comparison:
             leftovers=leftovers,
             forgotten=forgotten | gone,
             networks=frozenset(record.id for record in forgotten_networks(answer.view, networks, endpoints)),
-            unknown=unknown_endpoints(answer.view, (record.id for record in self._store.endpoints())),
+            unknown=unknown_endpoints(answer.view, self._store.endpoints()),
             without_link=without_link,
             unwritten=self._audit.unwritten,
             has_unconfirmed=self._audit.has_unconfirmed,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord
+from cni_bridge_state import EndpointId, EndpointRecord, NetworkId, NetworkRecord, Phase
 from cnm_bridge.engine import EngineEndpoint, EngineNetwork
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "forgotten_endpoints",
     "forgotten_networks",
     "knows_any",
+    "lacks_sandbox",
     "unchanged_since",
     "unknown_endpoints",
 ]
@@ -67,11 +68,16 @@ def forgotten_networks(
     )
 
 
+def lacks_sandbox(record: EndpointRecord) -> bool:
+    """Return whether a record says that its endpoint is joined and not to which sandbox: it was rebuilt in a call."""
+    return record.phase is Phase.JOINED and record.sandbox_key is None
+
+
 def unknown_endpoints(
-    view: EngineView, known: Iterable[EndpointId]
+    view: EngineView, known: Iterable[EndpointRecord]
 ) -> Mapping[EndpointId, tuple[EngineNetwork, EngineEndpoint]]:
-    """Return the endpoints that Docker has and that have no record, each with its network."""
-    records = set(known)
+    """Return the endpoints that Docker has and we do not know, or not their sandbox, each with its network."""
+    records = {record.id for record in known if not lacks_sandbox(record)}
     return {
         EndpointId(endpoint.id): (network, endpoint)
         for network in view.networks.values()

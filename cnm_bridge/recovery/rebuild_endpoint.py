@@ -5,6 +5,7 @@
 So DEL is possible when Docker deletes them.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -12,11 +13,12 @@ import structlog
 from cni_bridge_state import AttachmentId, EndpointId, NetworkId, Phase, StateError, Store
 from cni_invoker import CniError
 from cnm_bridge.attach.new_records import NewRecords
-from cnm_bridge.engine import EngineEndpoint, EngineNetwork
-from cnm_bridge.errors import BridgeError
+from cnm_bridge.engine import Engine, EngineEndpoint, EngineNetwork
+from cnm_bridge.errors import BridgeError, EngineUnavailable
 from cnm_bridge.kernel import Kernel, KernelError
 from cnm_bridge.networks.engine_import import EngineImport
 from cnm_bridge.networks.service import NetworkService
+from cnm_bridge.recovery.engine_diff import lacks_sandbox
 from cnm_bridge.recovery.pinned_link import find_pinned_link
 from cnm_bridge.scheduling.keyed_locks import KeyedLocks
 
@@ -34,6 +36,7 @@ class RebuildEndpoint:
     Args:
         store: The records.
         networks: Finds the configuration of a network.
+        engine: Knows the sandboxes of containers.
         engine_import: Asks the engine for networks.
         locks: The locks of endpoints.
         new_records: Makes the record.
@@ -46,6 +49,7 @@ class RebuildEndpoint:
         *,
         store: Store,
         networks: NetworkService,
+        engine: Engine,
         engine_import: EngineImport,
         locks: KeyedLocks[EndpointId],
         new_records: NewRecords,
@@ -54,6 +58,7 @@ class RebuildEndpoint:
     ) -> None:
         self._store = store
         self._networks = networks
+        self._engine = engine
         self._engine_import = engine_import
         self._locks = locks
         self._new_records = new_records
@@ -63,7 +68,8 @@ class RebuildEndpoint:
     async def ask_engine(self, network_id: NetworkId, endpoint_id: EndpointId) -> None:
         """Rebuild an endpoint whose network is unknown too, if the engine has both.
 
-        Errors are logged, and the caller continues without a record.
+        Its sandbox stays unknown: the engine does not describe a container while it waits for a call about it. Errors
+        are logged, and the caller continues without a record.
         """
         if self._store.find_network(network_id) is not None:
             return
@@ -71,12 +77,12 @@ class RebuildEndpoint:
             network = await self._engine_import.ask(network_id)
             endpoint = network.endpoints.get(endpoint_id) if network is not None else None
             if network is not None and endpoint is not None:
-                await self(network, endpoint)
+                await self._rebuild(network, endpoint, None)
         except (BridgeError, CniError, KernelError, StateError) as exc:
             log.warning("endpoint.not_rebuilt", endpoint_id=endpoint_id, error=str(exc))
 
     async def __call__(self, network: EngineNetwork, endpoint: EngineEndpoint) -> None:
-        """Store a record of `endpoint` in phase JOINED, unless it has a record already.
+        """Store a record of `endpoint` in phase JOINED, or the sandbox of its record if only that is unknown.
 
         Raises:
             Refused: The network has no record.
@@ -84,6 +90,30 @@ class RebuildEndpoint:
             KernelError: Its pinned sandbox cannot be read.
             StateError: The record cannot be written.
         """
+        sandbox = await self._find_sandbox(endpoint)
+        record = self._store.find_endpoint(EndpointId(endpoint.id))
+        if record is None:
+            await self._rebuild(network, endpoint, sandbox)
+        elif sandbox is not None:
+            await self._add_sandbox(record.id, sandbox)
+
+    async def _find_sandbox(self, endpoint: EngineEndpoint) -> str | None:
+        """Return the sandbox of an endpoint, None if it is not known. No lock is held: the engine may be in a call."""
+        if endpoint.container_id is None:
+            return None
+        try:
+            return await self._engine.find_sandbox(endpoint.container_id, endpoint.id)
+        except EngineUnavailable as exc:
+            log.info("endpoint.sandbox_unknown", endpoint_id=endpoint.id, reason=str(exc))
+            return None
+
+    async def _add_sandbox(self, endpoint_id: EndpointId, sandbox: str) -> None:
+        async with self._locks.hold(endpoint_id):
+            record = self._store.find_endpoint(endpoint_id)
+            if record is not None and lacks_sandbox(record):
+                await self._store.put_endpoint(replace(record, sandbox_key=sandbox))
+
+    async def _rebuild(self, network: EngineNetwork, endpoint: EngineEndpoint, sandbox: str | None) -> None:
         endpoint_id = EndpointId(endpoint.id)
         record, configuration = await self._networks.resolve(NetworkId(network.id))
         async with self._locks.hold(endpoint_id):
@@ -100,6 +130,7 @@ class RebuildEndpoint:
                         addresses=(pinned.addresses if pinned else ()) or known,
                         mac=endpoint.mac,
                         pinned_link=pinned.name if pinned else None,
+                        sandbox_key=sandbox,
                     )
                 )
                 log.warning("endpoint.rebuilt", endpoint_id=endpoint_id, container=endpoint.name)

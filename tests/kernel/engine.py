@@ -39,6 +39,7 @@ class FakeEngine:
         path: Its socket.
         identity: Its ID.
         networks: Its networks, by ID.
+        sandboxes: The sandboxes of its containers, by the ID of the container, which is that of its endpoint too.
         events: The contents of its event streams, one for each stream; after it the stream ends.
         followed: How many event streams were opened.
         on_network: Called before each answer about a network.
@@ -47,6 +48,7 @@ class FakeEngine:
     path: Path
     identity: str = "AAAA"
     networks: dict[str, JsonObject] = field(default_factory=dict)
+    sandboxes: dict[str, str] = field(default_factory=dict)
     events: list[bytes] = field(default_factory=list)
     followed: int = 0
     on_network: Callable[[], Awaitable[None]] = _do_nothing
@@ -64,6 +66,7 @@ class FakeEngine:
         app.router.add_get("/{api}/info", self._info)
         app.router.add_get("/{api}/networks", self._list)
         app.router.add_get("/{api}/networks/{id}", self._show)
+        app.router.add_get("/{api}/containers/{id}/json", self._inspect)
         app.router.add_get("/{api}/events", self._events)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
@@ -89,6 +92,13 @@ class FakeEngine:
         await self.on_network()
         shown = self.networks.get(request.match_info["id"])
         return web.json_response(shown or {"message": "no such network"}, status=200 if shown else 404)
+
+    async def _inspect(self, request: web.Request) -> web.Response:
+        found = request.match_info["id"]
+        if found not in self.sandboxes:
+            return web.json_response({"message": "no such container"}, status=404)
+        settings = {"SandboxKey": self.sandboxes[found], "Networks": {"blue": {"EndpointID": found}}}
+        return web.json_response({"NetworkSettings": settings})
 
     async def _events(self, request: web.Request) -> web.Response:  # noqa: ARG002
         self.followed += 1

@@ -101,3 +101,19 @@ async def test_endpoints_of_a_removed_network_are_deleted(store: Store, engine: 
         await daemon.recovery.reconciler.once()
     assert [found.phase for found in store.endpoints()] == [Phase.DELETING]
     assert daemon.teardown.queue.all.keys() == {record.id}
+
+
+async def test_the_sandbox_of_a_rebuilt_endpoint(store: Store, engine: FakeEngine, daemon: Daemon) -> None:
+    """A record that was rebuilt in a call, or by an earlier version, receives the sandbox that the engine names."""
+    await store.put_engine_identity(engine.identity)
+    await store.put_network(
+        NetworkRecord(id=NETWORK, configuration="lan", name="blue", internal=False, options={"cni.network": "lan"})
+    )
+    record, other = endpoint(token_hex(32)), endpoint(token_hex(32))
+    for one in (record, other):
+        await put(store, one)
+    engine.networks[NETWORK] = network(NETWORK, record.id, other.id)
+    engine.sandboxes[record.id] = "/nowhere/netns/1"
+    async with engine.running():
+        await daemon.recovery.reconciler.once()
+    assert [store.get_endpoint(one.id).sandbox_key for one in (record, other)] == ["/nowhere/netns/1", None]

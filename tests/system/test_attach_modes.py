@@ -15,7 +15,7 @@ from tests.system.equivalence import assert_equivalent, run_directly
 from tests.system.netlink_trace import tracing
 from tests.system.plugin_lists import LISTS
 from tests.system.scene import LISTS as SINGLE
-from tests.system.scene import Scene, bridge, reaches
+from tests.system.scene import Scene, bridge, reaches, wait_logged
 
 HYBRID = ("-o", "cni.attach=hybrid")
 DIRECT = ("-o", "cni.attach=direct")
@@ -230,6 +230,23 @@ def test_a_lost_state_with_another_name_of_the_link(private_scene: Scene, mode: 
     lab.start_daemon()
     lab.docker("rm", "-f", container.name)
     assert lab.wait_clean(before) == ""
+
+
+@pytest.mark.usefixtures("sandbox_before_join")
+def test_a_second_link_after_a_lost_state(private_scene: Scene) -> None:
+    """The rebuilt record names the sandbox, so it gets no second link: with two of ours, dockerd may panic."""
+    scene, lab = private_scene, private_scene.lab
+    first, second = (scene.network(scene.configure(bridge(scene.subnet())), *DIRECT) for _ in range(2))
+    container = scene.run(first)
+    lab.stop_daemon()
+    lab.run("sh", "-c", "rm -r /var/lib/cni-bridge/*")
+    lab.start_daemon("--reconcile-interval", "1")
+    scene.run(second)  # reveals which engine is Docker's
+    assert container.name in wait_logged(lab, "endpoint.rebuilt")
+    option = "com.docker.network.endpoint.ifname=lan0"
+    error = scene.refusal("network", "connect", "--driver-opt", option, second, container.name)
+    assert "the sandbox has a link that this driver made in it already" in error
+    assert names(container) == {"eth0"}
 
 
 @pytest.mark.usefixtures("sandbox_before_join")

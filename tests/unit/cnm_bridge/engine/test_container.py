@@ -5,7 +5,13 @@
 import pytest
 
 from cni_bridge_spec import JsonError, JsonObject
-from cnm_bridge.engine.container import StartingContainer, container_of_cgroup, has_name, has_other_network
+from cnm_bridge.engine.container import (
+    StartingContainer,
+    container_of_cgroup,
+    find_sandbox,
+    has_name,
+    has_other_network,
+)
 from cnm_bridge.engine.network import EngineNetwork
 
 BLUE = EngineNetwork.from_json({"Id": "6f" * 32, "Name": "blue", "Containers": {}})
@@ -43,6 +49,20 @@ def test_a_container_without_a_list_of_networks_is_an_error(document: JsonObject
     """A missing or invalid list does not mean that the container has no networks."""
     with pytest.raises(JsonError, match="Network"):
         has_other_network(document, BLUE)
+
+
+@pytest.mark.parametrize(
+    ("endpoint_id", "key", "found"),
+    [
+        ("e1", "/var/run/docker/netns/1", "/var/run/docker/netns/1"),
+        ("e2", "/var/run/docker/netns/1", None),
+        ("e1", "", None),
+    ],
+)
+def test_the_sandbox_of_an_endpoint(endpoint_id: str, key: str, found: str | None) -> None:
+    """A container that was restarted since has another endpoint; one that does not run has no sandbox."""
+    settings: JsonObject = {"SandboxKey": key, "Networks": {"blue": {"EndpointID": "e1"}}}
+    assert find_sandbox({"NetworkSettings": settings}, endpoint_id) == found
 
 
 def test_the_name_of_a_container() -> None:

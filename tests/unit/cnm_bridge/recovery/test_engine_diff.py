@@ -20,7 +20,7 @@ from cnm_bridge.recovery.engine_diff import (
 from tests.records import endpoint
 
 NETWORK = NetworkRecord(id=NetworkId("n1"), configuration="lan", name="blue", internal=False, options={})
-ENDPOINT = replace(endpoint("e1"), network_id=NETWORK.id)
+ENDPOINT = replace(endpoint("e1"), network_id=NETWORK.id, sandbox_key="/var/run/docker/netns/1")
 
 
 def engine_view(*endpoints: str) -> EngineView:
@@ -73,7 +73,20 @@ def test_unknown_endpoints_are_those_without_a_record() -> None:
     seen = engine_view("e1", "e2")
     network = seen.networks[NETWORK.id]
     assert network is not None
-    assert unknown_endpoints(seen, [ENDPOINT.id]) == {EndpointId("e2"): (network, network.endpoints["e2"])}
+    assert unknown_endpoints(seen, [ENDPOINT]) == {EndpointId("e2"): (network, network.endpoints["e2"])}
+
+
+def test_an_endpoint_whose_sandbox_is_unknown_is_returned() -> None:
+    """It was rebuilt in a call; an endpoint that is being joined again, or deleted, has a sandbox or needs none."""
+    seen = engine_view("e1")
+    joined = replace(ENDPOINT, phase=Phase.JOINED, sandbox_key=None)
+    assert set(unknown_endpoints(seen, [joined])) == {ENDPOINT.id}
+    for known in (
+        replace(joined, sandbox_key="/run/docker/netns/1"),
+        replace(joined, phase=Phase.READY),
+        replace(joined, phase=Phase.DELETING),
+    ):
+        assert unknown_endpoints(seen, [known]) == {}
 
 
 def test_an_engine_that_knows_one_network_is_ours() -> None:
